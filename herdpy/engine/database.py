@@ -370,11 +370,7 @@ class Database:
             task.run()
 
     def _tasks(self) -> list[MaintenanceTask]:
-        """Return what the maintenance thread looks after: sessions, room, versions, pages, the log.
-
-        An error of one of them leaves the state as it was, or as the next to enter the monitor
-        finishes it: what could not be finished stops the tablespace where it is met.
-        """
+        """Return what the maintenance thread looks after: sessions, and Replica.tasks()."""
         now_s = self.clock.monotonic()
         sessions = list(self._sessions.values())
         return [
@@ -386,10 +382,9 @@ class Database:
                 for session in sessions
             ),
             MaintenanceTask("dropped users", self.end_dropped_users),
-            *self.replica.leading_tasks(
+            *self.replica.tasks(
                 self._expired_sessions, lambda: self.stagings.to_end(self.tablespace.state.staged)
             ),
-            *self.replica.tasks(),
         ]
 
     def _expired_sessions(self) -> list[str]:

@@ -81,8 +81,7 @@ class LeaseBook:
 def lease_content(database: Database, lease: SnapshotLease) -> Rows:
     """Return all rows of a lease, by table name, in the order of Content.plain()."""
     space = database.tablespace
-    leased = (space.applier.leases, lease)
-    snapshot = Snapshot(space.registry, lambda: space.state, None, leased=leased)
+    snapshot = Snapshot(space.registry, lambda: space.state, None, fixed=lease)
     found: Rows = {}
     try:
         for item in snapshot.state.tables.values():

@@ -1,9 +1,9 @@
 """Replica: one tablespace on one disk, with the work that keeps its log, memory and pages small.
 
 A copy of a tablespace is manifest, log and State. Every copy checkpoints, compacts and gives up old
-versions (tasks()); the one that leads also writes what the database decides by itself: ends of
-leases, stagings and outcomes, rollbacks that found no room (leading_tasks()). reopen() gives the
-tablespace its log anew, while sessions go on.
+versions; the one that leads also writes what the database decides by itself: ends of leases,
+stagings and outcomes, rollbacks that found no room (tasks()). reopen() gives the tablespace its log
+anew, while sessions go on.
 """
 
 from collections.abc import Callable, Generator
@@ -297,33 +297,28 @@ class Replica:
 
     # --- tasks -----------------------------------------------------------------------------------
 
-    def tasks(self) -> list[MaintenanceTask]:
-        """Return what every copy of a tablespace looks after.
-
-        An error of one of them leaves the state as it was, or as the next to enter the monitor
-        finishes it: what could not be finished stops the tablespace where it is met.
-        """
-        return [
-            MaintenanceTask("the disk's reserve", self._hold_reserve),
-            MaintenanceTask("old versions", self._limit_versions),
-            MaintenanceTask("a checkpoint", self._checkpoint_if_due),
-            MaintenanceTask("a compaction", self._compact_if_due),
-        ]
-
-    def leading_tasks(
+    def tasks(
         self, expired: Callable[[], list[str]], unused: Callable[[], list[str]]
     ) -> list[MaintenanceTask]:
-        """Return what the copy that writes looks after, too: each may append to the log.
+        """Return what the copy that writes looks after, and behind it what every copy does.
 
         `expired` gives the sessions whose outcomes may be forgotten, `unused` the staging jobs to
-        give up.
+        give up. An error of one leaves the state as it was, or as the next to enter the monitor
+        finishes it: what could not be finished stops the tablespace where it is met.
         """
-        return [
+        leading = [  # each may append to the log
             MaintenanceTask("rollbacks", self.tablespace.retry_rollbacks),
             MaintenanceTask("commit tokens", lambda: self._log_names(Expire, expired())),
             MaintenanceTask("snapshot leases", self._end_leases),
             MaintenanceTask("stagings", lambda: self._log_names(EndStaging, unused())),
             MaintenanceTask("the log's mark", self._mark_if_idle),
+        ]
+        return [
+            *leading,
+            MaintenanceTask("the disk's reserve", self._hold_reserve),
+            MaintenanceTask("old versions", self._limit_versions),
+            MaintenanceTask("a checkpoint", self._checkpoint_if_due),
+            MaintenanceTask("a compaction", self._compact_if_due),
         ]
 
     def _hold_reserve(self) -> None:

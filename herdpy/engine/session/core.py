@@ -223,7 +223,7 @@ class SessionCore:
                     self.settings.durability, is_autocommit=True, begun_us=self._autocommit_us()
                 )
             transaction.token = self.token
-        elif transaction.lease is not None:
+        elif transaction.reads_at is not None:
             raise InternalError(
                 "cannot write in a read-only transaction: it reads at a snapshot lease",
                 sqlstate="25006",

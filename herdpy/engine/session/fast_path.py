@@ -111,7 +111,7 @@ class FastPath:
                 if not core.is_autocommit:
                     transaction = core.current_transaction()
             elif transaction.state is not TransactionState.ACTIVE or (
-                transaction.catalog_changes or transaction.access_changes or transaction.lease
+                transaction.catalog_changes or transaction.access_changes or transaction.reads_at
             ):
                 return None
             if read is None:

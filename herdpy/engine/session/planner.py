@@ -32,8 +32,8 @@ class Planner:
         catalog = self._tablespace.state.catalog
         if transaction is None:
             return catalog
-        if transaction.lease is not None:
-            return transaction.lease.state.catalog
+        if transaction.reads_at is not None:
+            catalog = transaction.reads_at.state.catalog
         if transaction.catalog_changes:
             return catalog.with_changes(
                 transaction.catalog_changes, transaction.access_changes, version=-1
@@ -95,7 +95,7 @@ class Planner:
         if latest is not None and latest.bind is not None:
             transaction = self._core.transaction
             is_changed = transaction is not None and (
-                transaction.catalog_changes or transaction.lease
+                transaction.catalog_changes or transaction.reads_at
             )
             if not is_changed and latest.is_current(self._tablespace.applier.state.catalog):
                 values = latest.bind(parameters)
@@ -149,8 +149,8 @@ class Planner:
     def use_lease(self) -> None:
         """Note that the transaction's lease is used, if it has one; SnapshotTooOldError."""
         transaction = self._core.transaction
-        if transaction is not None and transaction.lease is not None:
-            self.lease(transaction.lease.id)
+        if transaction is not None and isinstance(transaction.reads_at, SnapshotLease):
+            self.lease(transaction.reads_at.id)
 
     def set_snapshot(self, number: str) -> None:
         """Have the transaction, which begins here if it is to, read at a lease."""
@@ -166,7 +166,7 @@ class Planner:
                 sqlstate="25001",
                 hint="COMMIT or ROLLBACK, and begin another one.",
             )
-        transaction.lease = self.lease(number)
+        transaction.reads_at = self.lease(number)
 
     def reading(self, lease: str | None) -> Transaction | None:
         """Return what a read by the driver's own call belongs to: at this lease, None: at none."""
@@ -176,7 +176,7 @@ class Planner:
             self.use_lease()
             return core.transaction
         reading = self._tablespace.begin(core.settings.durability, is_autocommit=True)
-        reading.lease = self.lease(lease)
+        reading.reads_at = self.lease(lease)
         return reading
 
 

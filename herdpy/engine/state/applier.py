@@ -294,7 +294,8 @@ class Applier:
                 memtable, keys = table_state.memtable, list(writes)
                 rows = [version[1] for version in writes.values()]
                 if not memtable.put_new(keys, rows, position, row_bytes):
-                    self._put(memtable, zip(keys, rows, strict=True), position, row_bytes)
+                    changes = zip(keys, rows, strict=True)
+                    memtable.put_all(changes, position, row_bytes, self._horizon)
         return state
 
     def _apply_staging(self, record: StagingRecord, lsn: Lsn) -> State:
@@ -340,16 +341,7 @@ class Applier:
             keys = table.keys_of(inserts)
             if memtable.put_new(keys, inserts, position, row_bytes):
                 return
-        self._put(memtable, _changes(record, table), position, row_bytes)
-
-    def _put(
-        self,
-        memtable: Memtable,
-        changes: Iterable[tuple[Key, Row | None]],
-        position: int,
-        row_bytes: int,
-    ) -> None:
-        memtable.put_all(changes, position, row_bytes, self._horizon)
+        memtable.put_all(_changes(record, table), position, row_bytes, self._horizon)
 
     def _with_catalog(
         self, changes: dict[str, Table | None], access_changes: Changes, position: int

@@ -34,10 +34,17 @@ PlainLease = tuple[str, str | None, float, tuple[int, int, int], int, int]
 
 
 class SnapshotLease:
-    """One lease. `state` is replaced by an equal one of pages only, by one assignment."""
+    """One lease. `state` is replaced by an equal one of pages only, by one assignment.
+
+    Implements FixedState, whose methods say what enter(), check() and leave() do.
+    """
 
     def __init__(
-        self, record: BeginLease, state: State, used_s: float, taken_at: int | None = None
+        self,
+        record: BeginLease,
+        state: State,
+        now_s: Callable[[], float],
+        taken_at: int | None = None,
     ) -> None:
         # Constant after __init__.
         self.id = record.id
@@ -57,7 +64,8 @@ class SnapshotLease:
         self.is_gone = False
         """Its end is applied, and its versions may go; set before they do."""
         # Any thread, one store each.
-        self.used_s = used_s
+        self.used_s = now_s()
+        self._now_s = now_s
         self._open: dict[int, None] = {}
 
     @property
@@ -70,13 +78,15 @@ class SnapshotLease:
         return self.state.position == BEHIND_ALL
 
     def enter(self, token: int) -> None:
-        """Note that a snapshot of it is open, under the registry's token."""
         self._open[token] = None
 
-    def leave(self, token: int, now_s: float) -> None:
-        """Note that it is closed; repeatable."""
+    def check(self) -> None:
+        if self.is_gone:
+            raise gone_error(self.id)
+
+    def leave(self, token: int) -> None:
         if self._open.pop(token, token) is None:
-            self.used_s = max(self.used_s, now_s)
+            self.used_s = max(self.used_s, self._now_s())
 
     def is_due(self, now_s: float) -> bool:
         """Return whether it was not used for its seconds."""
@@ -111,10 +121,6 @@ class Leases:
             raise gone_error(number)
         lease.used_s = self._now_s()
         return lease
-
-    def closed(self, lease: SnapshotLease, token: int) -> None:
-        """Note that a snapshot of the lease was closed; repeatable."""
-        lease.leave(token, self._now_s())
 
     # --- the leader: monitor ---------------------------------------------------------------------
 
@@ -165,7 +171,7 @@ class Leases:
         lease = self._by_id.get(record.id)
         if lease is None:
             seen = State(state.position, state.lsn, state.catalog, state.tables)
-            lease = SnapshotLease(record, seen, self._now_s(), state.position)
+            lease = SnapshotLease(record, seen, self._now_s, state.position)
             lease.token = self._registry.new_token()
             self._by_id = {**self._by_id, lease.id: lease}
         if lease.token is not None:  # also when an interrupt came before it
@@ -275,7 +281,7 @@ class Leases:
             catalog = made.with_access(access)
             state = State(BEHIND_ALL, Lsn(*lsn), catalog, tables)
             record = BeginLease(number, owner, seconds, at_us, *ids)
-            lease = SnapshotLease(record, state, self._now_s())
+            lease = SnapshotLease(record, state, self._now_s)
             self._by_id = {**self._by_id, number: lease}
 
 

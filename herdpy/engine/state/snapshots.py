@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import merge, nsmallest
 from itertools import chain, count, groupby, islice, takewhile
 from operator import gt, itemgetter, lt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from herdpy.config import MIB
 from herdpy.engine.state.catalog import Catalog
@@ -34,7 +34,6 @@ from herdpy.storage.table_pages import PageEntry, TablePages
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from herdpy.engine.state.snapshot_leases import Leases, SnapshotLease
     from herdpy.engine.state.transactions import Transaction
 
 
@@ -46,6 +45,25 @@ _BLOCK_KEYS_FIRST, _BLOCK_KEYS_MAX = 16, 1024
 
 class PlanIsStaleError(ProgrammingError):
     """A statement planned for a table met a snapshot without it: it is planned and run again."""
+
+
+class FixedState(Protocol):
+    """A state that a transaction reads instead of the present. Any thread."""
+
+    @property
+    def state(self) -> State: ...
+
+    def enter(self, token: int) -> None:
+        """Note that a snapshot of it is open, under the registry's token."""
+        ...
+
+    def check(self) -> None:
+        """Raise when it is kept no more; called behind enter(): from there on no version goes."""
+        ...
+
+    def leave(self, token: int) -> None:
+        """Note that the snapshot is closed; repeatable."""
+        ...
 
 
 class SnapshotRegistry:
@@ -128,7 +146,7 @@ class Snapshot:
     __slots__ = (
         "_access_changes",
         "_catalog_changes",
-        "_lease",
+        "_fixed",
         "_parent",
         "_present",
         "_ranges",
@@ -150,26 +168,26 @@ class Snapshot:
         transaction: "Transaction | None",
         *,
         parent: "Snapshot | None" = None,
-        leased: "tuple[Leases, SnapshotLease] | None" = None,
+        fixed: FixedState | None = None,
     ) -> None:
-        """With `leased` the tables are the lease's; read_state() gives what is the present's."""
+        """With `fixed` the tables are that state's; read_state() gives what is the present's."""
         self._parent = parent
         self.read_present = read_state if parent is None else parent.read_present
         self._registry = registry
         self._token = registry.new_token()
-        self._lease = leased
+        self._fixed = fixed
         self._ranges: dict[int, KeyRange] = {}
         if parent is None:
             registry.enter(self._token)
         self.state = self._present = read_state()
-        if leased is not None:
-            leased[1].enter(self._token)
-            self.state = leased[1].state
-            if leased[1].is_gone:  # looked at last: from enter() on no version goes
-                from herdpy.engine.state.snapshot_leases import gone_error
-
+        if fixed is not None:
+            fixed.enter(self._token)
+            self.state = fixed.state
+            try:
+                fixed.check()
+            except BaseException:
                 self.close()
-                raise gone_error(leased[1].id)
+                raise
         registry.narrow(self._token, self.state.position)
         self._transaction = transaction
         self.shows_own_writes = False
@@ -265,9 +283,8 @@ class Snapshot:
         """Let go of the versions; repeatable."""
         if self._parent is None:
             self._registry.leave(self._token)
-            if self._lease is not None:
-                leases, lease = self._lease
-                leases.closed(lease, self._token)
+            if self._fixed is not None:
+                self._fixed.leave(self._token)
 
     def __del__(self) -> None:
         try:

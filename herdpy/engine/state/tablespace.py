@@ -184,11 +184,13 @@ class Tablespace:
         return self.applier.state
 
     def snapshot(self, transaction: Transaction | None) -> Snapshot:
-        lease = None if transaction is None else transaction.lease
-        if lease is None:
-            return Snapshot(self.registry, self._read_state, transaction)
-        leased = (self.applier.leases, lease)
-        return Snapshot(self.registry, self._read_state, transaction, leased=leased)
+        """Return what a statement of the transaction reads: the one place that chooses it."""
+        fixed = None if transaction is None else transaction.reads_at
+        return Snapshot(self.registry, self._read_state, transaction, fixed=fixed)
+
+    def latest(self, transaction: Transaction) -> Snapshot:
+        """Return what is there now, whatever the transaction reads: for a write under its locks."""
+        return Snapshot(self.registry, self._read_state, transaction)
 
     def _read_state(self) -> State:
         return self.applier.state

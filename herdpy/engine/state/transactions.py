@@ -20,7 +20,7 @@ from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 
 if TYPE_CHECKING:
-    from herdpy.engine.state.snapshot_leases import SnapshotLease
+    from herdpy.engine.state.snapshots import FixedState
 
 OwnVersion = tuple[int, Row | None, Any]
 """A change of the transaction itself: (statement, row or None, older OwnVersion | None).
@@ -62,11 +62,11 @@ class Transaction:
         "id",
         "is_autocommit",
         "is_undone",
-        "lease",
         "locks",
         "logged",
         "new_rows",
         "outcome",
+        "reads_at",
         "state",
         "statement",
         "token",
@@ -81,7 +81,7 @@ class Transaction:
         self.begun_us = begun_us
         self.is_autocommit = is_autocommit
         # Set by its session, before its first statement.
-        self.lease: SnapshotLease | None = None
+        self.reads_at: FixedState | None = None
         """What it reads instead of the present; it writes nothing then."""
         # Monitor of the tablespace.
         self.id: TransactionId | None = None
@@ -110,8 +110,8 @@ class Transaction:
 
     @property
     def is_used(self) -> bool:
-        """A statement has written in it, or it reads at a lease."""
-        return self.id is not None or self.statement > 1 or self.lease is not None
+        """A statement has written in it, or it reads at a state of its own."""
+        return self.id is not None or self.statement > 1 or self.reads_at is not None
 
     def write(
         self,

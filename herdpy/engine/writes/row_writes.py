@@ -120,7 +120,7 @@ class Write:
                 if wait is not None:
                     return wait
                 if tablespace.state.position != snapshot.state.position:
-                    latest = tablespace.snapshot(transaction)
+                    latest = tablespace.latest(transaction)
                     try:
                         if not self._is_unchanged(latest.source(table), found):
                             return RESTART

@@ -73,7 +73,7 @@ def test_a_reader_who_enters_when_the_lease_has_just_ended() -> None:
         run(session, "UPDATE t SET v = 2")
         found = space.applier.leases.use(session.leasing.take(60).id)
         transaction = space.begin(Durability.SYNC, is_autocommit=True)
-        transaction.lease = found
+        transaction.reads_at = found
         run(session, "UPDATE t SET v = 3")
         # It has passed the check of the lease; now comes the end, and versions go.
         session.leasing.end(found.id)
