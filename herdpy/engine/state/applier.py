@@ -189,9 +189,9 @@ class Applier:
             owner.whole = record  # made by the leader, with all rows of the statement in it
         elif owner is not None:
             inserts, changes = rows_of(record, table)
-            is_new = not changes and owner.write_new(
-                table.id, table.keys_of(inserts), inserts, record.statement
-            )
+            rows, keys = owner.fresh
+            keys = keys if rows is inserts else table.keys_of(inserts)
+            is_new = not changes and owner.write_new(table.id, keys, inserts, record.statement)
             if not is_new:
                 owner.write(table.id, _changes(record, table), record.statement)
             owner.statement = max(owner.statement, record.statement + 1)
@@ -291,7 +291,7 @@ class Applier:
         for table_id, writes in transaction.writes.items():
             table_state = state.tables.get(table_id)
             if table_state is not None:  # else created or dropped in this very transaction
-                memtable, keys = table_state.memtable, list(writes)
+                memtable, keys = table_state.memtable, writes.keys()
                 rows = [version[1] for version in writes.values()]
                 if not memtable.put_new(keys, rows, position, row_bytes):
                     changes = zip(keys, rows, strict=True)

@@ -8,6 +8,8 @@ in and N waiters wake one after the other. Each step can be repeated after an in
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
+from itertools import repeat
+from operator import is_
 from typing import Protocol
 
 from bookie.runtime.ticket import Ticket
@@ -25,6 +27,8 @@ class Mode(IntEnum):
     EXCLUSIVE = 2
 
 
+_MANY_LOCKS = 1_000
+"""Of an owner that may give up all that is held EXCLUSIVE at once."""
 Lock = Callable[[Resource, Mode], None]
 """Acquires a lock for the statement that runs, or raises that it must wait."""
 
@@ -133,12 +137,14 @@ class LockTable:
 
     def acquire_rows(self, owner: Owner, table_id: int, keys: Iterable[Key]) -> Ticket[None] | None:
         """Acquire rows EXCLUSIVE one after the other; stops at the first that has to wait."""
-        resources: list[Resource] = [(table_id, key) for key in keys]
+        resources: dict[Resource, Owner] = dict.fromkeys(zip(repeat(table_id), keys), owner)
         exclusive = self._exclusive
         is_free = owner.waits_for is None and not owner.is_undone and not self._queues
-        if is_free and exclusive.keys().isdisjoint(resources) and not self._has_shared(resources):
+        # Of two views the shorter one is looked up in the other.
+        is_apart = is_free and exclusive.keys().isdisjoint(resources.keys())
+        if is_apart and not self._has_shared(resources):
             owner.locks += resources  # as acquire() does with each
-            exclusive.update(dict.fromkeys(resources, owner))
+            exclusive.update(resources)
             return None
         if set(map(exclusive.get, resources)) == {owner}:
             return None  # of a statement that is run again, when the log had no room for it
@@ -159,7 +165,11 @@ class LockTable:
         if owner.waits_for is not None:
             self.abandon(owner)
         exclusive, shared, queues = self._exclusive, self._shared, self._queues
-        for resource in owner.locks:
+        held: Iterable[Resource] = owner.locks
+        if len(owner.locks) > _MANY_LOCKS and not queues and self._has_all(owner):
+            exclusive.clear()
+            held = list(shared)
+        for resource in held:
             if exclusive.get(resource) is owner:
                 del exclusive[resource]
             if shared and (holders := shared.get(resource)) is not None:
@@ -169,6 +179,12 @@ class LockTable:
             if queues and resource in queues:
                 self._settle(resource)
         owner.locks.clear()
+
+    def _has_all(self, owner: Owner) -> bool:
+        """Return whether all that is held EXCLUSIVE is one owner's."""
+        exclusive = self._exclusive
+        is_enough = len(exclusive) <= len(owner.locks)
+        return is_enough and all(map(is_, exclusive.values(), repeat(owner)))
 
     def wake_all(self) -> None:
         """Complete every Ticket and grant nothing: no lock is granted any more; repeatable."""

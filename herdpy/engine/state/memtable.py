@@ -9,7 +9,7 @@ chain is an immutable tuple and changes by one dict store, so a reader sees the 
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import count, islice, repeat
 from operator import eq
 from typing import Any, Final
@@ -209,11 +209,12 @@ class Memtable:
                 touch(key)
 
     def put_new(
-        self, keys: Sequence[Key], rows: Sequence[Row | None], position: int, row_bytes: int
+        self, keys: Collection[Key], rows: Sequence[Row | None], position: int, row_bytes: int
     ) -> bool:
         """Put many changes at once, if none of the keys is there; False: nothing happened.
 
-        The keys are distinct. After an interrupt put_all() of the same rows ends the work.
+        The keys are distinct; of two views the shorter one is looked up in the other. After an
+        interrupt put_all() of the same rows ends the work.
         """
         chains = self.chains
         if not chains.keys().isdisjoint(keys):
@@ -236,7 +237,7 @@ class Memtable:
 
     def _put_new(
         self,
-        keys: Sequence[Key],
+        keys: Collection[Key],
         rows: Sequence[Row | None],
         positions: Iterable[int],
         row_counts: Mapping[int, int],

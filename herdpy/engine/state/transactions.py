@@ -59,6 +59,7 @@ class Transaction:
         "catalog_log",
         "changed_rows",
         "durability",
+        "fresh",
         "id",
         "is_autocommit",
         "is_undone",
@@ -102,6 +103,8 @@ class Transaction:
         self.changed_rows: dict[int, EncodedRows] = {}
         self.whole: Rows | None = None
         """An autocommit statement's rows instead of `writes`: no statement reads what it wrote."""
+        self.fresh: tuple[Sequence[Row], Sequence[Key]] = ((), ())
+        """The rows of the INSERT that is being logged, and their keys."""
         self.locks: list[Resource] = []
         self.waits_for: Waiter | None = None
         self.outcome: Ticket[None] = Ticket()

@@ -74,7 +74,9 @@ class FreshInsert(Write):
             if wait is not None:
                 return wait
             if self._is_still_fresh(before, seen):
+                transaction.fresh = (self._rows, keys)
                 self._log_rows(self._rows, [], [])
+                transaction.fresh = ((), ())
                 return len(keys)
         return super().attempt()
 

@@ -46,6 +46,41 @@ class Owner:
 # --- the table of locks alone ------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_many_locks_are_given_up_at_once(is_alone: bool) -> None:
+    table, owner, other, waiter = LockTable(), Owner(), Owner(), Owner()
+    for sharer in (owner, other):
+        assert table.acquire(sharer, TABLE, Mode.SHARED) is None
+    keys = [(number,) for number in range(3000)]
+    assert table.acquire_rows(owner, 1, keys) is None
+    assert table.acquire_rows(owner, 1, keys) is None  # as a statement that is run again does
+    if not is_alone:
+        assert table.acquire_rows(other, 2, keys[:2]) is None
+    for row in keys:
+        assert table.is_taken(other, (1, row))
+    table.release_all(owner)
+    table.release_all(owner)
+    assert owner.locks == []
+    assert table.acquire_rows(waiter, 1, keys) is None
+    assert list(table.held()[TABLE]) == [other]
+    assert table.is_taken(waiter, (2, (1,))) is not is_alone
+    assert table.acquire(waiter, TABLE, Mode.EXCLUSIVE) is not None
+    table.release_all(other)
+    assert list(table.held()[TABLE]) == [waiter]
+
+
+def test_many_locks_that_are_waited_for_are_handed_over() -> None:
+    table, owner, waiter = LockTable(), Owner(), Owner()
+    keys = [(number,) for number in range(3000)]
+    assert table.acquire_rows(owner, 1, keys) is None
+    ticket = table.acquire(waiter, ROW, Mode.EXCLUSIVE)
+    assert ticket is not None
+    table.release_all(owner)
+    assert ticket.is_done
+    assert table.is_taken(owner, ROW)
+    assert not table.is_taken(owner, (1, (8,)))
+
+
 def test_a_thousand_waiters_wake_in_the_order_of_their_requests() -> None:
     table, holder = LockTable(), Owner()
     assert table.acquire(holder, ROW, Mode.EXCLUSIVE) is None
