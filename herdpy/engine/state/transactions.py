@@ -157,7 +157,7 @@ class Transaction:
         table = self.writes.get(table_id)
         if table is None:
             table = self.writes.setdefault(table_id, {})
-        if not table.keys().isdisjoint(keys):
+        if table and not table.keys().isdisjoint(keys):
             return False
         table.update(zip(keys, zip(repeat(statement), rows, repeat(None)), strict=False))
         return True

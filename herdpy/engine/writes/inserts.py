@@ -105,8 +105,10 @@ def are_fresh(
     memtables: tuple[Memtable, ...] = ()
     if table is not None:
         memtables = (table.memtable, *table.frozen)
-    if pages is not None and not pages.may_hold(min(keys), max(keys)):
-        pages = None
+    if pages is not None:
+        low = min(keys)
+        if low > pages.highest or not pages.may_hold(low, max(keys)):
+            pages = None
     is_apart = not own or (len(keys) > _MANY_KEYS and own.keys().isdisjoint(keys))
     if len(keys) > _MANY_KEYS and is_apart and all(map(_is_apart(keys), memtables)):
         own, memtables = None, ()
