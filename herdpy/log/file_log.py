@@ -432,21 +432,20 @@ class FileLog:
         frames: list[_Frame] = []
         records: list[bytes] = []  # of the last frame
         last = -1  # its sequence
-        for slot, offset, sequence, more, *_ in flight.queue:
-            if sequence == last:
-                records += more
+        for placed in flight.queue:
+            if placed.sequence == last:
+                records += placed.records
             else:
-                records, last = list(more), sequence
-                frames.append(_new(_Frame, (slot, offset, sequence, records)))
+                records, last = list(placed.records), placed.sequence
+                frames.append(_new(_Frame, (placed.slot, placed.offset, last, records)))
         durable_sequence = self.durable_lsn.entry_id
-        start = 0
-        while start < len(frames):
+        start, count = 0, len(frames)
+        while start < count:
             slot = frames[start].slot
             file = self._room[slot]
             stop = start
             encoded: list[bytes] = []
-            while stop < len(frames) and frames[stop].slot == slot:
-                frame = frames[stop]
+            while stop < count and (frame := frames[stop]).slot == slot:
                 encoded.append(
                     encode_frame(
                         frame.records,

@@ -77,8 +77,11 @@ def encode_frame(
     durable_sequence: int,
 ) -> bytes:
     """Return a frame for an offset of a file; without a file_id one of FORMAT 1."""
-    lengths = map(_U32.pack, map(len, records))
-    payload = b"".join(chain.from_iterable(zip(lengths, records, strict=True)))
+    if len(records) == 1:  # nearly always
+        payload = _U32.pack(len(records[0])) + records[0]
+    else:
+        lengths = map(_U32.pack, map(len, records))
+        payload = b"".join(chain.from_iterable(zip(lengths, records, strict=True)))
     payload += bytes(-len(payload) % ALIGNMENT)
     version = VERSION if file_id else VERSION_WITHOUT_ID
     shown_id, seed = _identity(version, log_id, file_id, offset)
