@@ -204,6 +204,11 @@ _SUM = re.compile("\0(-?[0-9]+)[.]([0-9]+)\0([^\0]*)\0([^\0]*)\0")
 """A sum of a column: its relation and ordinal, the text in general, and that without -0.0."""
 
 
+def _of(name: str, field: str) -> str:
+    """Return the text of a lambda's field; `name.field` is a column to DuckDB in HAVING."""
+    return f"{name}['{field}']"
+
+
 def _table_text(ref: tree.TableRef, used: set[int]) -> str:
     columns = ", ".join(f"c{ordinal}" for ordinal in sorted(used)) or "__live"
     return f"(SELECT {columns} FROM t{ref.id} WHERE __live) AS r{ref.id}"  # noqa: S608 - integers only
@@ -469,7 +474,7 @@ class _Printer:
         return self._field(hoisted, text)
 
     def _field(self, hoisted: dict[str, str], text: str) -> str:
-        return f"v1.{hoisted.setdefault(text, f'h{len(hoisted)}')}"
+        return _of("v1", hoisted.setdefault(text, f"h{len(hoisted)}"))
 
     # --- values that are computed once ---
 
@@ -492,7 +497,7 @@ class _Printer:
 
         def body(name: str) -> str:
             kept = self.variables
-            self.variables = {**kept, **{i: f"{name}.a{i}" for i, _ in node.bindings}}
+            self.variables = {**kept, **{i: _of(name, f"a{i}") for i, _ in node.bindings}}
             text = self.expression(node.body)
             self.variables = kept
             return text
@@ -526,7 +531,7 @@ class _Printer:
         ]
 
         def body(name: str) -> str:
-            return make([f"{name}.a{i}" if i in named else texts[i] for i in range(len(texts))])
+            return make([_of(name, f"a{i}") if i in named else texts[i] for i in range(len(texts))])
 
         return self._lambda([(f"a{place}", texts[place]) for place in named], body)
 
@@ -610,7 +615,7 @@ class _Printer:
 
         if all(map(_is_cheap, head)):
             return body(first)
-        return self._lambda([("a0", first)], lambda name: body(f"{name}.a0"))
+        return self._lambda([("a0", first)], lambda name: body(_of(name, "a0")))
 
     def _coalesce(self, call: tree.Call) -> str:
         first, *rest = call.arguments
@@ -622,7 +627,8 @@ class _Printer:
         values = [] if is_atom else [("a0", self.expression(first))]
 
         def body(name: str) -> str:
-            texts = (self.expression(first) if is_atom else f"{name}.a0", *map(self.lazily, rest))
+            text = self.expression(first) if is_atom else _of(name, "a0")
+            texts = (text, *map(self.lazily, rest))
             return f"coalesce({', '.join(texts)})"
 
         return self._lambda(values, body)
@@ -721,7 +727,7 @@ class _Printer:
         )
         if self.hoisted is not None:
             return f"h_one_row({self._outer(text)})"
-        return self._lambda([("a0", text)], lambda name: f"h_one_row({name}.a0)")
+        return self._lambda([("a0", text)], lambda name: f"h_one_row({_of(name, 'a0')})")
 
     def _outer(self, text: str) -> str:
         """Return text that was printed outside of all lambdas as it is called here."""
@@ -797,7 +803,7 @@ class _Printer:
             fields = [f"a{place}" for place in range(len(values))]
             return self._lambda(
                 list(zip(fields, values, strict=True)),
-                lambda name: make([f"{name}.{field}" for field in fields]),
+                lambda name: make([_of(name, field) for field in fields]),
             )
 
         if function == "avg" and result.kind is Kind.DECIMAL:
