@@ -170,8 +170,11 @@ class Replica:
             yield
 
     def after_staging(self) -> None:
-        """Have what is staged become pages when it takes too much memory."""
-        if self.tablespace.state.staged.piece_bytes > self._config.memtable_bytes_max // 8:
+        """Have what is staged become pages when it takes too much memory.
+
+        Seldom: this checkpoint is a part of the statement, and writes the other tables' rows, too.
+        """
+        if self.tablespace.state.staged.piece_bytes > self._config.memtable_bytes_max // 4:
             self.run_checkpoint()
         else:
             self.after_write()
