@@ -91,6 +91,7 @@ class AsyncioChannels:
         on_done: Callable[[BookieId, Status], None],
         *,
         is_recovery: bool = False,
+        is_high_priority: bool = False,
         is_deferred_sync: bool = False,
     ) -> None:
         txn_id = self._next_txn_id()
@@ -102,7 +103,7 @@ class AsyncioChannels:
             packet,
             is_recovery=is_recovery,
             is_deferred_sync=is_deferred_sync,
-            priority=v3.PRIORITY_HIGH if is_recovery else 0,
+            priority=v3.PRIORITY_HIGH if is_high_priority else 0,
         )
 
         def on_answer(bookie: BookieId, answer: Any) -> None:

@@ -57,9 +57,13 @@ class Channels(Protocol):
         on_done: Callable[[BookieId, Status], None],
         *,
         is_recovery: bool = False,
+        is_high_priority: bool = False,
         is_deferred_sync: bool = False,
     ) -> None:
-        """Send one entry to each of `bookies` (encoded once); on_done once for each of them."""
+        """Send one entry to each of `bookies` (encoded once); on_done once for each of them.
+
+        is_high_priority: read-only bookies take it as well, as a ledger's recovery needs.
+        """
         ...
 
     def read(

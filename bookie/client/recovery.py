@@ -119,6 +119,7 @@ class RecoveryRunner:
                         packet,
                         partial(self._on_write, entry_id),
                         is_recovery=True,
+                        is_high_priority=True,
                     )
                 case FenceBookie(bookie_index, bookie):
                     channels.read(

@@ -446,16 +446,19 @@ def _with_state(record: LifecycleRecord, state: LifecycleState) -> LifecycleReco
 
 
 def _has_gone_on(now: Found, wanted: Found, found: Found) -> bool:
-    """Tell whether what was to be begun was, and an auditor has written its state since."""
+    """Tell whether the step was taken, and others have written the state or the cookie since.
+
+    An auditor writes the state; a bookie that has lost a directory, or got one, writes its cookie.
+    """
+    if now.cookie_ctime_ms != wanted.cookie_ctime_ms or now.cookie_version < wanted.cookie_version:
+        return False
+    if now.version is None or wanted.version is None:
+        return now.version is wanted.version
 
     def begun(one: Found) -> tuple[object, ...]:
-        return one.cookie_version, one.record.since_ms, one.record.by
+        return one.record.since_ms, one.record.by
 
-    return (
-        begun(now) == begun(wanted) != begun(found)
-        and now.version is not None
-        and now.version > (wanted.version or 0)
-    )
+    return begun(now) == begun(wanted) != begun(found) and now.version >= wanted.version
 
 
 def _is_guards(error: StoreError, guard: Sequence[Operation]) -> bool:

@@ -167,7 +167,7 @@ class BookieHost:
                 SeededRng(world.rng.getrandbits(64)),
                 world.bookie_config(self.name),
                 journal_executor=SimulatedExecutor(self._duration_s),  # type: ignore[arg-type]
-                storage_executor=SimulatedExecutor(self._duration_s),  # type: ignore[arg-type]
+                storage_executor=SimulatedExecutor(self._storage_duration_s),  # type: ignore[arg-type]
                 directory=self.directory,
                 directories=self.directories(),
             )
@@ -187,14 +187,21 @@ class BookieHost:
             return
         self.service = service
         try:
-            await service.wait()
+            await self._serve(service)
         except BookieError as error:
             world.say(f"{self.name} ended: {type(error).__name__}: {error}")
             world.happen("bookie ended by itself")
             self.crash(power=False)
 
+    async def _serve(self, service: BookieNode) -> None:
+        """Be at work until the bookie ends by itself; BookieError says why."""
+        await service.wait()
+
     def _duration_s(self) -> float:
         return self.sync_s * (0.2 + 1.6 * self.world.draw())
+
+    def _storage_duration_s(self) -> float:
+        return self._duration_s()
 
     def crash(self, *, power: bool) -> None:
         """End the life, if there is one; without power what was not synced may be gone."""

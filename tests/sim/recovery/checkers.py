@@ -9,6 +9,7 @@ grace     a writer is fenced only when one of its bookies was away for the grace
 target    nothing is copied to a bookie that is registered as read-only
 drained   when a bookie is Drained no ledger counts on what it has; it takes no entry then, and is
           named in the place of none
+rot       a bookie whose copy of an entry is damaged neither denies it nor answers something else
 cookie    a bookie whose cookie was deleted does not run on
 whole     in the end every entry is on every bookie of its write set, none of which is gone
 liveness  as well: every drain ends, every ledger becomes whole, every task is done and every lock
@@ -27,7 +28,7 @@ from tests.sim.ledger.checkers import CheckError, History
 if TYPE_CHECKING:
     from tests.sim.recovery.world import RecoveryWorld
 
-CHECKERS = ("copy", "task", "auditor", "grace", "target", "drained", "cookie", "whole")
+CHECKERS = ("copy", "task", "auditor", "grace", "target", "drained", "rot", "cookie", "whole")
 checkers.CHECKERS = (*checkers.CHECKERS, *CHECKERS)
 _ORDER = (LedgerState.OPEN, LedgerState.IN_RECOVERY, LedgerState.CLOSED)
 
@@ -54,8 +55,25 @@ class RecoveryHistory(History):
         for takers in self._takers.values():
             takers.pop(bookie, None)
 
+    def acked(self, expected_id: int, entry_id: int) -> None:
+        if not self._is_given_up:
+            super().acked(expected_id, entry_id)
+
+    def closed(self, client: str, last_entry_id: int, length: int) -> None:
+        if not self._is_given_up:
+            super().closed(client, last_entry_id, length)
+
+    def lac_seen(self, client: str, lac: int) -> None:
+        if not self._is_given_up:
+            super().lac_seen(client, lac)
+
+    @property
+    def _is_given_up(self) -> bool:
+        """Whether an operator accepted the loss of this ledger: nothing is promised of it."""
+        return self.ledger_id in self._world.given_up
+
     def _check_step(self, before: LedgerMetadata, after: LedgerMetadata) -> None:
-        is_worker = self._world.actor.startswith("heal")
+        is_worker = self._world.is_copying(self._world.actor)
         if _ORDER.index(after.state) < _ORDER.index(before.state):
             raise CheckError("metadata", f"{before.state.name} became {after.state.name}")
         if before.is_closed and (before.last_entry_id, before.length) != (

@@ -6,11 +6,14 @@ name (StoreLink.owner), so that the world can judge it.
 
 from typing import TYPE_CHECKING
 
+from bookie.autorecovery.replicas import LedgerReplicas
 from bookie.autorecovery.service import AutoRecovery
+from bookie.client.client import LedgerClient
 from bookie.errors import BookieError
 from bookie.ledger.types import BookieId
 from bookie.metadata.memory import MemoryStore
 from bookie.server.identity import BookieDirectories
+from bookie.server.node import BookieNode
 from bookie.server.storage.directories import LedgerDirectory
 from bookie.server.storage.memory_index import MemoryIndex
 from tests.fixtures.metadata import SeededRng
@@ -30,6 +33,8 @@ class RecoveryBookieHost(BookieHost):
 
     def __init__(self, world: "RecoveryWorld", number: int) -> None:
         super().__init__(world, number)
+        self.storage_delay_s = 0.0
+        """How much longer a job on its entry logs takes than usual."""
         self._make_disks()
 
     def _make_disks(self) -> None:
@@ -63,6 +68,24 @@ class RecoveryBookieHost(BookieHost):
         self.is_wiped = False
         self.is_wanted = True
         self.start()
+
+    async def _serve(self, service: BookieNode) -> None:
+        """Check the entries beside the service, as `bookie serve` does, where some may rot."""
+        world = self.world
+        if world.recovery_plan.rot is not None:
+            client = await LedgerClient.connect(
+                self.session_of_life,
+                config=world.client_config,
+                rng=SeededRng(world.rng.getrandbits(64)),
+                clock=LoopClock(world.loop),
+            )
+            replicas = LedgerReplicas(client, service.bookie_id)
+            rng = SeededRng(world.rng.getrandbits(64))
+            service.start_scrubber(service.bookie.scrubber(replicas, self.disk, rng))
+        await super()._serve(service)
+
+    def _storage_duration_s(self) -> float:
+        return super()._storage_duration_s() + self.storage_delay_s
 
     def _after_crash(self) -> None:
         power = getattr(self, "_loses_power", True)

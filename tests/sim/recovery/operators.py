@@ -8,10 +8,13 @@ product's: it takes a task, finds every member registered, and removes the task 
 import asyncio
 from typing import TYPE_CHECKING
 
-from bookie.errors import BookieError, IllegalOperationError
+from bookie.autorecovery.manual import decommission
+from bookie.autorecovery.operations import ReplicationOperations
+from bookie.errors import BookieError, IllegalOperationError, NoSuchBookieError
 from bookie.ledger.types import BookieId
 from bookie.lifecycle.operations import Operations
 from bookie.lifecycle.states import LifecycleState
+from bookie.metadata.cookies import CookieStore
 from bookie.metadata.memory import MemoryStore
 from tests.fixtures.metadata import SeededRng
 from tests.sim.ledger.checkers import CheckError
@@ -62,7 +65,10 @@ class Operator:
             return
         while (state := world.state_of(bookie_id)) is not LifecycleState.DRAINED:
             await asyncio.sleep(0.05)
-            if state is LifecycleState.DRAINING_FAILED and not world.is_rough:
+            has_failed = state is LifecycleState.DRAINING_FAILED
+            if has_failed and plan.accepts_loss and await self._accept_loss(bookie_id):
+                continue
+            if has_failed and not world.is_rough:
                 if not world.can_be_left(bookie_id):
                     world.happen("drain that cannot end")
                     return
@@ -70,6 +76,26 @@ class Operator:
                 await ask.drain(bookie_id, "operator")
         if plan.is_removed:
             await self._remove(host, will_return=plan.is_installed)
+
+    async def _accept_loss(self, bookie_id: BookieId) -> bool:
+        """Name the ledgers that are left as lost; one of them too few is refused."""
+        world, ask = self._world, self._operations
+        for left_out in (1, 0):
+            listed = (await ask.status(bookie_id))["ledgers"]
+            ledger_ids = [int(one["ledger_id"]) for one in listed]
+            if left_out and len(ledger_ids) < 2:
+                continue
+            world.say(f"--- the operator gives up {ledger_ids[left_out:]} for {bookie_id}")
+            try:
+                await ask.mark_drained(bookie_id, "operator", ledger_ids[left_out:])
+            except IllegalOperationError as error:
+                world.say(f"operator: {error}")
+                if left_out:
+                    world.happen("loss of too few ledgers accepted, refused")
+            else:
+                world.happen("loss accepted")
+                return True
+        return False
 
     async def _remove(self, host: RecoveryBookieHost, *, will_return: bool) -> None:
         """Forget the bookie as soon as no session registers it, and no stale ledger names it."""
@@ -90,6 +116,31 @@ class Operator:
         world.happen("drained bookie removed")
         if will_return:
             world.install(host)
+
+    async def decommission(self, host: RecoveryBookieHost) -> None:
+        """Forget a lost bookie that was not drained as soon as its ledgers are elsewhere."""
+        world, ask = self._world, self._operations
+        bookie_id = BookieId(host.bookie_id)
+        replication = ReplicationOperations(self._store, ROOT, ask)
+        cookies = CookieStore(self._store, ROOT)
+        deadline = world.loop.time() + _REMOVED_S_MAX
+        while bookie_id not in world.records:
+            try:
+                await decommission(
+                    ask, replication, cookies, bookie_id, LoopClock(world.loop), 5.0, lambda _: None
+                )
+            except NoSuchBookieError:
+                return  # its drain ended, and it was removed
+            except IllegalOperationError as error:
+                world.say(f"operator: {error}")
+                if not world.can_be_left(bookie_id):
+                    return
+                if world.loop.time() > deadline:
+                    raise CheckError("liveness", f"{bookie_id}: not forgotten: {error}") from error
+            else:
+                world.happen("lost bookie decommissioned")
+                return
+            await asyncio.sleep(0.2)
 
     async def close(self) -> None:
         await self._store.close()

@@ -20,7 +20,7 @@ class Choice(Enum):
     NEWEST = "newest"
     """One that the newest ledger names."""
     OPEN = "open"
-    """One that an open ledger names, whose writer dies if there is such a one."""
+    """The one that most open ledgers name, of those whose writers die if there are such."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +40,33 @@ class DrainPlan:
     is_removed: bool
     is_installed: bool
     """The id returns as a new bookie after its removal."""
+    accepts_loss: bool
+    """When it fails the operator names the ledgers that are left as lost: first too few of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryByHand:
+    """What an operator copies with `bookie bookies recover`."""
+
+    start_s: float
+    will_fence: bool
+    dies: bool
+    """The process, once, on its way."""
+    is_back_and_forth: bool
+    """Not a bookie is emptied: a ledger is taken away from one, and back."""
+    is_back_slow: bool
+    """The way back takes as long as a collection is waited for; else it begins with one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rot:
+    """An entry that is damaged where it lies."""
+
+    start_s: float
+    will_scrub: bool
+    """The bookie is told to check its entries; else a read meets the damage."""
+    is_other_garbled: bool
+    """Another bookie answers something else for the same entry, while faults last."""
 
 
 class Loss(Enum):
@@ -85,6 +112,10 @@ class RecoveryPlan:
     are_entries_checked: bool
     """The auditor asks for lists of entries: copies that were never made are found, too."""
     drains: tuple[DrainPlan, ...]
+    by_hand: RecoveryByHand | None
+    rot: Rot | None
+    is_decommissioned: bool
+    """A lost bookie is forgotten."""
     stale_ledgers: frozenset[int]
     """By number: their creators' metadata servers lag behind, so they know older bookies."""
     is_first_recovered_slowly: bool
@@ -101,7 +132,7 @@ class RecoveryPlan:
 def draw_plan(rng: random.Random) -> RecoveryPlan:
     """Small ledgers of usual widths; bookies enough that every ledger can be made whole."""
     is_busy = rng.random() < 0.3
-    widths = _SAFE_WIDTHS if rng.random() < 0.2 else _WIDTHS
+    widths = _SAFE_WIDTHS if rng.random() < 0.25 else _WIDTHS
     ledgers = tuple(_draw_ledger(rng, widths, is_busy) for _ in range(rng.choice((2, 3, 4, 6))))
     drains = _draw_drains(rng)
     if drains:
@@ -109,13 +140,16 @@ def draw_plan(rng: random.Random) -> RecoveryPlan:
         slow = [drain for drain in drains if drain.is_slow] or drains
         beside = [_beside_a_drain(rng, ledger, rng.choice(slow)) for ledger in ledgers[first:]]
         ledgers = (*ledgers[:first], *beside)
+    if not all(drain.may_fence for drain in drains):
+        ledgers = (*ledgers[:-2], *map(_abandoned, ledgers[-2:]))
     is_slow = rng.random() < 0.12
     if is_slow:
         ledgers = (_recovered_slowly(ledgers[0]), *ledgers[1:])
     lost_max = min(ledger.ack_quorum_size for ledger in ledgers) - 1
+    rot = _draw_rot(rng) if rng.random() < 0.15 else None
     losses = tuple(
         rng.choices(list(Loss), (0.7, 0.18, 0.12), k=min(lost_max, rng.choice((1, 1, 2))))
-        if not is_slow  # or too few are left for the recovery to go on
+        if not is_slow and rot is None  # or too few are left for the recovery to go on
         else ()
     )
     is_directory_lost = Loss.DIRECTORY in losses
@@ -125,12 +159,14 @@ def draw_plan(rng: random.Random) -> RecoveryPlan:
     widest = max(ledger.ensemble_size for ledger in ledgers)
     read_only_count = rng.choice((0, 0, 1))
     has_local = rng.random() < 0.6
+    by_hand = _draw_by_hand(rng) if rng.random() < 0.3 else None
     return RecoveryPlan(
         world=WorldPlan(
             bookie_count=widest
             + len(losses)
             + read_only_count
             + len(drains)
+            + (by_hand is not None)
             + rng.choice((0, 0, 1, 2)),
             sync_s=rng.choice((0.000_5, 0.001, 0.002)),
             slow_link_share=rng.choice((0.0, 0.0, 0.2)),
@@ -161,16 +197,19 @@ def draw_plan(rng: random.Random) -> RecoveryPlan:
         switch_is_used=rng.random() < 0.1,
         are_entries_checked=is_directory_lost or rng.random() < 0.3,
         drains=drains,
+        by_hand=by_hand,
+        rot=rot,
+        is_decommissioned=Loss.MACHINE in losses and rng.random() < 0.3,
         death_writes=tuple(rng.randrange(1, 300) for _ in range(rng.choice((0, 0, 1, 3)))),
         stale_ledgers=frozenset(
             number for number in range(len(ledgers)) if drains and rng.random() < 0.15
         ),
         is_first_recovered_slowly=is_slow,
         is_first_left_open=is_left_open,
-        has_apache_worker=rng.random() < (0.3 if drains else 0.1),
+        has_apache_worker=rng.random() < (0.55 if drains else 0.1),
         returned_copy_wait_s=0.1 if is_slow else rng.choice((0.4, 1.0)),
         flush_interval_s=0.02 if is_directory_lost else rng.choice((0.02, 0.2)),
-        poll_interval_s=rng.choice((0.1, 0.1, 0.2)),
+        poll_interval_s=0.1 if any(d.is_slow for d in drains) else rng.choice((0.1, 0.2)),
         copy_bytes_per_s=10_000 if is_busy else rng.choice((None, None, 50_000)),
     )
 
@@ -191,7 +230,7 @@ def _draw_drain(rng: random.Random, start_s: float) -> DrainPlan:
     is_removed = rng.random() < 0.5
     choices = (Choice.ANY, Choice.EMPTIEST, Choice.NEWEST, Choice.NEWEST)
     if is_slow:
-        choices = (Choice.ANY, Choice.EMPTIEST, Choice.EMPTIEST, Choice.EMPTIEST)
+        choices = (Choice.EMPTIEST,)
     return DrainPlan(
         start_s=min(start_s, 0.2) if is_slow else start_s,
         choice=rng.choice(choices) if may_fence else Choice.OPEN,
@@ -203,14 +242,54 @@ def _draw_drain(rng: random.Random, start_s: float) -> DrainPlan:
         cancel_after_s=rng.random(),
         is_removed=is_removed,
         is_installed=is_removed and rng.random() < 0.6,
+        accepts_loss=rng.random() < 0.5,
+    )
+
+
+def _draw_by_hand(rng: random.Random) -> RecoveryByHand:
+    return RecoveryByHand(
+        start_s=0.1 + rng.random(),
+        will_fence=rng.random() < 0.6,
+        dies=rng.random() < 0.4,
+        is_back_and_forth=rng.random() < 0.4,
+        is_back_slow=rng.random() < 0.3,
+    )
+
+
+def _draw_rot(rng: random.Random) -> Rot:
+    return Rot(
+        start_s=0.2 + 0.6 * rng.random(),
+        will_scrub=rng.random() < 0.7,
+        is_other_garbled=rng.random() < 0.6,
     )
 
 
 def _beside_a_drain(rng: random.Random, plan: LedgerPlan, drain: DrainPlan) -> LedgerPlan:
-    """Let a ledger be created shortly before a drain, or under way; late if its bookie is."""
-    low, high = (0.35, 0.9) if drain.is_slow else rng.choice(((-0.1, 0.0), (0.0, 1.0)))
+    """Let a ledger be created shortly before a drain, or under way; late if its bookie is.
+
+    Most of those of a bookie that hears late are made just before it does, on many bookies: then it
+    has taken entries of a ledger that is younger than what a server may show that lags behind.
+    """
+    if drain.is_slow and rng.random() < 0.85:
+        start_s = drain.start_s + drain.slow_s - 0.03 - 0.07 * rng.random()
+        count = max(plan.entry_count, 5)
+        return replace(plan, ensemble_size=5, start_s=start_s, entry_count=count, pause_s=0.0)
+    low, high = rng.choice(((-0.1, 0.0), (0.0, 1.0)))
     start_s = drain.start_s + low + (high - low) * rng.random()
     return replace(plan, start_s=max(0.0, start_s), pause_s=min(plan.pause_s, 0.02))
+
+
+def _abandoned(plan: LedgerPlan) -> LedgerPlan:
+    """Its writer dies and leaves it open: where none may be fenced a drain of its bookie fails."""
+    return replace(
+        plan,
+        ensemble_size=max(4, plan.ensemble_size),
+        start_s=0.0,
+        entry_count=max(2, plan.entry_count),
+        will_close=False,
+        writer_dies=True,
+        recoverer_count=0,
+    )
 
 
 def _draw_ledger(

@@ -5,25 +5,30 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from bookie.autorecovery import election
+from bookie.autorecovery import election, manual
 from bookie.autorecovery.backoff import GracePeriods
 from bookie.autorecovery.checking import Finding
 from bookie.autorecovery.formats import Task, lock_bytes
 from bookie.autorecovery.repair import Outcome, Repairer, Result
+from bookie.autorecovery.replicas import LedgerReplicas, _replicas
 from bookie.autorecovery.spans import replaced
 from bookie.autorecovery.tasks import TaskStore
 from bookie.autorecovery.worker import ReplicationWorker
-from bookie.errors import NodeExistsError
+from bookie.errors import CorruptFileError, NodeExistsError
 from bookie.ledger import metadata_codec
-from bookie.ledger.types import LedgerMetadata, Status
+from bookie.ledger.types import BookieId, LedgerMetadata, Status
+from bookie.lifecycle import operations as lifecycle_operations
 from bookie.lifecycle.coordinator import DrainCoordinator
 from bookie.lifecycle.drains import DrainMachine, Facts
+from bookie.lifecycle.operations import Operations
+from bookie.lifecycle.scan import Scan
 from bookie.metadata.interfaces import ANY_VERSION
 from bookie.metadata.ledger_paths import Layout, ledger_path
 from bookie.metadata.memory import MemoryStore
 from bookie.server.lifecycle_watch import LifecycleWatch
-from bookie.server.storage import collector
+from bookie.server.storage import collector, ledger_storage
 from bookie.server.storage.ledger_storage import LedgerStorage
+from bookie.server.storage.scrubber import Fetched
 from tests.fixtures.plants import Plant
 from tests.sim.ledger.world import ROOT
 
@@ -121,7 +126,8 @@ def _scan_before_read_only(right: Any) -> Any:
     return lambda self, facts: right(self, facts._replace(modes={}))
 
 
-_LAG_S = 0.5
+_LAG_S = 1.5
+"""As long as a server may be behind that has not lost its leader: longer than two rounds."""
 
 
 def _scan_without_sync(right: Any) -> Any:
@@ -186,6 +192,56 @@ def _lost_directory_denies(right: Any) -> Any:
     return read
 
 
+def _by_hand_without_lock(right: Any) -> Any:
+    async def recover(
+        tasks: TaskStore, repairer: Repairer, ledger_id: int, owner: str, *, will_fence: bool
+    ) -> Outcome:
+        return await manual.recover_ledger(repairer, ledger_id, will_fence=will_fence)
+
+    return recover
+
+
+def _all_loss_accepted(right: Any) -> Any:
+    """Take the loss of some ledgers for that of all."""
+    return lambda bookie_id, named, accepted: right(bookie_id, () if accepted else named, accepted)
+
+
+def _unverified_copy(right: Any) -> Any:
+    async def fetch(
+        self: LedgerReplicas, metadata: LedgerMetadata, digest: Any, entry_id: int
+    ) -> Fetched:
+        """Take the first packet that another bookie gives."""
+        for bookie in _replicas(metadata, entry_id):
+            if bookie != self._bookie_id:
+                reply = await self._read(bookie, metadata.ledger_id, entry_id)
+                if reply.status is Status.OK:
+                    return Fetched(bytes(reply.body))
+        return Fetched(None, reason="no other bookie has it")
+
+    return fetch
+
+
+def _damage_denied(right: Any) -> Any:
+    def read_entries(*arguments: Any) -> Any:
+        try:
+            return right(*arguments)
+        except CorruptFileError:
+            return []
+
+    return read_entries
+
+
+def _nothing_seen(right: Any) -> Any:
+    async def scanned(self: Operations, bookie_id: BookieId) -> Scan:
+        return Scan({bookie_id: ()}, {}, 0)
+
+    return scanned
+
+
+def _by_hand_fences(right: Any) -> Any:
+    return lambda repairer, ledger_id, *, will_fence: right(repairer, ledger_id, will_fence=True)
+
+
 _LOST = ("drained", "durability")
 PLANTS: dict[str, Plant] = {
     "task deleted early": Plant(ReplicationWorker, "_settle", _task_deleted_early, ("task",)),
@@ -209,5 +265,19 @@ PLANTS: dict[str, Plant] = {
     ),
     "lost directory answers NoEntry": Plant(
         LedgerStorage, "read", _lost_directory_denies, ("durability", "agreement", "reading")
+    ),
+    "recovery by hand without its lock": Plant(
+        manual, "_recover_locked", _by_hand_without_lock, ("whole", "durability", "liveness")
+    ),
+    "loss of ledgers not named": Plant(
+        lifecycle_operations, "_expect_none_left", _all_loss_accepted, ("drained",)
+    ),
+    "forgotten without a scan": Plant(Operations, "scanned", _nothing_seen, ("drained",)),
+    "scrub puts an unverified copy": Plant(
+        LedgerReplicas, "_fetch", _unverified_copy, ("rot", "whole")
+    ),
+    "damaged entry is denied": Plant(ledger_storage, "read_entries", _damage_denied, ("rot",)),
+    "recovery by hand fences though it may not": Plant(
+        manual, "recover_ledger", _by_hand_fences, ("grace",)
     ),
 }

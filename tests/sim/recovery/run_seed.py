@@ -12,7 +12,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bookie.client.interfaces import ReadReply
 from bookie.errors import BookieError
 from bookie.ledger.codec import EntryDigest
 from bookie.ledger.distribution import write_set
@@ -22,9 +21,12 @@ from tests.sim.ledger.checkers import CheckError
 from tests.sim.ledger.faults import rng_of
 from tests.sim.ledger.wire import Message, Trigger
 from tests.sim.ledger.world import PASSWORD, ClientHost, Ledger
+from tests.sim.recovery.by_hand import RecoveringOperator
 from tests.sim.recovery.hosts import RecoveryBookieHost
 from tests.sim.recovery.operators import ApacheWorker, Operator
 from tests.sim.recovery.plan import Choice, DrainPlan, Loss, draw_plan
+from tests.sim.recovery.reads import read_from
+from tests.sim.recovery.rot import rot
 from tests.sim.recovery.world import LOCKS, RecoveryWorld
 from tests.sim.simulation import Outcome, run_life
 
@@ -55,7 +57,7 @@ async def _live(world: RecoveryWorld) -> None:
     for healer in world.healers:
         healer.start()
     operator = Operator(world)
-    drains = _plan_faults(world, operator)
+    operators = _plan_faults(world, operator)
     lives = [asyncio.ensure_future(_live_ledger(ledger)) for ledger in world.ledgers]
     await asyncio.sleep(_ROUGH_S)
     world.calm()
@@ -69,9 +71,11 @@ async def _live(world: RecoveryWorld) -> None:
     )
     await asyncio.gather(*lives)
     await _wait(world, lambda: not _unfinished(world), "not every ledger became whole")
-    await _wait(world, lambda: all(one.done() for one in drains), "not every drain ended")
-    for drain in drains:
-        drain.result()
+    await _wait(
+        world, lambda: all(one.done() for one in operators), "not every drain or recovery ended"
+    )
+    for one in operators:
+        one.result()
     for ledger in world.ledgers:
         await _end_ledger(world, ledger)
     if world.recovery_plan.are_entries_checked:
@@ -108,7 +112,7 @@ async def _wait(world: RecoveryWorld, is_true: Callable[[], bool], what: str) ->
 
 
 def _plan_faults(world: RecoveryWorld, operator: Operator) -> list[asyncio.Future[None]]:
-    """Let things happen in their time; return the drains, which end after the faults."""
+    """Let things happen in their time; return what operators do, which ends after the faults."""
     plan, rng, loop = world.recovery_plan, world.rng, world.loop
 
     def later(function: Callable[[], object], span_s: float = _ROUGH_S * 0.7) -> None:
@@ -163,7 +167,15 @@ def _plan_faults(world: RecoveryWorld, operator: Operator) -> list[asyncio.Futur
         for host in (*hosts, *lost)
         if host not in lost or plan.losses[lost.index(host)] is not Loss.COOKIE
     ]
-    return [asyncio.ensure_future(_drain(world, operator, going, drain)) for drain in plan.drains]
+    jobs = [_drain(world, operator, going, drain) for drain in plan.drains]
+    if plan.by_hand is not None:
+        jobs.append(RecoveringOperator(world, plan.by_hand).run())
+    if plan.is_decommissioned:
+        host = lost[plan.losses.index(Loss.MACHINE)]
+        jobs.append(_decommission(world, operator, host))
+    if plan.rot is not None:
+        jobs.append(rot(world, plan.rot))
+    return [asyncio.ensure_future(job) for job in jobs]
 
 
 async def _drain(
@@ -176,29 +188,37 @@ async def _drain(
     await world.act(operator.node, operator.drain(host, plan))
 
 
+async def _decommission(world: RecoveryWorld, operator: Operator, host: RecoveryBookieHost) -> None:
+    """Forget a bookie once it is lost."""
+    await world.wait_until(
+        lambda: host.bookie_id in world.lost or not world.is_rough, 10.0, "the faults do not end"
+    )
+    if host.bookie_id in world.lost:
+        await world.act(operator.node, operator.decommission(host))
+
+
 def _choose(
     world: RecoveryWorld, hosts: list[RecoveryBookieHost], choice: Choice
 ) -> RecoveryBookieHost:
     def count(host: RecoveryBookieHost) -> int:
         return len(world.ledgers_naming(host.bookie_id))
 
-    ledgers: list[Ledger] = []
+    kept = world.kept_ledgers()
     match choice:
         case Choice.EMPTIEST:
             return min(hosts, key=count)
-        case Choice.NEWEST:
-            ledgers = world.kept_ledgers()
+        case Choice.NEWEST if kept:
+            newest = max(kept, key=lambda ledger: ledger.history.ledger_id or 0)
+            ensemble = world.metadata_of(newest).last_segment.ensemble
+            return world.rng.choice([h for h in hosts if h.bookie_id in ensemble] or hosts)
         case Choice.OPEN:
-            kept = world.kept_ledgers()
             open_ones = [one for one in kept if not world.metadata_of(one).is_closed]
-            ledgers = [one for one in open_ones if one.plan.writer_dies] or open_ones
-        case Choice.ANY:
-            pass
-    if not ledgers:
-        return world.rng.choice(hosts)
-    newest = max(ledgers, key=lambda ledger: ledger.history.ledger_id or 0)
-    ensemble = world.metadata_of(newest).last_segment.ensemble
-    return world.rng.choice([h for h in hosts if h.bookie_id in ensemble] or hosts)
+            left = [one for one in open_ones if one.plan.writer_dies] or open_ones
+            ensembles = [world.metadata_of(one).last_segment.ensemble for one in left]
+            mixed = world.rng.sample(hosts, len(hosts))
+            return max(mixed, key=lambda host: sum(host.bookie_id in e for e in ensembles))
+        case _:
+            return world.rng.choice(hosts)
 
 
 def _turn_read_only(world: RecoveryWorld, host: Any) -> None:
@@ -322,7 +342,7 @@ async def _recover(ledger: Ledger, host: ClientHost) -> None:
     try:
         await operations.recover(ledger, host)
     except CheckError:
-        if ledger.history.ledger_id not in ledger.world.deleted:  # type: ignore[attr-defined]
+        if ledger in ledger.world.kept_ledgers():  # type: ignore[attr-defined]
             raise
 
 
@@ -332,7 +352,7 @@ async def _recover(ledger: Ledger, host: ClientHost) -> None:
 def _unfinished(world: RecoveryWorld) -> list[str]:
     """Return what is not whole yet."""
     found: list[str] = []
-    hopeless: list[str] = []
+    hopeless = [f"urL{ledger_id:010d}" for ledger_id in world.given_up]
     for ledger in world.kept_ledgers():
         metadata = world.metadata_of(ledger)
         if world.is_hopeless(ledger):
@@ -374,7 +394,7 @@ async def _read_every_copy(world: RecoveryWorld, host: ClientHost) -> None:
         for entry_id in range(metadata.last_entry_id + 1):
             ensemble = metadata.segment_of(entry_id).ensemble
             for index in write_set(entry_id, plan.ensemble_size, plan.write_quorum_size):
-                reply = await _read(client, ensemble[index], metadata.ledger_id, entry_id)
+                reply = await read_from(client, ensemble[index], metadata.ledger_id, entry_id)
                 where = f"entry {entry_id} of ledger {metadata.ledger_id} on {ensemble[index]}"
                 if reply.status is not Status.OK:
                     is_promised = history.is_promised(entry_id, ensemble[index])  # type: ignore[attr-defined]
@@ -387,16 +407,3 @@ async def _read_every_copy(world: RecoveryWorld, host: ClientHost) -> None:
                 except BookieError as error:
                     raise CheckError("whole", f"{where}: {error}") from error
                 history.read("checker", entry_id, bytes(entry.payload))
-
-
-async def _read(client: Any, bookie: Any, ledger_id: int, entry_id: int) -> ReadReply:
-    """Ask one bookie; again while it cannot be reached."""
-    tries_left = 20
-    while True:
-        tries_left -= 1
-        answered: asyncio.Future[ReadReply] = asyncio.get_running_loop().create_future()
-        client.services.channels.read(bookie, ledger_id, entry_id, answered.set_result)
-        reply = await answered
-        if reply.status not in (Status.UNAVAILABLE, Status.TIMED_OUT) or not tries_left:
-            return reply
-        await asyncio.sleep(0.1)

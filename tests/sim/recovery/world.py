@@ -126,6 +126,14 @@ class RecoveryWorld(World):
         """Bookies for whose drain ledgers may be fenced, and since when they have to be left."""
         self.kept: dict[str, None] = {}
         """Drains that are going to be cancelled: their machines are not taken away."""
+        self.given_up: dict[int, str] = {}
+        """Ledgers of which an operator accepted the loss, and for which bookie."""
+        self.copying: dict[tuple[str, str, int], None] = {}
+        """Who copies to where, which ledger: until that is refused."""
+        self.awaited: list[tuple[str, str]] = []
+        """Bookies and names of ledgers whose copies there are going to be collected."""
+        self.by_hand: dict[str, bool] = {}
+        """Processes that recover by hand, and whether they may fence."""
         self._healer_writes = 0
 
     # --- what is judged ---------------------------------------------------------------------------
@@ -157,12 +165,15 @@ class RecoveryWorld(World):
                 self.on_gone(path)
         elif path.startswith(COOKIES) and name == "state":
             self._on_state(owner, path, operation, is_leading=is_leading)
+        elif path.startswith(COOKIES) and owner == "operator" and isinstance(operation, Delete):
+            self._judge_left(name, "forgotten")
         elif path.startswith(LOCKS):
             if isinstance(operation, Create):
                 self.locked[name] = now
                 self.say(f"{owner} locks {name}")
                 if b" collects " in operation.data:
                     self.happen("returned copy collected")
+                    self._on_collection(owner, name)
             elif isinstance(operation, Delete):
                 self.locked.pop(name, None)
         elif path.startswith(TASKS) and name.startswith("urL"):
@@ -175,6 +186,13 @@ class RecoveryWorld(World):
             elif isinstance(operation, Delete):
                 self.happen("task done")
                 self._judge_done(owner, int(name[3:]), self.locked.get(name, now))
+
+    def _on_collection(self, owner: str, name: str) -> None:
+        """A bookie is about to remove a copy; slowly where an operator waits for that."""
+        if (owner, name) in self.awaited:
+            self.awaited.remove((owner, name))
+            host = next(host for host in self.hosts if host.name == owner)
+            host.storage_delay_s = 0.15
 
     def on_gone(self, path: str) -> None:
         """A node is gone, deleted or with its session."""
@@ -229,11 +247,21 @@ class RecoveryWorld(World):
                         f"{owner} ends the task of {ledger_id}, but {bookie} is in {segment}",
                     )
 
+    def is_copying(self, name: str) -> bool:
+        """Whether a process copies ledgers: AutoRecovery, or an operator's."""
+        return name.startswith("heal") or name in self.by_hand
+
     def judge_step(
         self, history: RecoveryHistory, before: LedgerMetadata, after: LedgerMetadata
     ) -> None:
-        """Judge what an AutoRecovery process wrote to a ledger's metadata."""
+        """Judge what a process that copies wrote to a ledger's metadata."""
         if before.state is not LedgerState.OPEN or after.state is LedgerState.OPEN:
+            return
+        may_fence = self.by_hand.get(self.actor)
+        if may_fence is not None:
+            self.happen("fenced by hand")
+            if not may_fence:
+                raise CheckError("grace", f"{self.actor} fences {before.ledger_id}: it may not")
             return
         now = self.loop.time()
         self.happen("fenced by a worker")
@@ -279,19 +307,25 @@ class RecoveryWorld(World):
                 self.happen("drain failed")
             elif record.state is LifecycleState.DRAINED:
                 self.happen("drained")
+                for ledger_id in record.accepted_loss:
+                    self.given_up[ledger_id] = bookie_id
                 self._judge_drained(bookie_id)
 
-    def _judge_drained(self, bookie_id: str) -> None:
-        """No ledger counts on what the bookie has; from here on its disk is as good as gone."""
+    def _judge_left(self, bookie_id: str, what: str) -> None:
+        """No ledger counts on what the bookie has."""
         for ledger in self.kept_ledgers():
             history = ledger.history
             for entry_id in history.entries_on(bookie_id):  # type: ignore[attr-defined]
-                if self._counts_on(ledger, bookie_id, entry_id):
+                if self.counts_on(ledger, bookie_id, entry_id):
                     raise CheckError(
                         "drained",
-                        f"{bookie_id} is Drained, and ledger {history.ledger_id} counts on its"
+                        f"{bookie_id} is {what}, and ledger {history.ledger_id} counts on its"
                         f" entry {entry_id}: {history.metadata}",
                     )
+
+    def _judge_drained(self, bookie_id: str) -> None:
+        """Nothing counts on the bookie; from here on its disk is as good as gone."""
+        self._judge_left(bookie_id, "Drained")
         if bookie_id in self.kept:
             return
         for ledger in self.ledgers:
@@ -299,7 +333,7 @@ class RecoveryWorld(World):
         host = next(host for host in self.hosts if host.bookie_id == bookie_id)
         self._call_later(self.rng.choice((0.0, 0.3, 0.8)), lambda: self.take_away(host))
 
-    def _counts_on(self, ledger: Ledger, bookie_id: str, entry_id: int) -> bool:
+    def counts_on(self, ledger: Ledger, bookie_id: str, entry_id: int) -> bool:
         """Whether the metadata says that an entry is to be read from a bookie."""
         metadata = self.metadata_of(ledger)
         if metadata.is_closed and entry_id > metadata.last_entry_id:
@@ -311,11 +345,13 @@ class RecoveryWorld(World):
     # --- what is known ----------------------------------------------------------------------------
 
     def kept_ledgers(self) -> list[Ledger]:
-        """Return the ledgers that there are: created, and not deleted."""
+        """Return the ledgers that there are: created, not deleted, and not given up."""
         return [
             ledger
             for ledger in self.ledgers
-            if ledger.history.ledger_id is not None and ledger.history.ledger_id not in self.deleted
+            if (ledger_id := ledger.history.ledger_id) is not None
+            and ledger_id not in self.deleted
+            and ledger_id not in self.given_up
         ]
 
     def metadata_of(self, ledger: Ledger) -> LedgerMetadata:
@@ -350,6 +386,11 @@ class RecoveryWorld(World):
             >= metadata.ack_quorum_size
             for e in range(len(ensemble))
         )
+
+    def may_be_left(self, ledger_id: int) -> bool:
+        """Whether nothing is asked of a ledger any more."""
+        ledger = self.ledgers_by_id[ledger_id]
+        return ledger not in self.kept_ledgers() or self.is_hopeless(ledger)
 
     def can_be_left(self, bookie_id: str) -> bool:
         """Whether every ledger that names a bookie can be recovered."""
@@ -488,14 +529,20 @@ class RecoveryWorld(World):
         super()._on_message(message)
         if message.status is Status.OK and message.kind in ("add reply", "recovery add reply"):
             self._on_taken(message)
-        if message.kind == "recovery add" and message.client.startswith("heal"):
+        elif message.status is Status.READ_ONLY and message.kind == "recovery add reply":
+            bookie_id = self.host(message.bookie).bookie_id
+            self.copying.pop((message.client, bookie_id, message.ledger_id), None)
+        if message.kind == "recovery add" and self.is_copying(message.client):
             bookie_id = self.host(message.bookie).bookie_id
             since = self.read_only.get(bookie_id)
             ledger = self.ledgers_by_id.get(message.ledger_id)
             metadata = None if ledger is None else ledger.history.metadata
             # A recovery adds to the members that there are; a copy chooses.
             is_copy = metadata is not None and metadata.is_closed
-            if is_copy and since is not None and self.loop.time() - since > NOTICE_S:
+            copy = (message.client, bookie_id, message.ledger_id)
+            if since is None or self.loop.time() - since < NOTICE_S:
+                self.copying[copy] = None
+            elif is_copy and copy not in self.copying:
                 raise CheckError("target", f"{message.client} copies to {bookie_id}: read-only")
 
     def _on_taken(self, message: Message) -> None:
@@ -504,7 +551,7 @@ class RecoveryWorld(World):
         ledger = self.ledgers_by_id.get(message.ledger_id)
         if ledger is None or self.state_of(bookie_id) is not LifecycleState.DRAINED:
             return
-        if self._counts_on(ledger, bookie_id, message.entry_id):
+        if self.counts_on(ledger, bookie_id, message.entry_id):
             raise CheckError(
                 "drained",
                 f"{bookie_id} is Drained, and takes entry {message.entry_id} of ledger"

@@ -31,7 +31,7 @@ from bookie.ledger.types import (
 )
 from bookie.lifecycle.states import Step
 from bookie.lifecycle.store import LifecycleStore
-from bookie.metadata.interfaces import ANY_VERSION, VersionedStore
+from bookie.metadata.interfaces import ANY_VERSION, Check, VersionedStore
 from bookie.metadata.ledger_paths import task_lock_path
 from tests.fixtures.metadata import SeededRng
 from tests.sim.ledger.plan import WorldPlan
@@ -757,6 +757,31 @@ def test_a_recovery_by_hand_that_loses_its_lock_looks_again() -> None:
         assert target in (await scene.ensembles(ledger_id))[0]
         await scene.check_whole(ledger_id, 19)
         assert await scene.tasks.locked() == []
+
+    run(4, scenario)
+
+
+def test_a_target_that_turns_read_only_meanwhile_takes_no_copy() -> None:
+    """A recovery's adds pass there; the copies of a worker do not, and find another bookie."""
+
+    async def scenario(scene: Scene) -> None:
+        ledger_id = await scene.written(5, (3, 3, 2))
+        (ensemble,) = await scene.ensembles(ledger_id)
+        (target,) = {bookie(n) for n in range(4)} - {*ensemble}
+        await scene.lose(ensemble[0])
+        bookies = scene.client.services.bookies
+        active_check = bookies.active_check
+
+        async def then_read_only(bookie_id: BookieId) -> Check | None:
+            found = await active_check(bookie_id)
+            await scene.turn_read_only(bookie_id)
+            return found
+
+        bookies.active_check = then_read_only  # type: ignore[method-assign]
+        outcome = await scene.repair(ledger_id, target)
+        assert (outcome.result, outcome.entry_count) == (Result.FAILED, 0)
+        assert f"{target} does not take the copy (READ_ONLY)" in outcome.reason
+        assert await scene.ensembles(ledger_id) == [ensemble]
 
     run(4, scenario)
 

@@ -136,6 +136,37 @@ def test_a_drain_whose_answer_was_lost_has_begun_though_an_auditor_went_on_with_
     run(scenario)
 
 
+@pytest.mark.parametrize("step", [Step.DRAIN, Step.CANCEL])
+def test_a_step_whose_answer_was_lost_was_taken_though_the_bookie_wrote_its_cookie_since(
+    step: Step,
+) -> None:
+    """As one does that is started without a lost directory."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        link = ScriptedLink()
+        states = await made(world, link)
+        if step is Step.CANCEL:
+            await states.move(ID, Step.DRAIN, same)
+        before = await states.expect(ID)
+        session = world.client().session
+        tree = world.server.tree
+
+        def lose_and_rewrite(asked: str, is_write: bool) -> Fate:
+            if is_write:
+                return Fate.LOSE_ANSWER
+            if tree.read(COOKIE)[1].version == before.cookie_version + 1:
+                write = Write(COOKIE, before.cookie + b"\n", before.cookie_version + 1)
+                world.server.change(session, [write])
+            return Fate.ANSWERED
+
+        link.fate_of = lose_and_rewrite
+        found = await states.move(ID, step, same)
+        wanted = LifecycleState.ACTIVE if step is Step.CANCEL else LifecycleState.DRAINING
+        assert (found.record.state, found.cookie) == (wanted, before.cookie + b"\n")
+
+    run(scenario)
+
+
 def test_removing_is_refused() -> None:
     async def scenario(world: MetadataWorld) -> None:
         states = await made(world)
