@@ -8,7 +8,7 @@ the job and its stages.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -90,6 +90,8 @@ _JOBS = "staging: {:,} jobs are open"
 _STAGES = "staging: {:,} stages are open"
 _LATER = "commit or abort those that are not needed; SELECT * FROM sysstagings shows jobs"
 _COMMIT_ATTEMPTS_MAX = 10
+_ATTEMPTS_BESIDE_LEASES = 2
+"""Behind these a commit lets sessions that take leases wait: beside them it might not end."""
 _MEMORY_COPIES = 8
 """How many times their bytes in the log rows take as rows of a memtable, about."""
 
@@ -480,7 +482,7 @@ class Staging(SessionPart):
         self._database.stagings.busy(job.name, transaction)
         self._lock(transaction, job.table)
         stages = self._checked_stages(job, numbers)
-        if is_by_rows(stages, job.operation):
+        if is_by_rows(stages, job.operation) and self._has_memory_for(job, stages):
             self._check_rows(job, stages)
             with_log_space(self._tablespace, lambda: self._submit(entry, None))
             self._core.finish_write(transaction)
@@ -497,33 +499,36 @@ class Staging(SessionPart):
         """Log a commit whose pages the table adopts; what that means is worked out before."""
         database, tablespace = self._database, self._tablespace
         is_sure = True  # that what is repeated in pages is so: the memtable deletes nothing
-        for _ in range(_COMMIT_ATTEMPTS_MAX):
-            table = tablespace.state.tables[job.table.id]
-            has_versions = tablespace.applier.leases.has_versions
-            if len(table.memtable) > FEW_ROWS or table.frozen or has_versions or not is_sure:
-                database.run_checkpoint()
-            with database.without_maintenance():
-                stages = self._checked_stages(job, numbers)
+        with ExitStack() as stack:
+            for attempt in range(_COMMIT_ATTEMPTS_MAX):
+                if attempt == _ATTEMPTS_BESIDE_LEASES:
+                    stack.enter_context(tablespace.without_new_leases())
                 table = tablespace.state.tables[job.table.id]
-                if table.frozen:  # another one's checkpoint has failed meanwhile
-                    continue
-                planned = plan_adoption(table, stages, job.operation)
-                is_sure = planned.repeated is None or all(
-                    version[1] is not None for version in table.memtable.chains.values()
-                )
-                if job.operation is Operation.APPEND and not is_sure:
-                    continue
-                self._check_repeats(job, planned, table)
-                submit = partial(self._submit, entry, planned)
-                try:
-                    if with_log_space(tablespace, submit):
-                        self._core.finish_write(entry.transaction)
-                        return
-                finally:
-                    tablespace.applier.planned = None
+                has_versions = tablespace.applier.leases.has_versions
+                if len(table.memtable) > FEW_ROWS or table.frozen or has_versions or not is_sure:
+                    database.run_checkpoint()
+                with database.without_maintenance():
+                    stages = self._checked_stages(job, numbers)
+                    table = tablespace.state.tables[job.table.id]
+                    if table.frozen:  # another one's checkpoint has failed meanwhile
+                        continue
+                    planned = plan_adoption(table, stages, job.operation)
+                    is_sure = planned.repeated is None or all(
+                        version[1] is not None for version in table.memtable.chains.values()
+                    )
+                    if job.operation is Operation.APPEND and not is_sure:
+                        continue
+                    self._check_repeats(job, planned, table)
+                    submit = partial(self._submit, entry, planned)
+                    try:
+                        if with_log_space(tablespace, submit):
+                            self._core.finish_write(entry.transaction)
+                            return
+                    finally:
+                        tablespace.applier.planned = None
         raise OperationalError(
-            f"staging: job {job.name!r}: snapshot leases were taken all the time, beside which so "
-            "many rows cannot be committed without memory for each",
+            f"staging: job {job.name!r}: {_COMMIT_ATTEMPTS_MAX} checkpoints have not written all "
+            "that the commit, or snapshot leases, need in pages",
             sqlstate="40001",
             retry=Retry.SAFE,
         )
@@ -583,15 +588,19 @@ class Staging(SessionPart):
             raise ProgrammingError("staging: a stage is named twice", sqlstate="22023")
         return [stage for stage in stages if stage is not None]
 
-    def _check_rows(self, job: Job, stages: Sequence[Stage]) -> None:
+    def _has_memory_for(self, job: Job, stages: Sequence[Stage]) -> bool:
+        """Tell whether rows may go into memory; 53200: they may not, and have to."""
         byte_count = _MEMORY_COPIES * sum(stage.byte_count for stage in stages)
         limit = self._database.config.transaction_bytes_max
-        if byte_count > limit:
+        if byte_count > limit and job.operation is Operation.UPDATE:
             raise MemoryLimitError(
                 f"staging: the commit would take about {byte_count:,} bytes of memory, more than "
                 f"a transaction may ({limit:,})",
                 hint="commit in several jobs; all operations but update need no memory for rows",
             )
+        return byte_count <= limit
+
+    def _check_rows(self, job: Job, stages: Sequence[Stage]) -> None:
         table = self._tablespace.state.tables[job.table.id]
         if job.operation is Operation.UPDATE:
             check = compile_check_row(job.table)

@@ -24,7 +24,8 @@ from herdpy.storage.staged_writer import memory_entries
 from herdpy.storage.table_pages import PageEntry, TablePages
 
 FEW_ROWS = 10_000
-"""Up to so many go into the memtable."""
+FEW_BYTES = 4 * 1024 * 1024
+"""Up to so many, of so many bytes in the log, go into the memtable."""
 _ROW_BYTES = 100
 
 
@@ -52,13 +53,15 @@ def adopt(
 ) -> TableState:
     """Return the table with the stages' rows as of `position`.
 
-    planned: what plan_adoption() returned, which is used if it was about the same.
+    planned: what plan_adoption() returned, which is used if it was about the same; with one the
+    rows stay in pages however few they are.
     can_adopt_pages False: a compaction is writing the table's pages anew, or a lease is yet to
     become pages.
     """
     if any(stage.table != table.table for stage in stages):
         raise InvariantViolation(f"I4: stages of another version of table {table.table.id}")
-    if not can_adopt_pages or table.frozen or is_by_rows(stages, operation):
+    is_few = planned is None and is_by_rows(stages, operation)
+    if is_few or not can_adopt_pages or table.frozen:
         table.memtable.put_all(_effects(table, stages, operation), position, _ROW_BYTES, horizon)
         return table
     if planned is None or not _is_about(planned, table, stages):
@@ -78,8 +81,12 @@ def _is_about(planned: Adoption, table: TableState, stages: Sequence[Stage]) -> 
 
 def is_by_rows(stages: Sequence[Stage], operation: Operation) -> bool:
     """Return whether rows go into the memtable one by one."""
-    # An update needs the rows that are there: what is staged are parts of rows.
-    return operation is Operation.UPDATE or sum(s.row_count for s in stages) <= FEW_ROWS
+    if operation is Operation.UPDATE:
+        return True  # it needs the rows that are there: what is staged are parts of rows
+    if operation is Operation.REPLACE:
+        return False  # all rows that are there would be deleted one by one
+    row_count = sum(stage.row_count for stage in stages)
+    return row_count <= FEW_ROWS and sum(stage.byte_count for stage in stages) <= FEW_BYTES
 
 
 # --- by rows -------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ statement happens wholly or not at all.
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -164,6 +165,7 @@ class Tablespace:
         self.durable_lsn = applier.state.lsn  # as far as the log has told; read by any thread
         self.failure: Error | None = None
         self.is_held = False  # see hold()
+        self._lease_delays: tuple[Ticket[None], ...] = ()  # read by any thread
         self._incoming: Entry | Noted | None = None
         self._noted: dict[Transaction, None] = {}  # with rows that the log does not have yet
         self._unlogged: dict[Transaction, None] = {}  # rolled back, but the log does not say so
@@ -803,6 +805,24 @@ class Tablespace:
             self.check_user(user)
             self.applier.leases.check_room(user)
             return self._submit_alone(record)
+
+    @contextmanager
+    def without_new_leases(self) -> Generator[None]:
+        """Let sessions that take leases wait until the block ends; see lease_delay."""
+        delay: Ticket[None] = Ticket()
+        try:
+            with self.monitor:
+                self._lease_delays = (*self._lease_delays, delay)
+            yield
+        finally:
+            with self.monitor:
+                self._lease_delays = tuple(each for each in self._lease_delays if each is not delay)
+            delay.complete(None)
+
+    @property
+    def lease_delay(self) -> Ticket[None] | None:
+        """What a session waits for that is to take a lease; None: nothing. No monitor."""
+        return next(iter(self._lease_delays), None)
 
     def end_leases(self, ids: Sequence[str] | None) -> Ticket[None] | None:
         """End these leases, or for None those that were not used for so long; None: there are none.

@@ -256,6 +256,64 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         assert caught.value.sqlstate == "53400"
 
 
+@pytest.mark.parametrize("operation", ["append", "upsert", "ignore", "replace", "delete"])
+def test_few_rows_that_memory_has_no_room_for_stay_in_pages(operation: str) -> None:
+    """Rows of documents, say: a thousand of them are more than a transaction may have."""
+    with engine(config=Config(transaction_memory_bytes=64 * 1024)) as db:
+        session = db.session(autocommit=True)
+        table(session, (1, 1), (2, 2))
+        is_delete = operation == "delete"
+        ids = range(1 if is_delete or operation in ("upsert", "replace") else 3, 2_000)
+        session.staging.begin("t", operation, "job")
+        number, _ = session.staging.begin_stage("job", "0", "0")
+        batch = data(*ids)
+        session.staging.add(number, 0, batch.select(["id"]) if is_delete else batch)
+        session.staging.finish_stage(number)
+        session.staging.commit("job", [number])
+        (item,) = db.database.tablespace.state.tables.values()
+        assert len(item.memtable) <= 2
+        left = [] if is_delete else sorted({*ids} | ({1, 2} - {*ids}))
+        for _ in range(2):
+            assert rows(session, "SELECT id FROM t ORDER BY id") == [(each,) for each in left]
+            db.reopen()
+            session = db.session(autocommit=True)
+
+
+def test_few_large_rows_go_into_pages() -> None:
+    with engine() as db:
+        session = db.session(autocommit=True)
+        run(session, "CREATE TABLE t (id BIGINT PRIMARY KEY, s TEXT)")
+        session.staging.begin("t", "append", "job")
+        number, _ = session.staging.begin_stage("job", "0", "0")
+        ids = pa.array(range(100), pa.int64())
+        texts = pa.array([f"{each:09}" * 11_000 for each in range(100)])
+        session.staging.add(number, 0, pa.record_batch({"id": ids, "s": texts}))
+        session.staging.finish_stage(number)
+        session.staging.commit("job", [number])
+        (item,) = db.database.tablespace.state.tables.values()
+        assert len(item.memtable) == 0
+        assert rows(session, "SELECT count(DISTINCT s) FROM t") == [(100,)]
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_replace_by_few_rows_deletes_no_row_in_memory(count: int) -> None:
+    with engine() as db:
+        session = db.session(autocommit=True)
+        table(session)
+        staged(session, "first", *range(MANY))
+        session.staging.commit("first", list(db.database.tablespace.state.staged.stages))
+        db.database.run_checkpoint()
+        run(session, "INSERT INTO t VALUES (-1, -1)")
+        number = staged(session, "then", *range(count), operation="replace")
+        session.staging.commit("then", [number])
+        (item,) = db.database.tablespace.state.tables.values()
+        assert len(item.memtable) == 1  # what hides the row that only memory has
+        for _ in range(2):
+            assert rows(session, "SELECT id FROM t ORDER BY id") == [(n,) for n in range(count)]
+            db.reopen()
+            session = db.session(autocommit=True)
+
+
 def test_no_user_takes_the_room_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("stagings", 3), ("stages", 4)):
         monkeypatch.setattr(staging_module, f"{name}_max", value)

@@ -1,13 +1,15 @@
 """Leases beside what goes on at the same time: commits of stages, ends, and Ctrl-C at any line."""
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from herdpy.engine.state.page_adoption import FEW_ROWS
+from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.errors import OperationalError, Retry, SnapshotTooOldError
+from herdpy.log.record import BeginLease
 from herdpy.model.durability import Durability
 from tests.fixtures.digest import lease_rows_of
 from tests.fixtures.engines import Engine, engine, rows, run, table
@@ -120,32 +122,58 @@ def test_ctrl_c_behind_the_publication_of_a_checkpoint(
         assert rows(db.session(), "SELECT count(*) FROM t") == [(count + 2,)]
 
 
-@pytest.mark.parametrize("times", [1, 100])
-def test_a_lease_just_before_a_commit_of_many_rows(
-    monkeypatch: pytest.MonkeyPatch, times: int
-) -> None:
+def test_a_lease_just_before_a_commit_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a session that takes one before every attempt: it waits at last, and the commit ends."""
     with engine() as db:
         session = db.session(autocommit=True)
         table(session, *((n, n) for n in range(10)))
         stage = stage_many(db)
-        leasing, leases = db.session(autocommit=True).leasing, list[str]()
+        taker, leases = db.session(autocommit=True), list[str]()
+        taker.leaves_waits = True
         without_maintenance = db.database.without_maintenance
 
         def after_a_lease() -> Any:
-            if len(leases) < times:
-                leases.append(leasing.take(60).id)
+            with suppress(MustWaitError):
+                leases.append(taker.leasing.take(60).id)
             return without_maintenance()
 
         monkeypatch.setattr(db.database, "without_maintenance", after_a_lease)
-        if times == 1:
-            session.staging.commit("job", [stage])
-        else:
-            with pytest.raises(OperationalError) as caught:
-                session.staging.commit("job", [stage])
-            assert (caught.value.sqlstate, caught.value.retry) == ("40001", Retry.SAFE)
-            monkeypatch.undo()
-            session.staging.commit("job", [stage])
+        session.staging.commit("job", [stage])
+        monkeypatch.undo()
+        assert taker.lock_wait is not None
+        assert taker.lock_wait.ticket.is_done
+        behind = taker.leasing.take(60).id
+        assert taker.lock_wait is None
         (item,) = db.database.tablespace.state.tables.values()
         assert len(item.memtable) < MANY, "rows that were staged take memory each"
         assert rows(session, "SELECT count(*) FROM t") == [(10 + MANY,)]
-        assert len(kept(db, leases[0])) == 10
+        assert leases
+        assert [len(kept(db, lease)) for lease in (*leases, behind)] == [
+            *(10 for _ in leases),
+            10 + MANY,
+        ]
+
+
+def test_leases_are_taken_again_behind_a_commit_that_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Leases that come all the same, as of sessions that were just about to log theirs."""
+    with engine() as db:
+        session = db.session(autocommit=True)
+        table(session, (1, 1))
+        stage = stage_many(db)
+        space, ids = db.database.tablespace, map(str, range(100))
+        without_maintenance = db.database.without_maintenance
+
+        def after_a_lease() -> Any:
+            space.begin_lease(BeginLease(next(ids), None, 60.0, 0), None)
+            return without_maintenance()
+
+        monkeypatch.setattr(db.database, "without_maintenance", after_a_lease)
+        with pytest.raises(OperationalError) as caught:
+            session.staging.commit("job", [stage])
+        assert (caught.value.sqlstate, caught.value.retry) == ("40001", Retry.SAFE)
+        monkeypatch.undo()
+        assert len(kept(db, session.leasing.take(60).id)) == 1
+        session.staging.commit("job", [stage])
+        assert rows(session, "SELECT count(*) FROM t") == [(1 + MANY,)]
