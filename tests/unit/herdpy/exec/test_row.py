@@ -41,6 +41,7 @@ from herdpy.sql.plan import (
     RangeAccess,
     RowFind,
     RowSelect,
+    UpdatePlan,
 )
 from herdpy.sql.tree import (
     Call,
@@ -431,22 +432,20 @@ def test_insert_rows_fill_defaults() -> None:
         (Literal(TEXT, "a"), Parameter(INTEGER, 0)),
         (Parameter(TEXT, 1), Call(INTEGER, "+", (Parameter(INTEGER, 0), Literal(INTEGER, 1)))),
     )
-    make = compile_insert_rows(InsertPlan(Insert(WIDE, (1, 0), rows, None, False), None))
+    make = compile_insert_rows(InsertPlan(Insert(WIDE, (1, 0), rows, None), None))
     day = 86_400_000_000
     expected = [(5, "a", 150, day + 7, 1, None), (6, "b", 150, day + 7, 1, None)]
     assert make([5, "b"], day + 7) == expected
-    assert compile_row_filler(WIDE, (1, 0), (TEXT, INTEGER))(("z", 9), -1) == (
-        9,
-        "z",
-        150,
-        -1,
-        -1,
-        None,
-    )
+    query = Query(Select((), None), (("name", TEXT), ("i", INTEGER)))
+    source = RowSelect(query, None, FullAccess(), None, (), False, None, None)
+    fill = compile_row_filler(InsertPlan(Insert(WIDE, (1, 0), None, query), source))
+    assert fill(("z", 9), -1) == (9, "z", 150, -1, -1, None)
 
 
 def test_assignments_read_the_old_row() -> None:
-    swap = compile_assignments(PAIRS, [(1, Cast(DOUBLE, A)), (0, Parameter(BIGINT, 0))])
+    assignments = ((1, Cast(DOUBLE, A)), (0, Parameter(BIGINT, 0)))
+    found = RowFind(REF, PointAccess((long(2), double(1.0))), None)
+    swap = compile_assignments(UpdatePlan(REF, found, assignments))
     assert swap((1, 2.5, "c"), [8]) == (8, 1.0, "c")
 
 
