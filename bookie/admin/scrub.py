@@ -34,7 +34,10 @@ from bookie.server.storage.lmdb_index import LmdbIndex
 _PATH = "/api/v1/bookie/scrub"
 _TIMEOUT_S = 30.0
 _STEP_BYTES = 4 * 1024 * 1024
-_BAD = ("ledger_id", "lost_count", "lost", "unmended_count", "unmended", "reason")
+_BAD = (
+    "ledger_id", "lost_count", "lost", "unreadable_count", "unreadable", "unmended_count",
+    "unmended", "reason",
+)  # fmt: skip
 
 
 @click.group()
@@ -99,18 +102,29 @@ def start(
 ) -> None:
     """Let the running bookie at URL check all its entries now, and mend what is damaged.
 
-    Needs the role admin. A check that is under way goes on.
+    Needs the role admin. A check that is under way goes on where it is: what it has gone through is
+    not checked again. Begin another one when it has ended.
     """
-    _ask("PUT", url, token, client_context(tls_trust, tls))
-    output.record({"is_begun": True}, "it checks; `bookie scrub status` tells how far it is")
+    found = _ask("PUT", url, token, client_context(tls_trust, tls))
+    begins = "it checks all entries"
+    if not found["is_begun"]:
+        done, total = found["ledgers_done"], found["ledgers_total"]
+        begins = f"a check is under way and goes on, {done} of {total} ledgers are done"
+    output.record(
+        {"is_begun": found["is_begun"]}, f"{begins}; `bookie scrub status` tells how far it is"
+    )
 
 
 def _print_status(output: Output, found: dict[str, Any]) -> None:
     bad: list[dict[str, object]] = found["bad_ledgers"]
+    logs: list[dict[str, object]] = found["damaged_logs"]
     if output.is_json:
         output.record(found)
         return
-    output.record({name: value for name, value in found.items() if name != "bad_ledgers"})
+    lists = ("bad_ledgers", "damaged_logs")
+    output.record({name: value for name, value in found.items() if name not in lists})
+    if logs:
+        output.records(logs, ("log_number", "problem"), "")
     output.records(bad, _BAD, "no entry is lost, and none waits to be mended")
 
 
@@ -193,7 +207,7 @@ def check(output: Output, data: Path, ledgers: tuple[str, ...]) -> None:
 @contextlib.contextmanager
 def _opened(data: Path, ledgers: tuple[str, ...]) -> Generator[tuple[LmdbIndex, EntryLogs]]:
     """Open index and logs of a stopped bookie for the block; BookieStartError: it runs."""
-    paths = [Path(parse_ledger_directory(text)[0]) for text in ledgers] or [data]
+    paths = list(dict.fromkeys(Path(parse_ledger_directory(text)[0]) for text in ledgers)) or [data]
     if not (data / INDEX_FILE).exists():
         raise CorruptFileError(
             f"{data}: expected {INDEX_FILE}, found none; name the --data of a bookie. If it was "

@@ -15,8 +15,13 @@ from bookie.errors import IllegalOperationError
 from bookie.ledger.codec import EntryDigest, master_key
 from bookie.ledger.distribution import write_set
 from bookie.ledger.entry_read import EntryRead, Outcome
-from bookie.ledger.types import BookieId, LedgerMetadata
+from bookie.ledger.statuses import NEGATIVES
+from bookie.ledger.types import BookieId, LedgerMetadata, Status
+from bookie.server.storage.bad_entries import Fate
 from bookie.server.storage.scrubber import Duty, Fetched
+
+_ANSWERS = frozenset({*NEGATIVES, Status.OK, Status.IO_ERROR})
+"""Of a bookie that looked: it denies the entry, or has it and cannot read it."""
 
 
 class LedgerReplicas:
@@ -69,19 +74,23 @@ class LedgerReplicas:
         services, ledger_id = self._services, metadata.ledger_id
         others = [b for b in _replicas(metadata, entry_id) if b != self._bookie_id]
         if not others:
-            return Fetched(None, is_lost=True, reason="no other bookie was to have it")
+            return Fetched(None, Fate.LOST, "no other bookie was to have it")
         others.sort(key=services.health.rank)
         read = EntryRead(entry_id, tuple(others), len(others))
+        is_answered = True
         while (bookie := read.ask()) is not None:
             reply = await self._read(bookie, ledger_id, entry_id)
+            is_answered = is_answered and reply.status in _ANSWERS
             if not read.on_reply(bookie, reply.status, reply.body, digest, ledger_id):
                 services.report_damage(ledger_id, entry_id, bookie)
             if read.is_decided:
                 break
         if read.outcome is Outcome.FOUND:
             return Fetched(bytes(read.packet))
-        error = str(read.error(ledger_id))
-        return Fetched(None, is_lost=read.outcome is Outcome.ABSENT, reason=error)
+        fate = Fate.UNREADABLE if is_answered else Fate.UNMENDED
+        if read.outcome is Outcome.ABSENT:
+            fate = Fate.LOST
+        return Fetched(None, fate, str(read.error(ledger_id)))
 
     async def _read(self, bookie: BookieId, ledger_id: int, entry_id: int) -> ReadReply:
         answered: asyncio.Future[ReadReply] = asyncio.get_running_loop().create_future()

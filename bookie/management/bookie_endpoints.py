@@ -97,7 +97,8 @@ class BookieEndpoints:
                      "How far the check of all entries is, and the ledgers with entries that are "
                      "lost or could not be mended.", self._scrub),
             Endpoint("PUT", f"{BOOKIE}/scrub", admin,
-                     "Check all entries now, in the background, and mend what is damaged.",
+                     "Check all entries now, in the background, and mend what is damaged. "
+                     "is_begun is false when a check is under way: it goes on where it is.",
                      self._begin_scrub),
             _refused("PUT", f"{BOOKIE}/expand_storage", "Start the bookie again with the new "
                      "directory among its --ledgers, and with --expand"),
@@ -253,8 +254,7 @@ class BookieEndpoints:
         return self._scrubber.status()
 
     async def _begin_scrub(self, call: Call) -> object:
-        self._scrubber.begin()
-        return self._scrubber.status()
+        return {"is_begun": self._scrubber.begin(), **self._scrubber.status()}
 
 
 def _forced(

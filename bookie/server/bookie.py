@@ -124,10 +124,12 @@ class Bookie:
         if found.unsealed_logs:
             _log.error(
                 "entry logs %s are damaged, or were given up after a failed write: what can be "
-                "read of them is served; they are neither collected nor compacted",
+                "read of them is served; they are compacted once all their entries can be read",
                 ", ".join(map(str, found.unsealed_logs)),
             )
         storage = LedgerStorage(disk, index, found.logs, config, storage_executor)
+        for number in found.unsealed_logs:
+            storage.damaged_logs[number] = "found damaged, or without its map, by the start"
         journal = Journal(
             found.writer,
             journal_executor,

@@ -3,7 +3,8 @@
 The order is what makes it safe: the ledgers here are listed FIRST, then those of the metadata, so a
 ledger made meanwhile is never taken for a deleted one; before each removal the metadata is asked
 once more. When metadata cannot be asked nothing is removed. Logs of which little lives are
-compacted: hourly below one share, daily below a larger one. Source: Apache BookKeeper's garbage
+compacted: hourly below one share, daily below a larger one; those that the scrub found damaged,
+whatever lives in them, once their entries are mended. Source: Apache BookKeeper's garbage
 collection and its gotchas G17, G18.
 
 Copies that are not needed any more go, too: those of CLOSED ledgers of which metadata gives this
@@ -107,6 +108,8 @@ class Collector:
         self._is_closed = False
         self._lock = asyncio.Lock()
         self._kept: dict[int, str] = {}
+        self._tried: set[int] = set()
+        """Damaged logs that compact_damaged() has tried since the last major compaction."""
         self.is_stopped = False
         """The metadata store is older than what is here: nothing is removed."""
         self._unneeded_since: dict[int, float] = {}
@@ -137,6 +140,7 @@ class Collector:
     async def _pass(self) -> None:
         try:
             await self.collect()
+            await self.compact_damaged()
             await self._compact_if_due()
         except (BookieError, OSError) as error:
             _log.warning("collection of deleted ledgers ended early: %s", error)
@@ -160,6 +164,8 @@ class Collector:
             one.due_s = now + one.interval_s
         if kind == "major":
             self._kept.clear()  # what was damaged may be mended since
+            self._tried.clear()
+            await self.compact_damaged()
         found.is_running = True
         try:
             await self.compact(found.threshold)
@@ -272,12 +278,8 @@ class Collector:
         """Return number, live share and bytes of each sealed log whose ledgers are surely known."""
         storage = self._storage
         index = storage.index
-        # A flush that fills a log and goes on in the next points to both only in its end. Between
-        # two flushes the index has all that these logs hold, and what is new goes to others.
-        async with storage.write_lock:
-            open_log = storage.flusher.open_log_number
-            numbers = [n for n in storage.logs.numbers() if n != open_log]
-            live = await self._run(lambda: frozenset(index.ledger_ids()))
+        numbers = await storage.closed_log_numbers()
+        live = await self._run(lambda: frozenset(index.ledger_ids()))
         shares: list[tuple[int, float, int]] = []
         for number in numbers:
             if self._is_closed or number in self._kept:
@@ -327,6 +329,28 @@ class Collector:
                 removed += await self._compact_safely(sources)
             return removed
 
+    async def compact_damaged(self) -> int:
+        """Rewrite the damaged logs of which all that the index locates can be read.
+
+        Whatever lives of them. Returns how many went; the others are tried again by the next major
+        compaction.
+        """
+        async with self._lock:
+            storage = self._storage
+            numbers = {*await storage.closed_log_numbers(), *storage.logs.numbers("compacted")}
+            removed = 0
+            for number in list(storage.damaged_logs):
+                if number in numbers:
+                    if number in self._tried:
+                        continue
+                    self._tried.add(number)
+                    if not await self._compact_safely([number]):
+                        continue
+                    removed += 1
+                storage.damaged_logs.pop(number, None)
+                self._kept.pop(number, None)
+            return removed
+
     async def _compact_safely(self, sources: list[int]) -> int:
         if self._is_closed:
             return 0
@@ -355,6 +379,9 @@ class Collector:
             return 0
         try:
             await self._switch(compaction.log_number)
+        except CorruptFileError as error:  # of the new log: the others stay
+            self._keep(compaction.log_number, str(error))
+            return 0
         except OSError as error:
             if len(storage.logs.directories) == 1:
                 raise

@@ -6,14 +6,15 @@
     NNN.log         the index points to it; the sources go
 
 An entry is switched only while the index points to a source: one that was added again meanwhile
-stays where the newer packet is. Sources that cannot be read whole are not compacted: what is
-damaged is kept, and reported. A record with a damaged body does not count when the index points to
-it no more: the scrub has put another in its place. Functions and steps here run in the storage
+stays where the newer packet is. From the first damage in a source on its entries are taken as the
+index locates them, and the records of all ledgers are written anew; a source with a damaged entry
+that the index still points to is kept, and reported. Functions and steps here run in the storage
 executor.
 """
 
+import logging
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 
 from google_crc32c import value
 
@@ -29,9 +30,10 @@ from bookie.server.storage.entry_log import (
     split_location,
 )
 from bookie.server.storage.entry_logs import EntryLogs
-from bookie.server.storage.entry_reads import locations_of
+from bookie.server.storage.entry_reads import locations_of, read_entry
 from bookie.server.storage.ledger_record import encode_ledger_body
 
+_log = logging.getLogger(__name__)
 _SWITCH_BATCH = 4096
 
 
@@ -85,41 +87,42 @@ class Compaction:
             raise
 
     def _live_records(self) -> Iterator[LogRecord]:
+        damaged_count = 0
         for number in self._sources:
-            reader = self._logs.reader(number)
-            try:
-                located: frozenset[int] | None = None
+            end = 0
+            for record in self._sound_records(number):
+                if record is None:
+                    damaged_count += 1
+                    yield from self._located_behind(number, end)
+                else:
+                    end = record.location
+                    yield record
+        if damaged_count:  # a damaged record may have been any ledger's
+            for ledger_id in self._index.ledger_ids():
+                body = ledger_id.to_bytes(8, "big", signed=True)
+                yield LogRecord(RecordKind.LEDGER, body, 0, 0, 0, is_damaged=False)
+
+    def _sound_records(self, number: int) -> Iterator[LogRecord | None]:
+        """Yield a source's records; None at the end of one that cannot be read on, or whole."""
+        try:
+            with closing(self._logs.reader(number)) as reader:
                 for record in reader.records():
-                    if not record.is_damaged:
-                        yield record
-                        continue
-                    if located is None:
-                        located = self._located_in(number)
-                    if record.kind != RecordKind.ENTRY or record.location in located:
-                        raise CorruptFileError(
-                            f"{reader.path} at offset {split_location(record.location)[1]}: the "
-                            f"record is damaged; the log is kept as it is"
-                        )
-                if not reader.is_read_whole:
-                    raise CorruptFileError(
-                        f"{reader.path} at offset {reader.offset}: expected records up to the map, "
-                        f"found none; the log is kept as it is"
-                    )
-            finally:
-                reader.close()
+                    if record.is_damaged:
+                        break
+                    yield record
+                else:
+                    if reader.is_read_whole:
+                        return
+        except (OSError, CorruptFileError):
+            pass  # of a sector, or the header; if it is more, no entry can be read either
+        yield None
 
-    def _located_in(self, number: int) -> frozenset[int]:
-        """Return where the index points to in a log.
-
-        Goes through all of the index, for damaged logs only: a map that a start has made of a
-        damaged log may miss ledgers.
-        """
-        return frozenset(
-            location
-            for ledger_id in self._index.ledger_ids()
-            for location in locations_of(self._index, ledger_id)
-            if location >> 32 == number
-        )
+    def _located_behind(self, number: int, location_min: int) -> Iterator[LogRecord]:
+        """Yield what the index locates in a log behind a location; CorruptFileError: damaged."""
+        for ledger_id in self._index.ledger_ids():
+            for entry_id, location in locations_of(self._index, ledger_id):
+                if location >> 32 == number and location > location_min:
+                    yield read_entry(self._logs, location, ledger_id, entry_id)
 
     def _copy_ledger(self, writer: EntryLogWriter, ledger_id: int) -> None:
         """Write what the index knows of the ledger: at least what the source's record says."""
@@ -149,7 +152,10 @@ class Compaction:
 
 
 class Switch:
-    """Moves the index from the sources to a `.compacted` log; step() until True, then finish()."""
+    """Moves the index from the sources to a `.compacted` log; step() until True, then finish().
+
+    What of the log is damaged stays where it is, in the sources.
+    """
 
     def __init__(self, logs: EntryLogs, index: EntryIndex, log_number: int) -> None:
         self._logs = logs
@@ -159,6 +165,7 @@ class Switch:
         self._reader = EntryLogReader(self._directory.disk, log_number, "compacted")
         self._sources = frozenset(self._reader.header.sources)
         self._records = self._reader.records()
+        self._damaged_at: int | None = None
 
     def step(self) -> bool:
         """Switch some thousand entries; no other job may write to the index meanwhile."""
@@ -166,7 +173,9 @@ class Switch:
         moves: list[tuple[int, int, int]] = []
         is_done = True
         for count, record in enumerate(self._records, 1):
-            if record.kind == RecordKind.ENTRY:
+            if record.is_damaged:
+                self._damaged_at = split_location(record.location)[1]
+            elif record.kind == RecordKind.ENTRY:
                 ledger_id, entry_id = record.ids
                 location = index.get(ledger_id, entry_id)
                 if location is not None and split_location(location)[0] in self._sources:
@@ -179,7 +188,10 @@ class Switch:
         return is_done
 
     def finish(self) -> None:
-        """Make the switch durable, name the log for good, and remove the sources."""
+        """Make the switch durable, name the log for good, and remove the sources.
+
+        CorruptFileError: it is damaged; it keeps its name, and the sources stay.
+        """
         self._check_whole()
         self._reader.close()
         self._index.sync()
@@ -190,29 +202,38 @@ class Switch:
         self._logs.remove_all(sorted(self._sources))
 
     def _check_whole(self) -> None:
-        if not self._reader.is_read_whole:
-            self._reader.close()
+        reader = self._reader
+        if not reader.is_read_whole:
+            self._damaged_at = reader.offset
+        if self._damaged_at is not None:
+            self._index.sync()
             raise CorruptFileError(
-                f"{self._reader.path} at offset {self._reader.offset}: expected records up to the "
-                f"map, found none; restore the file, or format this bookie"
+                f"{reader.path} at offset {self._damaged_at}: expected the records of compacted "
+                f"entry logs up to the map, found damage; these logs stay beside it"
             )
 
     def close(self) -> None:
         self._reader.close()
 
 
-def finish_interrupted(index: EntryIndex, logs: EntryLogs) -> None:
-    """Go on with the switches that a crash interrupted."""
+def finish_interrupted(index: EntryIndex, logs: EntryLogs) -> list[int]:
+    """Go on with the switches that a crash interrupted; return those logs that are damaged.
+
+    The index points into these and into their sources: all of them are read as they are.
+    """
+    damaged: list[int] = []
     for number in logs.numbers("compacted"):
-        switch = Switch(logs, index, number)
         try:
-            while not switch.step():
-                pass
-            switch.finish()
+            with closing(Switch(logs, index, number)) as switch:
+                while not switch.step():
+                    pass
+                switch.finish()
+        except CorruptFileError as error:
+            _log.error("%s", error)
+            damaged.append(number)
         except OSError as error:  # the log is read under the name that it has, and by the sources
             logs.survive(logs.directory_of(number), error)
-        finally:
-            switch.close()
+    return damaged
 
 
 def live_share(ledger_map: dict[int, int], live: frozenset[int]) -> float:

@@ -29,6 +29,8 @@ HEADER_BYTES = 512
 DIRECTORY = "entries"
 VERSION = 1
 SOURCES_MAX = 64
+NOT_HERE = 0
+"""In the index in the place of a location: metadata names this bookie for an entry it has not."""
 LOG_NUMBER_MAX = 2**31 - 1  # a location fits a signed 64-bit integer
 _MAGIC = b"bookieE1"
 _TRAILER_MAGIC = b"bookieT1"
@@ -263,17 +265,18 @@ class EntryLogWriter:
         self._file.close()
 
 
-def read_records(file: File, locations: Sequence[int]) -> list[LogRecord]:
+def read_records(file: File, locations: Sequence[int], path: str | None = None) -> list[LogRecord]:
     """Return the record at the first location, and those of the others that lie close behind it.
 
-    The locations are of one log, ascending. Of the others only whole, undamaged records of at most
-    128 KiB together come back. CorruptFileError names file and offset when there is no record at
-    the first one, or its bytes are wrong.
+    The locations are of one log, ascending; messages call it `path`, or as the file is called. Of
+    the others only whole, undamaged records of at most 128 KiB together come back. CorruptFileError
+    names file and offset when there is no record at the first one, or its bytes are wrong.
     """
+    path = file.path if path is None else path
     log_number, at = split_location(locations[0])
     start = at - RECORD_HEADER_BYTES
     if start < HEADER_BYTES:
-        raise CorruptFileError(f"{file.path} at offset {at}: no record can begin there")
+        raise CorruptFileError(f"{path} at offset {at}: no record can begin there")
     last = split_location(locations[-1])[1] if len(locations) > 1 else at
     data = file.read_at(start, min(last - start + READ_BYTES_MIN, READ_BYTES_MAX))
     first = _parse(data, 0, log_number, start)
@@ -282,8 +285,8 @@ def read_records(file: File, locations: Sequence[int]) -> list[LogRecord]:
         first = _parse(data, 0, log_number, start)
     if not isinstance(first, LogRecord) or first.is_damaged:
         raise CorruptFileError(
-            f"{file.path} at offset {at}: the record is damaged; another bookie's copy is used, "
-            f"and this one should be replicated anew"
+            f"{path} at offset {at}: the record is damaged; a running bookie copies the entry "
+            f"anew from another one"
         )
     records = [first]
     for location in locations[1:]:
@@ -349,15 +352,15 @@ class EntryLogReader:
             return None
         return dict(_MAP_ROW.iter_unpack(data))
 
-    def records(self) -> Iterator[LogRecord]:
+    def records(self, offset: int = HEADER_BYTES) -> Iterator[LogRecord]:
         """Yield the records, damaged ones too, up to the map, or to where no record begins.
 
-        `offset` is behind the last one that was yielded.
+        From `offset` on, which is behind a record; the attribute is behind the last one yielded.
         """
         end = self._trailer.map_offset if self._trailer else self.byte_count
         number = self.header.log_number
-        window, start = b"", HEADER_BYTES
-        self.offset = HEADER_BYTES
+        window, start = b"", offset
+        self.offset = offset
         while True:
             record = _parse(window, self.offset - start, number, start)
             if not isinstance(record, LogRecord):

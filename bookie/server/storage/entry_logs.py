@@ -198,7 +198,7 @@ class EntryLogs:
         """
         number, _ = split_location(locations[0])
         with self._use(number) as file:
-            return read_records(file, locations)
+            return read_records(file, locations, self.path(number))
 
     @contextmanager
     def _use(self, number: int) -> Generator[File]:

@@ -15,6 +15,7 @@ from bookie.errors import CorruptFileError, DigestMismatchError
 from bookie.ledger.codec import EntryDigest
 from bookie.server.interfaces import EntryIndex
 from bookie.server.storage.entry_log import (
+    NOT_HERE,
     READ_BYTES_MAX,
     READ_BYTES_MIN,
     LogRecord,
@@ -28,14 +29,14 @@ _SCAN_BATCH = 4096
 _MERGE_MAX = 512
 """Entry ids that one step of a check takes up."""
 NOT_IN_INDEX = "the index does not have it"
+MISSING = "it is to be here by its ledger's metadata, and is not"
 
 
-def locations_of(index: EntryIndex, ledger_id: int) -> Iterator[int]:
-    """Yield where the entries of a ledger lie, by ascending entry ids."""
+def locations_of(index: EntryIndex, ledger_id: int) -> Iterator[tuple[int, int]]:
+    """Yield entry id and location of a ledger's entries, by ascending ids."""
     ids = index.entry_ids(ledger_id)
     while batch := list(islice(ids, _SCAN_BATCH)):
-        for _, location in index.locations(ledger_id, batch[0], batch[-1] - batch[0] + 1):
-            yield location
+        yield from index.locations(ledger_id, batch[0], batch[-1] - batch[0] + 1)
 
 
 def read_entries(
@@ -43,12 +44,17 @@ def read_entries(
 ) -> list[tuple[int, int, bytes]]:
     """Return ids and packet of the entry and some of the count - 1 that follow; empty: no entry.
 
-    CorruptFileError: the index points to something else; OSError.
+    CorruptFileError: the index points to something else, or knows it as missing; OSError.
     """
     for _ in range(_TRIES):
         found = index.locations(ledger_id, entry_id, count)
         if not found or found[0][0] != entry_id:
             return []
+        if found[0][1] == NOT_HERE:
+            raise CorruptFileError(
+                f"ledger {ledger_id} entry {entry_id}: {MISSING}; another bookie's copy is used, "
+                f"and the scrub copies it here"
+            )
         locations = _of_one_log([location for _, location in found])
         try:
             records = logs.read(locations)
@@ -66,6 +72,14 @@ def read_entries(
     raise CorruptFileError(
         f"ledger {ledger_id} entry {entry_id}: the index points to an entry log that is missing"
     )
+
+
+def read_entry(logs: EntryLogs, location: int, ledger_id: int, entry_id: int) -> LogRecord:
+    """Return the record at a location; CorruptFileError: it is damaged, or another one; OSError."""
+    record = logs.read((location,))[0]
+    if not _is_entry(record, ledger_id, entry_id):
+        raise _other_record(logs, location, ledger_id, entry_id)
+    return record
 
 
 def _is_entry(record: LogRecord, ledger_id: int, entry_id: int) -> bool:
@@ -95,7 +109,9 @@ def _of_one_log(locations: Sequence[int]) -> Sequence[int]:
 def problem_of(
     index: EntryIndex, logs: EntryLogs, ledger_id: int, entry_id: int, digest: EntryDigest | None
 ) -> str | None:
-    """Say what is wrong with one entry on the disks; None: nothing, NOT_IN_INDEX: it is not there.
+    """Say what is wrong with one entry on the disks; None: nothing.
+
+    NOT_IN_INDEX: it is not there; MISSING: and it is known that it should be.
 
     digest None: what the entry's writer sealed cannot be verified, only what the bookie wrote.
     """
@@ -105,27 +121,73 @@ def problem_of(
         location = index.get(ledger_id, entry_id)
         if location is None:
             return NOT_IN_INDEX
+        if location == NOT_HERE:
+            return MISSING
         if location == before:
             break
         try:
-            record = logs.read((location,))[0]
-            _verify(logs, record, ledger_id, entry_id, digest)
+            record = read_entry(logs, location, ledger_id, entry_id)
+            if digest is not None:
+                digest.open(record.body, ledger_id, entry_id)
         except (OSError, CorruptFileError, DigestMismatchError) as error:
-            if isinstance(error, OSError) and error.errno in (EMFILE, ENFILE, ENOMEM):
-                raise  # of this process: it says nothing of the entry
+            _raise_of_process(error)
             problem, before = str(error), location
+            if isinstance(error, FileNotFoundError):
+                problem = (
+                    f"{logs.path(split_location(location)[0])}: the index points to this entry "
+                    f"log, and it is missing; give all --ledgers of the bookie, or restore it"
+                )
         else:
             return None
     return problem
 
 
-def _verify(
-    logs: EntryLogs, record: LogRecord, ledger_id: int, entry_id: int, digest: EntryDigest | None
-) -> None:
-    if not _is_entry(record, ledger_id, entry_id):
-        raise _other_record(logs, record.location, ledger_id, entry_id)
-    if digest is not None:
-        digest.open(record.body, ledger_id, entry_id)
+def _raise_of_process(error: Exception) -> None:
+    """Raise what this process lacks: it says nothing of what is on the disk."""
+    if isinstance(error, OSError) and error.errno in (EMFILE, ENFILE, ENOMEM):
+        raise error
+
+
+class LogStep(NamedTuple):
+    """What one step of the check of a log did."""
+
+    byte_count: int
+    next_offset: int
+    """Where the next step goes on; 0: this was the last one."""
+    problem: str | None
+
+
+def check_log(logs: EntryLogs, number: int, offset: int, byte_count_max: int) -> LogStep:
+    """Read about so many bytes of a log from an offset on; up to the first problem.
+
+    A problem is what keeps the log from being read from front to end, as the index is made anew of
+    it. OSError: of this process.
+    """
+    try:
+        reader = logs.reader(number)
+    except FileNotFoundError:  # collected, or compacted
+        return LogStep(0, 0, None)
+    except (OSError, CorruptFileError) as error:
+        _raise_of_process(error)
+        return LogStep(0, 0, str(error))
+    path = logs.path(number)
+    try:
+        for record in reader.records(offset):
+            if record.is_damaged:
+                at = split_location(record.location)[1]
+                problem = f"{path} at offset {at}: the record is damaged"
+                return LogStep(reader.offset - offset, 0, problem)
+            if reader.offset - offset >= byte_count_max:
+                return LogStep(reader.offset - offset, reader.offset, None)
+        problem = None
+        if not reader.is_read_whole or reader.ledger_map() is None:
+            problem = f"{path} at offset {reader.offset}: expected the map of ledgers, found none"
+        return LogStep(reader.offset - offset, 0, problem)
+    except OSError as error:
+        _raise_of_process(error)
+        return LogStep(0, 0, str(error))
+    finally:
+        reader.close()
 
 
 class CheckStep(NamedTuple):
@@ -135,7 +197,7 @@ class CheckStep(NamedTuple):
     byte_count: int
     """Read from the logs."""
     damaged: tuple[int, ...]
-    """Entries that the index locates where there is something else."""
+    """Entries that the index locates where there is something else, or knows as missing."""
     missing: tuple[int, ...]
     """Required entries that the index does not have."""
     is_last: bool
@@ -229,8 +291,11 @@ class EntryCheck:
         return entry_count, byte_count
 
     def _is_sound(self, record: LogRecord, entry_id: int) -> bool:
+        if not _is_entry(record, self._ledger_id, entry_id):
+            return False
         try:
-            _verify(self._logs, record, self._ledger_id, entry_id, self._digest)
-        except (CorruptFileError, DigestMismatchError):
+            if self._digest is not None:
+                self._digest.open(record.body, self._ledger_id, entry_id)
+        except DigestMismatchError:
             return False
         return True

@@ -18,10 +18,11 @@ from bookie.errors import BookieError, CorruptFileError
 from bookie.ledger.types import Status
 from bookie.runtime.interfaces import Disk
 from bookie.runtime.os_executors import Executor
-from bookie.server.interfaces import BytesLike, EntryIndex
+from bookie.server.interfaces import BytesLike, EntryIndex, LedgerRecord
 from bookie.server.storage.directories import space_of
+from bookie.server.storage.entry_log import NOT_HERE
 from bookie.server.storage.entry_logs import EntryLogs
-from bookie.server.storage.entry_reads import read_entries
+from bookie.server.storage.entry_reads import locations_of, read_entries
 from bookie.server.storage.flush import Flusher, FlushInput
 from bookie.server.storage.journal import Journal
 from bookie.server.storage.ledger_state import LedgerState
@@ -88,6 +89,8 @@ class LedgerStorage:
         self._on_flush: OnFlush | None = None
         self.on_damaged_read: Callable[[int, int], None] = lambda ledger_id, entry_id: None
         """Called with the ids of an entry that a request could not get from the disk."""
+        self.damaged_logs: dict[int, str] = {}
+        """Logs that cannot be read from front to end, and why: they are to be compacted."""
 
     def start(self, journal: Journal, on_read_only: Callable[[], None], on_flush: OnFlush) -> None:
         """Serve: flush by time and size from now on; on_flush after each, with what came of it."""
@@ -358,7 +361,7 @@ class LedgerStorage:
                 on_done(Status.OK, future.result())
 
         index = self.index
-        job = self.submit(lambda: sorted(cached.union(index.entry_ids(ledger_id))))
+        job = self.submit(partial(_entry_ids, index, ledger_id, cached))
         job.add_done_callback(listed)
         return None
 
@@ -466,16 +469,23 @@ class LedgerStorage:
         self._limbo = dict.fromkeys(found)
         return found
 
-    def enter_limbo(self, ledger_id: int) -> None:
-        """Deny nothing of this ledger any more: an entry that was to be here is lost.
+    async def note_missing(self, ledger_id: int, entry_ids: Sequence[int]) -> None:
+        """Deny these entries no more: by metadata they are to be here, and the index has them not.
 
-        Durable after the next flush.
+        Reads of them are I/O errors from now on, until they are put. Durable on return; OSError.
         """
-        state = self.state(ledger_id)
-        state.is_in_limbo = True
-        self.mark_dirty(state)
-        if self._limbo is not None:
-            self._limbo[ledger_id] = None
+        async with self.write_lock:
+            missing = [n for n in entry_ids if self.unflushed(ledger_id, n) is None]
+            if not missing:
+                return
+            state = self.state(ledger_id)
+            state.requests += 1  # it stays the one state
+            try:
+                job = partial(_note_missing, self.index, ledger_id, missing, state.record())
+                await self._loop.run_in_executor(self.executor, job)
+            finally:
+                state.requests -= 1
+            state.last_entry_id = max(state.last_entry_id, missing[-1])
 
     def end_limbo(self, ledger_id: int) -> None:
         """Take a ledger out of limbo that is CLOSED and of which metadata gives us no part.
@@ -489,6 +499,18 @@ class LedgerStorage:
         self.mark_dirty(state)
         if self._limbo is not None:
             self._limbo.pop(ledger_id, None)
+
+    # --- logs ------------------------------------------------------------------------------------
+
+    async def closed_log_numbers(self) -> list[int]:
+        """Return the numbers of the logs that do not grow; the index has all that they hold.
+
+        A flush that fills a log and goes on in the next points to both only in its end. Between
+        two flushes the index has all that these logs hold, and what is new goes to others.
+        """
+        async with self.write_lock:
+            open_log = self.flusher.open_log_number
+            return [n for n in self.logs.numbers() if n != open_log]
 
     # --- removal of ledgers ----------------------------------------------------------------------
 
@@ -558,6 +580,24 @@ class LedgerStorage:
         self.flusher.close()
         await self.journal.close()
         self.logs.close()
+
+
+def _entry_ids(index: EntryIndex, ledger_id: int, cached: set[int]) -> list[int]:
+    located = [n for n, location in locations_of(index, ledger_id) if location != NOT_HERE]
+    return sorted(cached.union(located))
+
+
+def _note_missing(
+    index: EntryIndex, ledger_id: int, entry_ids: Sequence[int], record: LedgerRecord
+) -> None:
+    is_known = index.ledger(ledger_id) is not None
+    locations = [
+        (ledger_id, entry_id, NOT_HERE)
+        for entry_id in entry_ids
+        if index.get(ledger_id, entry_id) is None
+    ]
+    index.put(locations, () if is_known else [(ledger_id, record)])
+    index.sync()
 
 
 def _delete_ledger(index: EntryIndex, ledger_id: int) -> None:

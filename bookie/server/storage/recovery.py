@@ -97,8 +97,8 @@ def recover(
             f"{DIRECTORY}: expected the journal's mark beside entry logs, found none; the journal "
             f"was lost, and with it what was acknowledged last: restore it, or format this bookie"
         )
-    finish_interrupted(index, logs)
-    unsealed = _seal_leftovers(logs, mark or _NO_MARK)
+    damaged = finish_interrupted(index, logs)
+    unsealed = (*damaged, *_seal_leftovers(logs, mark or _NO_MARK))
     rebuilt = None
     if not index.is_whole and mark is not None:  # the bookie has served, so the index was lost
         rebuilt = _make_anew(directories, index, is_loss_known=lost is not None)
@@ -149,7 +149,7 @@ def _missing_logs(index: EntryIndex, logs: EntryLogs) -> _MissingLogs:
     ledger_ids: list[int] = []
     last_number = 0
     for ledger_id in index.ledger_ids():
-        numbers = {location >> 32 for location in locations_of(index, ledger_id)}
+        numbers = {n >> 32 for _, n in locations_of(index, ledger_id) if n != entry_log.NOT_HERE}
         last_number = max([last_number, *numbers])
         if not numbers <= present:
             ledger_ids.append(ledger_id)

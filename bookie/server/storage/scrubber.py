@@ -1,15 +1,19 @@
 """Scrubber: reads every entry of a bookie in the background, and mends what is damaged.
 
-A pass goes through the ledgers, ascending. Of each one every entry that the index locates is read
-and verified: the record's CRC, its ids, the writer's digest; and the settled entries that metadata
-gives this bookie are looked for in the index. What is damaged or missing is read from the other
-bookies, verified, and added as a recovery does: journal, write cache, entry log, and then the index
-points there. Until then, and for good when no other bookie has it, a read of it is an I/O error:
-the index goes on pointing to the damaged record, or the ledger of a missing one is put in limbo. A
-read that meets damage has its entry mended out of turn.
+A pass goes through the ledgers, ascending, and then through the logs. Of each ledger every entry
+that the index locates is read and verified: the record's CRC, its ids, the writer's digest; and the
+settled entries that metadata gives this bookie are looked for in the index. What is damaged or
+missing is read from the other bookies, verified, and added as a recovery does: journal, write
+cache, entry log, and then the index points there. Until then, and for good when no other bookie has
+it, a read of it is an I/O error: the index goes on pointing to the damaged record, and to none for
+a missing one (NOT_HERE). A read that meets damage has its entry mended out of turn.
+
+Each log is read from front to end as well, as the index is made anew of it: records of ledgers, and
+of entries that were mended elsewhere, are damaged there unseen. The collector compacts such logs.
 
 Everything that is read from disks, from metadata or from other bookies is paid for from one budget
-of bytes per second. A pass that was interrupted goes on where it was, in the next process, too.
+of bytes per second. A pass that was interrupted goes on where it was, in the next process, too:
+one file says where, and what was found bad up to there.
 Used on one loop. docs/adr/0050-scrub.md.
 """
 
@@ -17,7 +21,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -33,7 +37,16 @@ from bookie.ledger.types import Status
 from bookie.runtime.files import replace_file
 from bookie.runtime.interfaces import Clock, Disk, Rng
 from bookie.server.metrics import Figure
-from bookie.server.storage.entry_reads import NOT_IN_INDEX, EntryCheck, problem_of
+from bookie.server.storage.bad_entries import BadLedger, Fate
+from bookie.server.storage.entry_log import HEADER_BYTES
+from bookie.server.storage.entry_reads import (
+    MISSING,
+    NOT_IN_INDEX,
+    EntryCheck,
+    LogStep,
+    check_log,
+    problem_of,
+)
 from bookie.server.storage.ledger_storage import LedgerStorage
 
 _log = logging.getLogger(__name__)
@@ -47,8 +60,9 @@ _SAVE_S = 60.0
 _READ_QUEUE_MAX = 1000
 _HEAL_AGAIN_S = 600.0
 _BAD_LEDGERS_MAX = 10_000
-_BAD_ENTRIES_MAX = 100
-"""Of one ledger that are remembered by their ids; beyond it they are counted."""
+_DAMAGED_LOGS_MAX = 1000
+_LEDGERS_DONE = 1 << 63
+"""Behind every ledger id."""
 _REPORTED_MAX = 1000
 _UNMENDED_AGAIN_S = 3600.0
 _MENDED_TOGETHER = 32
@@ -61,8 +75,8 @@ class Fetched(NamedTuple):
 
     packet: bytes | None
     """Verified by the ledger's digest."""
-    is_lost: bool = False
-    """Every other bookie that should have it denies it, or there is none."""
+    fate: Fate = Fate.UNMENDED
+    """Of an entry without a packet."""
     reason: str = ""
 
 
@@ -111,51 +125,6 @@ class Add(Protocol):
 
 
 @dataclass(slots=True)
-class BadLedger:
-    """Entries of one ledger that are damaged or missing here and could not be mended."""
-
-    lost: dict[int, None] = field(default_factory=dict[int, None])
-    """No bookie has them; the first hundred, as of the others."""
-    unmended: dict[int, None] = field(default_factory=dict[int, None])
-    lost_count: int = 0
-    unmended_count: int = 0
-    reason: str = ""
-    """Of the last one."""
-
-    def note(self, entry_id: int, reason: str, *, is_lost: bool) -> None:
-        self.clear(entry_id)
-        self.reason = reason
-        entries = self.lost if is_lost else self.unmended
-        self.lost_count += is_lost
-        self.unmended_count += not is_lost
-        if len(entries) < _BAD_ENTRIES_MAX:
-            entries[entry_id] = None
-
-    def clear(self, entry_id: int) -> None:
-        if entry_id in self.lost:
-            del self.lost[entry_id]
-            self.lost_count -= 1
-        elif entry_id in self.unmended:
-            del self.unmended[entry_id]
-            self.unmended_count -= 1
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.lost_count and not self.unmended_count
-
-    def record(self, ledger_id: int) -> dict[str, object]:
-        """Return what the report says, as JSON."""
-        return {
-            "ledger_id": ledger_id,
-            "lost_count": self.lost_count,
-            "lost": list(self.lost),
-            "unmended_count": self.unmended_count,
-            "unmended": list(self.unmended),
-            "reason": self.reason,
-        }
-
-
-@dataclass(slots=True)
 class Tally:
     """What was checked and found."""
 
@@ -196,10 +165,16 @@ class Scrubber:
         """When the pass under way began, or the last one; 0: none has."""
         self._next_ledger_id: int | None = None
         """Where the pass goes on; None: none is under way."""
+        self._next_log_number = 0
+        """Where it goes on when all ledgers are done."""
         self._ledgers_done = 0
         self._ledgers_total = 0
+        self._logs_done = 0
+        self._logs_total = 0
         self._pass = Tally()
         self._saved_at = 0.0
+        self._saved = b""
+        self._save_lock = asyncio.Lock()
         self._pass_at = float("inf")
         """When the next pass begins, by the loop's time."""
         # Since the start.
@@ -221,16 +196,22 @@ class Scrubber:
         """Go on with the pass that was interrupted, or begin one when it is due."""
         self._load()
         self._plan()
+        self._wake_for_unmended()
         self._storage.on_damaged_read = self._damaged_read
         self._tasks = [
             self._loop.create_task(self._run()),
             self._loop.create_task(self._mend_reads()),
         ]
 
-    def begin(self) -> None:
-        """Begin a pass now, unless one is under way."""
-        if self._next_ledger_id is None:
+    def begin(self) -> bool:
+        """Begin a pass now; False: one is under way, and goes on where it is.
+
+        At once, if it waits because an error stopped it.
+        """
+        is_new = self._next_ledger_id is None
+        if is_new or self._pass_at < float("inf"):
             self._set_timer(0.0)
+        return is_new
 
     async def close(self) -> None:
         """Stop, and remember where; idempotent."""
@@ -252,21 +233,35 @@ class Scrubber:
             began_us, next_ledger_id = found["began_us"], found["next_ledger_id"]
             if type(began_us) is not int or type(next_ledger_id) not in (int, type(None)):
                 raise ValueError(f"expected two numbers, found {found}")
-            self._began_us, self._next_ledger_id = began_us, next_ledger_id
+            bad = {one["ledger_id"]: BadLedger.of_record(one) for one in found["bad_ledgers"]}
+            logs = {int(number): str(problem) for number, problem in found["damaged_logs"].items()}
+            self._next_log_number = int(found["next_log_number"])
+            self._began_us, self._next_ledger_id, self._bad = began_us, next_ledger_id, bad
+            self._storage.damaged_logs |= logs
         except FileNotFoundError:
             self._began_us = self._clock.wall_us()  # a fresh bookie has nothing to check yet
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             _log.warning("%s cannot be read, the next pass begins anew: %s", STATE_FILE, error)
 
     async def _save(self) -> None:
-        self._saved_at = self._clock.monotonic()
-        state = {"began_us": self._began_us, "next_ledger_id": self._next_ledger_id}
-        try:
-            await self._on_disk(
-                partial(replace_file, self._disk, STATE_FILE, json.dumps(state).encode())
-            )
-        except OSError as error:
-            _log.warning("%s cannot be written: %s", STATE_FILE, error)
+        """Write where the pass is and what is bad, if that changed."""
+        async with self._save_lock:
+            self._saved_at = self._clock.monotonic()
+            state = {
+                "began_us": self._began_us,
+                "next_ledger_id": self._next_ledger_id,
+                "next_log_number": self._next_log_number,
+                "damaged_logs": self._storage.damaged_logs,
+                "bad_ledgers": [bad.record(ledger_id) for ledger_id, bad in self._bad.items()],
+            }
+            data = json.dumps(state).encode()
+            if data == self._saved:
+                return
+            try:
+                await self._on_disk(partial(replace_file, self._disk, STATE_FILE, data))
+                self._saved = data
+            except OSError as error:
+                _log.warning("%s cannot be written: %s", STATE_FILE, error)
 
     def _set_timer(self, delay_s: float) -> None:
         """Begin a pass, or go on with one, after so long."""
@@ -302,15 +297,19 @@ class Scrubber:
                 _log.warning("the scrub goes on in %.0f s, it was stopped by: %s", _RETRY_S, error)
             if self._pass_at == float("inf"):
                 self._plan()
-            if any(bad.unmended_count for bad in self._bad.values()):
-                left_s = self._pass_at - self._loop.time()
-                self._wake_after(max(0.0, min(_UNMENDED_AGAIN_S, left_s)))
+            self._wake_for_unmended()
+
+    def _wake_for_unmended(self) -> None:
+        if any(bad.count(Fate.UNMENDED) for bad in self._bad.values()):
+            left_s = self._pass_at - self._loop.time()
+            self._wake_after(max(0.0, min(_UNMENDED_AGAIN_S, left_s)))
 
     async def _try_again(self) -> None:
         """Check the ledgers anew that other bookies may be able to help with by now."""
         for ledger_id, bad in list(self._bad.items()):
-            if bad.unmended_count:
+            if bad.count(Fate.UNMENDED):
                 await self._check_ledger(ledger_id)
+        await self._save()
 
     # --- one pass ---------------------------------------------------------------------------------
 
@@ -329,11 +328,12 @@ class Scrubber:
             del self._bad[ledger_id]
         for ledger_id in todo:
             self._next_ledger_id = ledger_id
-            if self._clock.monotonic() - self._saved_at >= _SAVE_S:
-                await self._save()
+            await self._save_at_times()
             await self._check_ledger(ledger_id)
             self._ledgers_done += 1
-        self._next_ledger_id = None
+        self._next_ledger_id = _LEDGERS_DONE
+        await self._check_logs()
+        self._next_ledger_id, self._next_log_number = None, 0
         self._pass_count += 1
         await self._save()
         done = self._pass
@@ -341,6 +341,43 @@ class Scrubber:
             "scrub: %d ledgers, %d entries, %d damaged, %d missing, %d mended; %d ledgers are bad",
             len(todo), done.entries, done.damaged, done.missing, done.mended, len(self._bad),
         )  # fmt: skip
+
+    async def _save_at_times(self) -> None:
+        if self._clock.monotonic() - self._saved_at >= _SAVE_S:
+            await self._save()
+
+    async def _check_logs(self) -> None:
+        storage, damaged = self._storage, self._storage.damaged_logs
+        numbers = sorted([*await storage.closed_log_numbers(), *storage.logs.numbers("compacted")])
+        for number in damaged.keys() - set(numbers):
+            damaged.pop(number, None)
+        self._logs_done, self._logs_total = 0, len(numbers)
+        for number in numbers:
+            if number >= self._next_log_number:
+                self._next_log_number = number
+                await self._save_at_times()
+                try:
+                    problem = await self._problem_of_log(number)
+                except OSError as error:  # of this process: it says nothing of the log
+                    _log.warning("entry log %d was not checked: %s", number, error)
+                    problem = damaged.get(number)
+                if problem is None:
+                    damaged.pop(number, None)
+                elif number in damaged or len(damaged) < _DAMAGED_LOGS_MAX:
+                    damaged[number] = problem
+                    _log.error("%s; the log is compacted once all its entries are mended", problem)
+            self._logs_done += 1
+
+    async def _problem_of_log(self, number: int) -> str | None:
+        step = LogStep(0, HEADER_BYTES, None)
+        while step.next_offset:
+            step = await self._on_disk(
+                partial(check_log, self._storage.logs, number, step.next_offset, _STEP_BYTES)
+            )
+            for tally in (self._pass, self.total):
+                tally.bytes += step.byte_count
+            await self._pay(step.byte_count)
+        return step.problem
 
     async def _check_ledger(self, ledger_id: int) -> None:
         await self._pay(_METADATA_BYTES)
@@ -355,6 +392,7 @@ class Scrubber:
                 for tally in (self._pass, self.total):
                     tally.entries += step.entry_count
                     tally.bytes += step.byte_count
+                await self._storage.note_missing(ledger_id, step.missing)
                 mended += await self._mend_all(duty, (*step.damaged, *step.missing), found)
                 await self._pay(step.byte_count)
                 is_last = step.is_last
@@ -362,10 +400,7 @@ class Scrubber:
             self._bad.pop(ledger_id, None)
             return
         except (MetadataFormatError, CorruptFileError, OSError) as error:
-            found.unmended_count += 1  # of this ledger alone: the others are checked
-            found.reason = str(error)
-        if found.lost_count:
-            await self._storage.checkpoint()  # a crash must not take the limbo back
+            found.count_one(str(error), Fate.UNMENDED)  # of this ledger alone: others are checked
         self._note(ledger_id, found, mended)
 
     def _check(self, duty: Duty) -> EntryCheck:
@@ -398,17 +433,13 @@ class Scrubber:
             self._bad.pop(ledger_id, None)
         elif ledger_id in self._bad or len(self._bad) < _BAD_LEDGERS_MAX:
             self._bad[ledger_id] = found
-        if found.lost_count:
-            _log.critical(
-                "ledger %d: %d entries are lost, from %d on: %s",
-                ledger_id, found.lost_count, next(iter(found.lost), -1), found.reason,
-            )  # fmt: skip
-        elif found.unmended_count:
-            _log.error(
-                "ledger %d: %d entries are damaged or missing here and could not be copied: %s",
-                ledger_id, found.unmended_count, found.reason,
-            )  # fmt: skip
-        elif mended:
+        for fate, say in _SAID.items():
+            if found.count(fate):
+                say(
+                    "ledger %d: %d entries are %s, from %d on: %s",
+                    ledger_id, found.count(fate), _MEANT[fate], found.first(fate), found.reason,
+                )  # fmt: skip
+        if found.is_empty and mended:
             _log.warning(
                 "ledger %d: %d entries were damaged or missing here, and were copied from other "
                 "bookies", ledger_id, mended,
@@ -422,8 +453,8 @@ class Scrubber:
         problem = await self._on_disk(
             partial(problem_of, storage.index, storage.logs, ledger_id, entry_id, duty.digest)
         )
-        is_missing = problem == NOT_IN_INDEX
-        if problem is None or (is_missing and not duty.is_settled(entry_id)):
+        is_missing = problem in (NOT_IN_INDEX, MISSING)
+        if problem is None or (problem == NOT_IN_INDEX and not duty.is_settled(entry_id)):
             return False
         is_mine = duty.is_mine(entry_id)
         for tally in (self._pass, self.total):
@@ -434,23 +465,22 @@ class Scrubber:
             return False
         await self._pay(_METADATA_BYTES)
         fetched = await duty.fetch(entry_id)
-        if fetched.is_lost:  # the ledger may have moved, or gone, since its metadata was read
+        if fetched.packet is None and fetched.fate is not Fate.UNMENDED:
+            # The ledger may have moved, or gone, since its metadata was read.
             await self._pay(2 * _METADATA_BYTES)
             duty = await self._duties.read(ledger_id)
             if not duty.is_mine(entry_id):
                 return False
             fetched = await duty.fetch(entry_id)
         if fetched.packet is None:
-            is_lost = fetched.is_lost and duty.is_settled(entry_id)
-            if is_lost and is_missing:
-                storage.enter_limbo(ledger_id)
-            bad.note(entry_id, f"{problem}; {fetched.reason}", is_lost=is_lost)
+            fate = fetched.fate if duty.is_settled(entry_id) else Fate.UNMENDED
+            bad.note(entry_id, f"{problem}; {fetched.reason}", fate)
             return False
         status = await self._put(fetched.packet, duty.master_key)
         await self._pay(len(fetched.packet))
         if status is not Status.OK:
             reason = f"{problem}; this bookie does not take the copy ({status.name})"
-            bad.note(entry_id, reason, is_lost=False)
+            bad.note(entry_id, reason, Fate.UNMENDED)
             return False
         bad.clear(entry_id)
         for tally in (self._pass, self.total):
@@ -507,6 +537,7 @@ class Scrubber:
                     pass
                 except (BookieError, OSError) as error:
                     _log.warning("ledger %d entry %d: not mended: %s", ledger_id, entry_id, error)
+            await self._save()
 
     async def _mend_read(self, ledger_id: int, entry_id: int) -> None:
         await self._pay(_METADATA_BYTES)
@@ -530,12 +561,18 @@ class Scrubber:
             "passes": self._pass_count,
             "ledgers_done": self._ledgers_done,
             "ledgers_total": self._ledgers_total,
+            "logs_done": self._logs_done,
+            "logs_total": self._logs_total,
             "entries": done.entries,
             "bytes": done.bytes,
             "damaged": done.damaged,
             "missing": done.missing,
             "unneeded": done.unneeded,
             "mended": done.mended,
+            "damaged_logs": [
+                {"log_number": number, "problem": problem}
+                for number, problem in sorted(self._storage.damaged_logs.items())
+            ],
             "bad_ledger_count": len(self._bad),
             "bad_ledgers": [
                 bad.record(ledger_id)
@@ -555,14 +592,22 @@ class Scrubber:
             total.entries,
             total.bytes,
             total.mended,
-            sum(one.lost_count for one in bad),
-            sum(one.unmended_count for one in bad),
+            *(sum(one.count(fate) for one in bad) for fate in Fate),
             len(self._bad),
+            len(self._storage.damaged_logs),
         )
         return [
             Figure(name, meaning, float(value))
             for (name, meaning), value in zip(MEANINGS.items(), values, strict=True)
         ]
+
+
+_SAID = {Fate.LOST: _log.critical, Fate.UNREADABLE: _log.critical, Fate.UNMENDED: _log.error}
+_MEANT = {
+    Fate.LOST: "lost",
+    Fate.UNREADABLE: "on no bookie that can read them",
+    Fate.UNMENDED: "damaged or missing here and could not be copied yet",
+}
 
 
 def _setter(done: asyncio.Future[Status]) -> Callable[[Status], None]:
@@ -582,7 +627,9 @@ MEANINGS = {
     "bookie_scrub_bytes": "bytes read from entry logs by the scrub since the start",
     "bookie_scrub_mended_entries": "entries put in place again since the start",
     "bookie_scrub_lost_entries": "entries that are known to be on no bookie any more",
-    "bookie_scrub_unmended_entries": "entries that are damaged here and could not be copied",
+    "bookie_scrub_unreadable_entries": "entries of which no bookie has a copy that can be read",
+    "bookie_scrub_unmended_entries": "entries that are damaged here and could not be copied yet",
     "bookie_scrub_bad_ledgers": "ledgers with such entries",
+    "bookie_scrub_damaged_logs": "entry logs that wait to be compacted because of damage in them",
 }
 """The first names are Apache BookKeeper's."""

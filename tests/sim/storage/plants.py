@@ -4,6 +4,7 @@ from typing import Any
 
 from bookie.server import bookie
 from bookie.server.storage import (
+    bad_entries,
     collector,
     compaction,
     entry_log,
@@ -104,6 +105,14 @@ def _torn_tail_sealed(right: Any) -> Any:
     return seal
 
 
+def _damage_overlooked(right: Any) -> Any:
+    return lambda self: None
+
+
+def _nothing_behind(right: Any) -> Any:
+    return lambda self, number, location_min: iter(())
+
+
 def _ledgers_not_copied(right: Any) -> Any:
     return lambda self, writer, ledger_id: None
 
@@ -173,14 +182,17 @@ def _ordinary_add(right: Any) -> Any:
     return put
 
 
-def _limbo_not_entered(right: Any) -> Any:
-    return lambda self, ledger_id: None
+def _missing_not_noted(right: Any) -> Any:
+    async def note_missing(self: Any, ledger_id: int, entry_ids: Any) -> None:
+        pass
+
+    return note_missing
 
 
 def _loss_not_told(right: Any) -> Any:
-    def note(self: Any, entry_id: int, reason: str, *, is_lost: bool) -> None:
-        if not is_lost:
-            right(self, entry_id, reason, is_lost=is_lost)
+    def note(self: Any, entry_id: int, reason: str, fate: Any) -> None:
+        if fate is not bad_entries.Fate.LOST:
+            right(self, entry_id, reason, fate)
 
     return note
 
@@ -196,8 +208,8 @@ PLANTS: dict[str, Plant] = {
     "damage taken for sound": Plant(scrubber, "problem_of", _damage_believed),
     "mended by an ordinary add": Plant(scrubber.Scrubber, "_put", _ordinary_add),
     "mended without an add": Plant(scrubber.Scrubber, "_put", _not_added),
-    "lost entry denied": Plant(ledger_storage.LedgerStorage, "enter_limbo", _limbo_not_entered),
-    "lost entry not reported": Plant(scrubber.BadLedger, "note", _loss_not_told),
+    "missing entry denied": Plant(ledger_storage.LedgerStorage, "note_missing", _missing_not_noted),
+    "lost entry not reported": Plant(bad_entries.BadLedger, "note", _loss_not_told),
     "lost directory answers NoEntry": Plant(ledger_storage.LedgerStorage, "_denial", _denied),
     "lost directory forgotten": Plant(recovery, "_records_anew", _no_limbo),
     "failed directory believed": Plant(flush.Flusher, "_write_logs_somewhere", _failure_ignored),
@@ -220,6 +232,8 @@ PLANTS: dict[str, Plant] = {
     "mark before flush": Plant(flush.Flusher, "flush", _mark_before_flush),
     "directory not synced": Plant(SimulatedDisk, "sync_directory", _no_directory_sync),
     "index before log": Plant(flush.Flusher, "store", _index_before_log),
+    "damaged switch finished": Plant(compaction.Switch, "_check_whole", _damage_overlooked),
+    "damaged log cut off": Plant(compaction.Compaction, "_located_behind", _nothing_behind),
     "switch not synced": Plant(compaction.Switch, "finish", _index_not_synced),
     "torn tail sealed": Plant(entry_log.EntryLogWriter, "seal", _torn_tail_sealed),
     "ledgers lost by compaction": Plant(compaction.Compaction, "_copy_ledger", _ledgers_not_copied),

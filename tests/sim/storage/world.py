@@ -35,8 +35,15 @@ from bookie.ledger.codec import EntryDigest
 from bookie.ledger.types import DigestType, Status
 from bookie.server.bookie import Bookie
 from bookie.server.interfaces import BytesLike
+from bookie.server.storage.bad_entries import Fate
 from bookie.server.storage.collector import Collector, Holding
-from bookie.server.storage.entry_log import path_of, split_location
+from bookie.server.storage.entry_log import (
+    NOT_HERE,
+    EntryLogReader,
+    RecordKind,
+    path_of,
+    split_location,
+)
 from bookie.server.storage.entry_logs import EntryLogs
 from bookie.server.storage.memory_index import MemoryIndex
 from bookie.server.storage.recovery import LostDirectories, rebuild_index
@@ -67,7 +74,7 @@ _FAULTS = ["write", "sync", "open", "rename", "unlink", "sync_directory", "trunc
 _OPERATIONS += ["deferred"] * 4 + ["force"] * 2 + ["rewrite"] * 4 + ["sleep"] * 10
 _MORE_OPERATIONS = [*_OPERATIONS, *["trouble"] * 4, *["take away"] * 2, *["give back"] * 2]
 _MORE_OPERATIONS += ["collect"] * 4
-_OF_ROT = ["damage"] * 4 + ["begin scrub", "scrub"]
+_OF_ROT = ["damage"] * 4 + ["begin scrub", "scrub", "compact damaged"]
 
 
 class LostError(AssertionError):
@@ -129,8 +136,8 @@ class Facts:
         self.is_reading_hard = False  # in this life logs may fail to be opened
         self.rng = random.Random(0)
 
-    def count(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
+    def count(self, what: str, count: int = 1) -> None:
+        self.counts[what] = self.counts.get(what, 0) + count
 
     def is_gone(self, ledger_id: int) -> bool:
         """Tell whether nothing is expected of this ledger."""
@@ -200,7 +207,7 @@ class Owed:
                 facts.is_silent = True
                 return Fetched(None, reason="silence")
             if ids in facts.only_here:
-                return Fetched(None, is_lost=True, reason="all deny it")
+                return Fetched(None, Fate.LOST, "all deny it")
             return Fetched(facts.sent[ids][-1])
 
         return Duty(
@@ -280,6 +287,8 @@ class World:
         else:
             self.index = self.index.after_crash(self.disk, self.rng)
         self.index.disk = self.disk
+        if self.is_rotting:
+            self._damage_switch(random.Random(self.rng.getrandbits(64)))
 
     def _lose_directory(self) -> None:
         facts = self.facts
@@ -383,6 +392,8 @@ class World:
         elif self.is_rotting:
             await self._scrub(bookie)
             await self._check(bookie)
+            self.facts.count("damaged logs replaced", await self._compact_damaged(bookie))
+            await self._check(bookie)
         await asyncio.sleep(0.1)
         if self.scrubber is not None:
             await self.scrubber.close()
@@ -447,6 +458,8 @@ class World:
                     raise
             if collector.kept_logs and not self.is_troubled and not facts.counts.get("damage"):
                 raise LostError(f"logs without damage are kept: {collector.kept_logs}")
+        elif operation == "compact damaged":
+            facts.count("damaged logs replaced", await self._compact_damaged(bookie))
         elif operation == "damage":
             self._damage(bookie, rng)
         elif operation == "begin scrub":
@@ -506,15 +519,39 @@ class World:
             del self.index._locations[ids[0]][ids[1]]
             facts.damaged[ids] = None
             facts.denied[ids] = None
-        elif number in logs.numbers():  # a start refuses damage in the frames of a .compacted one
+        elif number in logs._places:
             directory, suffix = logs._places[number]
             at = rng.choice([-1, -9, -13, -20, 0, 9, 17, 31])
             directory.disk.flip(path_of(number, suffix), offset + at, 1 << rng.randrange(8))
             facts.damaged[ids] = location
         if rng.random() < 0.2:
             facts.only_here[ids] = None
-        if ids in facts.denied and ids in facts.only_here:
-            facts.limbo[ids[0]] = None  # from the moment on at which the scrub finds it
+
+    def _damage_switch(self, rng: random.Random) -> None:
+        """Damage a record of a log to which the next start would switch the index."""
+        facts = self.facts
+        for disk in self.machine.disks:
+            for path in [path for path in disk.contents() if path.endswith(".compacted")]:
+                number = int(path.rpartition("/")[2].partition(".")[0])
+                reader = EntryLogReader(disk, number, "compacted")
+                records = [one for one in reader.records() if one.kind == RecordKind.ENTRY]
+                reader.close()
+                record = rng.choice(records[: len(records) // 2 + 1]) if records else None
+                if record is not None and record.ids in facts.acknowledged:
+                    facts.count("damage")
+                    facts.count("damaged log of a switch")
+                    facts.damaged.setdefault(record.ids, record.location)
+                    at = rng.choice([-24, -20, -13, -9, 0, 31])
+                    offset = split_location(record.location)[1] + at
+                    disk.flip(path, offset, 1 << rng.randrange(8))
+
+    async def _compact_damaged(self, bookie: Bookie) -> int:
+        try:
+            return await bookie.collector(self.facts).compact_damaged()
+        except OSError:
+            if not self.is_troubled:
+                raise
+            return 0
 
     async def _scrub(self, bookie: Bookie) -> None:
         """Wait for a whole pass, and compare what it says with what was damaged before it."""
@@ -528,25 +565,24 @@ class World:
             disk.capacity_bytes = None
             disk.heal()
         await bookie.checkpoint()
-        bad: dict[str, set[tuple[int, int]]] = {
-            kind: {(one["ledger_id"], n) for one in status["bad_ledgers"] for n in one[kind]}
-            for kind in ("lost", "unmended")
+        bad: dict[Fate, set[tuple[int, int]]] = {
+            kind: {(one["ledger_id"], n) for one in status["bad_ledgers"] for n in one[kind.value]}
+            for kind in Fate
         }
-        if bad["unmended"].difference(facts.only_here) and not facts.is_silent:
-            raise LostError(f"not mended, though others have them: {bad['unmended']}")
-        for ids in bad["lost"]:
-            facts.limbo[ids[0]] = None
+        if bad[Fate.UNMENDED].difference(facts.only_here) and not facts.is_silent:
+            raise LostError(f"not mended, though others have them: {bad[Fate.UNMENDED]}")
         for ids, location in damaged.items():
-            if facts.is_gone(ids[0]) or ids in bad["unmended"] or ids not in facts.acknowledged:
+            if facts.is_gone(ids[0]) or ids not in facts.acknowledged:
+                continue
+            facts.denied.pop(ids, None)
+            if ids in bad[Fate.UNMENDED]:
                 continue
             if ids not in facts.only_here:
                 facts.damaged.pop(ids, None)
-                facts.denied.pop(ids, None)
                 facts.count("entries mended")
-            elif self.index.get(*ids) == location:
-                facts.denied.pop(ids, None)
+            elif self.index.get(*ids) == (NOT_HERE if location is None else location):
                 facts.count("entries lost")
-                if ids not in bad["lost"]:
+                if ids not in bad[Fate.LOST]:
                     raise LostError(f"{ids} is on no bookie, and nothing was said of it")
 
     async def _pass(self, scrubber: Scrubber) -> Any:
@@ -662,6 +698,7 @@ class World:
         elif status is Status.IO_ERROR and (
             (ledger_id, entry_id) in facts.lost_entries
             or (ledger_id, entry_id) in facts.damaged
+            or (entry_id < 0 and any(one == ledger_id for one, _ in facts.damaged))
             or (ledger_id in facts.limbo and not is_acknowledged)
             or facts.is_gone(ledger_id)
             or facts.is_reading_hard
@@ -702,7 +739,7 @@ class World:
         await _until(lambda: len(listed) == len(facts.keys))
         for ledger_id, entry_id in facts.acknowledged:
             is_expected = not facts.is_gone(ledger_id) and ledger_id not in facts.limbo
-            is_expected = is_expected and (ledger_id, entry_id) not in facts.denied
+            is_expected = is_expected and (ledger_id, entry_id) not in facts.damaged
             if is_expected and entry_id not in listed[ledger_id]:
                 raise LostError(f"ledger {ledger_id} entry {entry_id}: not listed")
         for ledger_id, lac in facts.lacs.items():

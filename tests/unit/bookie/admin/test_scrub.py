@@ -132,6 +132,7 @@ STATUS = {
     "is_checking": False,
     "passes": 1,
     "entries": 30,
+    "damaged_logs": [],
     "bad_ledger_count": 0,
     "bad_ledgers": [],
 }
@@ -139,6 +140,8 @@ BAD = {
     "ledger_id": 7,
     "lost_count": 1,
     "lost": [3],
+    "unreadable_count": 0,
+    "unreadable": [],
     "unmended_count": 0,
     "unmended": [],
     "reason": "all deny it",
@@ -190,9 +193,21 @@ def test_status_and_start(bookie: Answering) -> None:
     found = run("status", bookie.url, "--token", "secret", "--json")
     assert found.exit_code == 0, found.output
     assert records(found) == [STATUS]
-    assert run("start", f"{bookie.url}/").exit_code == 0
+    bookie.body = json.dumps(STATUS | {"is_begun": True}).encode()
+    begun = run("start", f"{bookie.url}/")
+    assert begun.exit_code == 0, begun.output
+    assert "it checks all entries" in begun.stdout
     path = "/api/v1/bookie/scrub"
     assert bookie.requests == [("GET", path, "Bearer secret"), ("PUT", path, None)]
+
+
+def test_a_check_that_is_under_way_is_told(bookie: Answering) -> None:
+    answer = STATUS | {"is_begun": False, "ledgers_done": 3, "ledgers_total": 12}
+    bookie.body = json.dumps(answer).encode()
+    begun = run("start", bookie.url)
+    assert begun.exit_code == 0, begun.output
+    assert "goes on, 3 of 12 ledgers are done" in begun.stdout
+    assert records(run("start", bookie.url, "--json")) == [{"is_begun": False}]
 
 
 def test_bad_ledgers_change_the_exit_code(bookie: Answering) -> None:

@@ -7,6 +7,7 @@ from bookie.autorecovery.replicas import LedgerReplicas
 from bookie.ledger.types import DigestType, LedgerState, Status
 from bookie.metadata.memory_server import Lag
 from bookie.server.node import BookieNode
+from bookie.server.storage.bad_entries import Fate
 from bookie.server.storage.entry_log import split_location
 from bookie.server.storage.scrubber import Scrubber
 from tests.fixtures.metadata import SeededRng
@@ -69,10 +70,10 @@ def test_what_others_say_of_an_entry() -> None:
         assert duty.digest is not None
         assert duty.digest.open(found.packet, ledger_id, 0).payload == b"xy"
         denied = await duty.fetch(1)
-        assert (denied.packet, denied.is_lost) == (None, True)
+        assert (denied.packet, denied.fate) == (None, Fate.LOST)
         await scene.lose(bookie(2))
         silent = await duty.fetch(1)
-        assert (silent.packet, silent.is_lost) == (None, False)
+        assert (silent.packet, silent.fate) == (None, Fate.UNMENDED)
         assert "UNAVAILABLE" in silent.reason
 
     run(3, scenario)
@@ -100,7 +101,7 @@ def test_a_copy_that_is_damaged_elsewhere_is_not_taken() -> None:
         )
         assert await done is Status.OK
         found = await duty.fetch(0)
-        assert (found.packet, found.is_lost) == (None, False)
+        assert (found.packet, found.fate) == (None, Fate.UNREADABLE)
         assert "no intact replica" in found.reason
         assert scene.client.services.damage_count == 1
 

@@ -19,7 +19,14 @@ from bookie.errors import (
 from bookie.ledger.codec import EntryDigest
 from bookie.ledger.types import DigestType, Status
 from bookie.server.bookie import Admission, Bookie
-from bookie.server.storage.entry_log import split_location
+from bookie.server.storage.bad_entries import Fate
+from bookie.server.storage.compaction import Compaction, Switch
+from bookie.server.storage.entry_log import (
+    EntryLogReader,
+    RecordKind,
+    path_of,
+    split_location,
+)
 from bookie.server.storage.entry_reads import EntryCheck
 from bookie.server.storage.memory_index import MemoryIndex
 from bookie.server.storage.scrubber import STATE_FILE, Duty, Fetched
@@ -52,6 +59,7 @@ class Others:
         self.copies: dict[tuple[int, int], bytes] = {}
         self.last: dict[int, int] = {}
         self.open: set[int] = set()
+        self.unreadable: set[tuple[int, int]] = set()
         self.left: set[int] = set()
         """Ledgers that other bookies have now."""
         self.asked: list[tuple[int, int]] = []
@@ -88,7 +96,9 @@ class Others:
             if self.silent:
                 return Fetched(None, reason="silence")
             packet = self.copies.get((ledger_id, entry_id))
-            return Fetched(packet, is_lost=packet is None, reason="" if packet else "all deny it")
+            if (ledger_id, entry_id) in self.unreadable:
+                return Fetched(None, Fate.UNREADABLE, "damaged there, too")
+            return Fetched(packet, Fate.LOST, "" if packet else "all deny it")
 
         return Duty(
             ledger_id=ledger_id,
@@ -461,19 +471,169 @@ def test_what_the_process_lacks_is_no_damage(number: int) -> None:
     simulate(test)
 
 
-def test_a_crash_does_not_take_the_limbo_of_a_lost_entry_back() -> None:
+@pytest.mark.parametrize("fate", Fate)
+def test_a_missing_entry_is_denied_no_more_once_a_check_found_it(fate: Fate) -> None:
+    """Whatever the others say of it, and after a crash, too; only its own reads are errors."""
+
     async def test(world: World) -> None:
-        await world.open(replace(SETTINGS, flush_interval_s=10.0))
+        await world.open(replace(SETTINGS, flush_interval_s=1e6))
         await world.fill(5)
         await reopen(world)
         not_indexed(world)
         world.index._durable, world.index._unsynced = [world.index._content()], []
         del world.others.copies[LEDGER, 3]
-        assert (await world.scrub())["bad_ledgers"][0]["lost"] == [3]
+        world.others.silent = fate is Fate.UNMENDED
+        if fate is Fate.UNREADABLE:
+            world.others.unreadable.add((LEDGER, 3))
+        (bad,) = (await world.scrub())["bad_ledgers"]
+        assert [bad[one.value] for one in Fate] == [[3] if one is fate else [] for one in Fate]
+        expected = [Status.OK] * 3 + [Status.IO_ERROR, Status.OK, Status.NO_ENTRY]
+        assert await world.statuses(6) == expected
         world.disk, world.index = world.disk.crash(5), world.index.crash(lambda _: 0)
         world.scrubber = None
         await world.open()
+        assert await world.statuses(6) == expected
+        assert world.scrubber.status()["bad_ledgers"] == [bad]
+        assert await add(world.bookie, sealed(LEDGER, 9)) is Status.OK
+        world.others.silent = False
+        world.others.unreadable.clear()
+        world.others.copies[LEDGER, 3] = sealed(LEDGER, 3)
+        assert (await world.scrub())["bad_ledgers"] == []
+        assert await world.statuses(5) == [Status.OK] * 5
+
+    simulate(test)
+
+
+def test_the_last_entries_of_a_ledger_are_missing() -> None:
+    async def test(world: World) -> None:
+        await world.open()
+        await world.fill(3)
+        world.others.last[LEDGER] = 5
+        (bad,) = (await world.scrub())["bad_ledgers"]
+        assert bad["lost"] == [3, 4, 5]
+        for _ in range(2):
+            assert await world.statuses(7) == [Status.OK] * 3 + [Status.IO_ERROR] * 3 + [
+                Status.NO_ENTRY
+            ]
+            assert (await read(world.bookie, LEDGER, -1))[0] is Status.IO_ERROR
+            await reopen(world)
+
+    simulate(test)
+
+
+def test_what_no_bookie_can_read_is_told_and_not_asked_for_each_hour(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(world: World) -> None:
+        await world.open()
+        await world.fill(5)
+        await reopen(world)
+        world.flip(3)
+        world.others.unreadable.add((LEDGER, 3))
+        (bad,) = (await world.scrub())["bad_ledgers"]
+        assert (bad["unreadable"], bad["lost"], bad["unmended"]) == ([3], [], [])
+        assert figure(world, "bookie_scrub_unreadable_entries") == 1
+        said = [r.levelname for r in caplog.records if "on no bookie that can read" in r.message]
+        assert said == ["CRITICAL"]
+        asked = len(world.others.asked)
+        await asyncio.sleep(10_000.0)
+        assert len(world.others.asked) == asked
+        world.others.unreadable.clear()
+        assert (await world.scrub())["mended"] == 1
+
+    simulate(test)
+
+
+# --- what is remembered ---------------------------------------------------------------------------
+
+
+def test_what_is_bad_is_known_after_a_crash_in_the_next_pass() -> None:
+    """The list is written with the place up to which it says everything."""
+
+    async def test(world: World) -> None:
+        settings = replace(SETTINGS, scrub_bytes_per_s=1024)
+        await world.open(settings)
+        await world.fill(4, ledger_id=5)
+        await world.fill(4)
+        await world.fill(4, ledger_id=9)
+        await reopen(world)
+        world.flip(3)
+        del world.others.copies[LEDGER, 3]
+        before = await world.scrub()
+        assert [bad["ledger_id"] for bad in before["bad_ledgers"]] == [LEDGER]
+        for _ in range(2):
+            await reopen(world)
+            assert world.scrubber.status()["bad_ledgers"] == before["bad_ledgers"]
+            assert figure(world, "bookie_scrub_lost_entries") == 1
+        del world.others.last[LEDGER]
+        assert (await world.scrub())["bad_ledgers"] == []
+        await reopen(world)
+        assert world.scrubber.status()["bad_ledgers"] == []
+
+    simulate(test)
+
+
+def test_what_a_read_found_is_known_after_a_crash() -> None:
+    async def test(world: World) -> None:
+        await world.open()
+        await world.fill(6)
+        await reopen(world)
+        world.flip(3)
+        del world.others.copies[LEDGER, 3]
         assert (await read(world.bookie, LEDGER, 3))[0] is Status.IO_ERROR
+        await asyncio.sleep(1.0)
+        world.disk, world.index = world.disk.crash(5), world.index.crash(lambda _: 0)
+        world.scrubber = None
+        await world.open()
+        assert world.scrubber.status()["bad_ledgers"][0]["lost"] == [3]
+
+    simulate(test)
+
+
+def test_what_waits_for_others_is_tried_within_an_hour_of_a_start() -> None:
+    async def test(world: World) -> None:
+        await world.open()
+        await world.fill(4)
+        await reopen(world)
+        world.flip(3)
+        world.others.silent = True
+        await world.scrub()
+        await reopen(world)
+        world.others.silent = False
+        await asyncio.sleep(3700.0)
+        assert world.scrubber.status()["bad_ledgers"] == []
+        assert world.scrubber.status()["passes"] == 0
+
+    simulate(test)
+
+
+def test_more_bad_entries_than_are_remembered_by_their_ids() -> None:
+    async def test(world: World) -> None:
+        await world.open()
+        world.others.last[LEDGER] = 249
+        (bad,) = (await world.scrub())["bad_ledgers"]
+        assert (bad["lost_count"], len(bad["lost"])) == (250, 100)
+        await reopen(world)
+        assert world.scrubber.status()["bad_ledgers"] == [bad]
+        assert await world.statuses(251) == [Status.IO_ERROR] * 250 + [Status.NO_ENTRY]
+
+    simulate(test)
+
+
+def test_a_check_that_is_under_way_goes_on() -> None:
+    async def test(world: World) -> None:
+        await world.open()
+        await world.fill(4, ledger_id=5)
+        await world.fill(4)
+        await reopen(world)
+        world.others.failure = MetadataStoreError("away")
+        assert world.scrubber.begin() is True
+        await asyncio.sleep(1.0)
+        world.others.failure = None
+        assert world.scrubber.begin() is False
+        await asyncio.sleep(1.0)  # it does not wait for the minute after the error
+        assert world.scrubber.status()["passes"] == 1
+        assert world.scrubber.begin() is True
 
     simulate(test)
 
@@ -503,7 +663,9 @@ def test_limbo_stays_when_its_entries_are_back() -> None:
     async def test(world: World) -> None:
         await world.open()
         await world.fill(4)
-        world.bookie._storage.enter_limbo(LEDGER)
+        storage = world.bookie._storage
+        storage.state(LEDGER).is_in_limbo = True
+        storage.mark_dirty(storage.state(LEDGER))
         world.others.last[LEDGER] = 5
         world.others.copies[LEDGER, 4] = sealed(LEDGER, 4)
         status = await world.scrub()
@@ -551,11 +713,8 @@ def test_a_damaged_log_is_compacted_once_its_entries_are_mended() -> None:
         assert list(collector.kept_logs) == [1]
         assert (await world.scrub())["mended"] == 1
         await world.bookie.checkpoint()
-        await collector.compact(1.01)
-        assert world.disk.exists(path)
-        await collector.compact_by("major")
-        assert collector.kept_logs == {}
-        await collector.compact(1.01)
+        assert list(world.bookie._storage.damaged_logs) == [1]
+        assert await collector.compact_damaged() == 1
         assert collector.kept_logs == {}
         assert not world.disk.exists(path)
         logs = world.bookie._storage.logs
@@ -565,6 +724,166 @@ def test_a_damaged_log_is_compacted_once_its_entries_are_mended() -> None:
             assert logs.read((location,))[0].body == sealed(LEDGER, entry_id, bytes(4000))
 
     simulate(test)
+
+
+def flipped_ledger_record(world: World) -> None:
+    """Damage the record that says of the ledger that it is fenced."""
+    reader = EntryLogReader(world.disk, 1)
+    records = list(reader.records())
+    reader.close()
+    for record in records:
+        if record.kind == RecordKind.LEDGER and record.ledger_id == LEDGER:
+            world.disk.flip("entries/00000001.log", split_location(record.location)[1] + 9)
+
+
+def flipped_log_header(world: World) -> None:
+    world.disk.flip(world.place(3)[0], 3)
+
+
+def flipped_trailer(world: World) -> None:
+    path, _ = world.place(3)
+    world.disk.flip(path, world.disk.size(path) - 9)
+
+
+def flipped_map(world: World) -> None:
+    path, _ = world.place(3)
+    world.disk.flip(path, world.disk.size(path) - 40)
+
+
+def bad_sector(world: World) -> None:
+    """Let no part of the log be read but entry by entry."""
+    world.flip(3)
+    path, _ = world.place(3)
+    file = world.disk.open(path)
+    size = file.size()
+    file.close()
+    world.write(path, size - 32, bytes(32))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        flipped_body,
+        flipped_length,
+        flipped_ledger_record,
+        flipped_log_header,
+        flipped_trailer,
+        flipped_map,
+        bad_sector,
+    ],
+)
+def test_a_damaged_log_is_replaced_once_all_in_it_can_be_read(
+    damage: Callable[[World], None],
+) -> None:
+    """And then the index can be made anew of the logs, with its entries and fences."""
+
+    async def test(world: World) -> None:
+        await world.open()
+        await world.fill(8)
+        assert await fence(world.bookie, LEDGER) is Status.OK
+        await reopen(world)
+        path, _ = world.place(4)
+        damage(world)
+        status = await world.scrub()
+        assert [log["log_number"] for log in status["damaged_logs"]] == [1]
+        assert figure(world, "bookie_scrub_damaged_logs") == 1
+        assert status["bad_ledgers"] == []
+        await world.bookie.checkpoint()
+        await reopen(world)  # it is remembered
+        assert len(world.scrubber.status()["damaged_logs"]) == 1
+        assert await world.bookie.collector(_Known()).compact_damaged() == 1
+        assert not world.disk.exists(path)
+        assert world.scrubber.status()["damaged_logs"] == []
+        assert (await world.scrub())["damaged_logs"] == []
+        await world.close()
+        world.index = MemoryIndex()
+        world.scrubber = None
+        await world.open()
+        assert await world.statuses(8) == [Status.OK] * 8
+        for entry_id in range(8):
+            assert (await read(world.bookie, LEDGER, entry_id))[1] == sealed(LEDGER, entry_id)
+        assert await add(world.bookie, sealed(LEDGER, 9)) is Status.FENCED
+
+    simulate(test)
+
+
+@pytest.mark.parametrize("damage", [flipped_body, flipped_length])
+def test_a_log_with_a_lost_entry_is_kept(damage: Callable[[World], None]) -> None:
+    async def test(world: World) -> None:
+        await world.open()
+        await world.fill(8)
+        await reopen(world)
+        path, _ = world.place(4)
+        damage(world)
+        del world.others.copies[LEDGER, 3]
+        await world.scrub()
+        world.bookie._storage.damaged_logs[1] = "as a check of the logs finds it"
+        collector = world.bookie.collector(_Known())
+        assert await collector.compact_damaged() == 0
+        assert world.disk.exists(path)
+        expected = [Status.OK] * 8
+        expected[3] = Status.IO_ERROR
+        await reopen(world)
+        assert await world.statuses(8) == expected
+        world.others.copies[LEDGER, 3] = sealed(LEDGER, 3)
+        assert (await world.scrub())["mended"] == 1
+        await world.bookie.checkpoint()
+        assert await collector.compact_damaged() == 0  # not before the next major compaction
+        world.bookie._storage.damaged_logs[1] = "as a check of the logs finds it"
+        assert await world.bookie.collector(_Known()).compact_damaged() == 1
+        await reopen(world)
+        assert await world.statuses(8) == [Status.OK] * 8
+
+    simulate(test)
+
+
+@pytest.mark.parametrize("at", [3, 30, -4])
+def test_a_damaged_log_of_an_interrupted_compaction_keeps_its_sources(at: int) -> None:
+    """The start goes on, nothing is lost, and the logs are compacted later on."""
+
+    async def test(world: World) -> None:
+        await world.open()
+        await world.fill(40, payload=bytes(4000))
+        await reopen(world)
+        places = dict(world.index.locations(LEDGER, 0, 40))
+        storage = world.bookie._storage
+        compaction = Compaction(storage.logs, world.index, storage.logs.numbers())
+        while not compaction.step(1 << 20):
+            pass
+        compaction.seal()
+        number = compaction.log_number
+        path = path_of(number, "compacted")
+        switch = Switch(storage.logs, world.index, number)
+        switch.step()  # the index points there now
+        switch.close()
+        location = world.index.get(LEDGER, 20)
+        assert location is not None
+        assert split_location(location)[0] == number
+        if at == 30:  # before the index was changed, as far as the next start knows
+            for entry_id, before in places.items():
+                world.index.put([(LEDGER, entry_id, before)])
+        offset = {3: 3, 30: split_location(location)[1] + 30, -4: world.disk.size(path) - 4}[at]
+        await world.close()
+        world.disk.flip(path, offset)
+        await world.open()
+        assert world.disk.exists(path)
+        assert await world.statuses(40) == [Status.OK] * 40
+        assert len(await _damaged_logs(world)) == 1
+        assert await world.bookie.collector(_Known()).compact_damaged() == 1
+        assert not world.disk.exists(path)
+        await reopen(world)
+        assert await world.statuses(40) == [Status.OK] * 40
+        await world.close()
+        world.index = MemoryIndex()
+        world.scrubber = None
+        await world.open()
+        assert await world.statuses(40) == [Status.OK] * 40
+
+    simulate(test)
+
+
+async def _damaged_logs(world: World) -> list[dict[str, Any]]:
+    return (await world.scrub())["damaged_logs"]
 
 
 class _Known:
