@@ -7,7 +7,7 @@ import json
 import queue
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -140,8 +140,9 @@ def test_roles_by_certificates_and_tokens(cluster: CommandedCluster, tmp_path: P
     status, answer = operator.answer("PUT", path, {"step": "drain"})
     assert (status, json.loads(answer)["by"]) == (200, "operations")
     settings = operator.answer("GET", "/api/v1/config/server_config")[1]
-    log = "\n".join(cluster.bookies[bookie_id].errors)
-    cluster.wait_until(lambda: "by 'operations': 200" in "\n".join(cluster.bookies[bookie_id].errors))
+    process = cluster.bookies[bookie_id]
+    cluster.wait_until(lambda: "by 'operations': 200" in "\n".join(process.errors))
+    log = "\n".join(process.errors)
     for token in (READ_TOKEN, ADMIN_TOKEN, OTHER_TOKEN):
         assert token not in log
         assert token.encode() not in settings
@@ -202,7 +203,7 @@ class _Call(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def receiving(port: int, refusals: int = 0) -> Iterator[Receiver]:
+def receiving(port: int, refusals: int = 0) -> Generator[Receiver]:
     with Receiver(port, refusals) as receiver:
         thread = threading.Thread(target=receiver.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
@@ -213,6 +214,7 @@ def receiving(port: int, refusals: int = 0) -> Iterator[Receiver]:
             thread.join()
 
 
+@pytest.mark.timeout(300)  # seven processes, ten commands
 def test_a_drain_is_told_in_order_though_receiver_and_auditor_are_away_for_a_while(
     cluster: CommandedCluster, tmp_path: Path
 ) -> None:
