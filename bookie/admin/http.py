@@ -179,9 +179,11 @@ def webhook_options(command: Callable[..., None]) -> Callable[..., None]:
             raise click.UsageError("--webhook and --webhook-secret: expected both, found one")
         webhooks = None
         if webhook_secret is not None:
-            tls = client_context(webhook_trust, None) or ssl.create_default_context()
+            trust = client_context(webhook_trust, None, "--webhook-trust")
             secret = _secret("--webhook-secret", webhook_secret).strip()
-            webhooks = WebhookOptions(tuple(map(Url.of, urls)), secret, tls)
+            webhooks = WebhookOptions(
+                tuple(map(Url.of, urls)), secret, trust or ssl.create_default_context()
+            )
         command(*arguments, webhooks=webhooks, **options)
 
     return wrapped

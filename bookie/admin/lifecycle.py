@@ -5,17 +5,19 @@ import socket
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import click
 
 from bookie.admin.ids import BOOKIE_ID, LEDGER_ID, distinct
 from bookie.admin.output import Output, confirm
-from bookie.admin.world import Cluster, cluster_options, run
+from bookie.admin.world import Cluster, client_context, cluster_options, run
 from bookie.ledger.types import BookieId
 from bookie.lifecycle.operations import Json, Operations
 from bookie.management.turn_read_only import put_read_only, turn_read_only
 from bookie.metadata.bookies import BookieDirectory
+from bookie.metadata.service_info import Address
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_rng import OsRng
 
@@ -74,18 +76,40 @@ def _show(output: Output, status: Json) -> None:
     is_flag=True,
     help="Leave open ledgers whose writer is silent; the drain fails if any are left.",
 )
+@click.option(
+    "--http-trust",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="PEM file: ask a bookie's HTTP endpoint by TLS; its certificate is signed by these.  "
+    "[default: in clear]",
+)
 @cluster_options
-def drain(cluster: Cluster, output: Output, bookie_id: BookieId, *, is_fence_spared: bool) -> None:
+def drain(
+    cluster: Cluster,
+    output: Output,
+    bookie_id: BookieId,
+    http_trust: str | None,
+    *,
+    is_fence_spared: bool,
+) -> None:
     """Empty a bookie: it takes no more writes, and its ledgers are copied to others.
 
     Works while its host is down, too. Drained is a promise that no ledger names it any more.
     After a failed drain this begins another. Ledgers that are open there are listed. A bookie that
     stays writable, as Apache's do, is made read-only by its HTTP endpoint, if it names one.
     """
-    run(_drain(cluster, output, bookie_id, may_fence=not is_fence_spared))
+    put = partial(put_read_only, tls=client_context(http_trust, None, "--http-trust"))
+    run(_drain(cluster, output, bookie_id, put, may_fence=not is_fence_spared))
 
 
-async def _drain(cluster: Cluster, output: Output, bookie_id: BookieId, *, may_fence: bool) -> None:
+async def _drain(
+    cluster: Cluster,
+    output: Output,
+    bookie_id: BookieId,
+    put: Callable[[Address], Awaitable[None]],
+    *,
+    may_fence: bool,
+) -> None:
     async with cluster.existing() as store:
         asked = Operations(store, cluster.root, OsRng(), OsClock())
         found = await asked.drain(bookie_id, _who(), may_fence=may_fence)
@@ -106,7 +130,7 @@ async def _drain(cluster: Cluster, output: Output, bookie_id: BookieId, *, may_f
         directory = BookieDirectory(store, cluster.root)
         await directory.start()
         try:
-            left = await turn_read_only(directory, bookie_id, put_read_only)
+            left = await turn_read_only(directory, bookie_id, put)
         finally:
             await directory.close()
         if left:

@@ -250,7 +250,9 @@ def _row(
 def decommission(cluster: Cluster, output: Output, bookie_id: BookieId, timeout_s: float) -> None:
     """Let AutoRecovery copy what a stopped bookie has, wait for it, and forget the bookie.
 
-    For a bookie without a drain; `bookie bookies remove` forgets one that is Drained.
+    What cannot be copied is waited for as well: `bookie replication under-replicated` shows it,
+    with the reason. It may be stopped and run again. For a bookie without a drain; `bookie bookies
+    remove` forgets one that is Drained.
     """
     run(_decommission(cluster, output, bookie_id, timeout_s))
     output.record({"decommissioned": bookie_id}, f"no ledger names {bookie_id}: it is forgotten")
@@ -277,4 +279,5 @@ async def _decommission(
                 OsClock(),
                 timeout_s,
                 on_left,
+                lambda warning: output.warn(f"warning: {warning}"),
             )

@@ -217,9 +217,12 @@ def client_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def client_context(
-    trust_path: str | None, certificate: tuple[str, str] | None
+    trust_path: str | None, certificate: tuple[str, str] | None, option: str = "--tls-trust"
 ) -> ssl.SSLContext | None:
-    """Return what a client asks for TLS with; BadParameter names what cannot be used."""
+    """Return what a client asks for TLS with; BadParameter names what cannot be used.
+
+    option: that trust_path comes from.
+    """
     if trust_path is None:
         if certificate is not None:
             raise click.BadParameter("expected --tls-trust FILE with it", param_hint="--tls")
@@ -229,7 +232,7 @@ def client_context(
     except OSError as error:  # ssl.SSLError is one
         raise click.BadParameter(
             f"cannot use {trust_path}: {error}; expected certificates in PEM format",
-            param_hint="--tls-trust",
+            param_hint=option,
         ) from error
     if certificate is not None:
         try:

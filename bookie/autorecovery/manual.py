@@ -168,12 +168,13 @@ async def decommission(
     clock: Clock,
     timeout_s: float,
     on_left: Callable[[int], None],
+    on_warning: Callable[[str], None],
 ) -> None:
     """Let AutoRecovery copy what a stopped bookie has, wait for it, and delete its cookie.
 
-    on_left hears how many ledgers name it still, or may. IllegalOperationError: it is registered or
-    has a lifecycle state, there is no auditor, ledgers name it after timeout_s, or none that is
-    left can be read; it may be repeated.
+    on_left hears how many ledgers name it still, or may; on_warning, why none would be copied.
+    IllegalOperationError: it is registered or has a lifecycle state, there is no auditor, ledgers
+    name it after timeout_s, or none that is left can be read; it may be repeated.
     """
     await asked.expect_known([bookie_id])
     await asked.expect_forgettable(bookie_id)
@@ -183,6 +184,8 @@ async def decommission(
             f"autorecovery` (or `bookie replication enable`), or copy its ledgers with `bookie "
             f"bookies recover {bookie_id}` and delete its cookie"
         )
+    if warning := await asked.copying_warning([bookie_id]):
+        on_warning(warning)
     await replication.tasks.request_audit()
     deadline_s = clock.monotonic() + timeout_s
     while True:

@@ -29,8 +29,8 @@ UNREADABLE = "Unreadable"
 """In the place of a lifecycle: the state node is damaged, or of a newer format."""
 _NAMED_IN_ERROR_MAX = 20
 _UNTIL_ONE_RUNS = (
-    "nothing is copied until one is started elsewhere (`bookie autorecovery`, or a bookie with "
-    "--autorecovery); but for workers of Apache's, which register nowhere"
+    "nothing is copied until one is started elsewhere: `bookie autorecovery`, or a bookie with "
+    "--autorecovery (workers of Apache's are not seen here: they register nowhere)"
 )
 NO_WORKERS = f"an auditor runs and no replication worker is registered: {_UNTIL_ONE_RUNS}"
 

@@ -128,7 +128,8 @@ class ManagementApi:
             outcome = str(page.status)
         finally:
             if endpoint.role is Role.ADMIN:
-                by = request.certificate_name or "a token"
+                name = request.certificate_name
+                by = "a token" if name is None else repr(name)
                 _log.info("%s %r %s by %s: %s", request.method, request.path, asked, by, outcome)
         return page
 

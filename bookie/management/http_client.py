@@ -107,15 +107,17 @@ async def send(
         "Connection: close",
         *(f"{name}: {value}" for name, value in headers.items()),
     ]
-    request = "\r\n".join([*lines, "", ""]).encode("ascii") + body
     async with asyncio.timeout(timeout_s):
         context = tls if url.scheme == "https" else None
         try:
+            request = "\r\n".join([*lines, "", ""]).encode("ascii") + body
             transport, answer = await asyncio.get_running_loop().create_connection(
                 lambda: _Answer(request), url.host, url.port, ssl=context
             )
-        except UnicodeError as error:
-            raise OSError(f"{url.host}: expected a host's name, found none by IDNA") from error
+        except OSError:
+            raise  # of which a certificate's is a ValueError, too
+        except ValueError as error:  # IDNA's UnicodeError is one; another for a NUL
+            raise OSError(f"{url.host!r}: expected a host's name in ASCII, found none") from error
         try:
             return await answer.status
         finally:

@@ -237,6 +237,9 @@ class RecoveryEndpoints:
             def on_left(count: int) -> None:
                 record["ledgers_left"] = count
 
+            def on_warning(warning: str) -> None:
+                record["warning"] = warning
+
             await decommission(
                 self._lifecycle,
                 self._replication,
@@ -245,6 +248,7 @@ class RecoveryEndpoints:
                 self._cluster.clock,
                 _DECOMMISSION_S_MAX,
                 on_left,
+                on_warning,
             )
 
         return self._long_tasks.begin("decommission", work, [bookie_id])

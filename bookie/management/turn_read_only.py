@@ -6,6 +6,7 @@ admin endpoint makes them read-only, where HTTP is on; else an operator has to, 
 
 import asyncio
 import json
+import ssl
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
@@ -50,11 +51,14 @@ async def turn_read_only(
     return f"{advice}. {asked} was taken; look with `bookie bookies status {bookie_id}`"
 
 
-async def put_read_only(address: Address) -> None:
-    """Ask a bookie to be read-only; OSError."""
-    url = Url("http", address.host, address.port, _PATH)
+async def put_read_only(address: Address, tls: ssl.SSLContext | None = None) -> None:
+    """Ask a bookie to be read-only; OSError.
+
+    tls: its endpoint speaks TLS. Registrations do not say: Apache's call it "http" either way.
+    """
+    url = Url("http" if tls is None else "https", address.host, address.port, _PATH)
     body = json.dumps({"readOnly": True}).encode()
-    status = await send("PUT", url, {}, body, None, _TIMEOUT_S)
+    status = await send("PUT", url, {}, body, tls, _TIMEOUT_S)
     if status != HTTPStatus.OK:
         raise OSError(f"HTTP status {status}")
 

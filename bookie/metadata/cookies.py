@@ -409,7 +409,7 @@ def _insist(cookie: Cookie, found: Cookie, where: str, allow_expansion: bool) ->
         raise BookieStartError(
             f"bookie {cookie.bookie_id}: the cookie in {where} is another's or the configuration "
             f"was changed: {difference}. Start it with the address and directories that the cookie "
-            "names, or give it directories of its own"
+            "names (and --expand to add some), or give it directories of its own"
         )
 
 

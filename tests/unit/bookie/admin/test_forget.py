@@ -61,6 +61,23 @@ def test_unreadable_ledgers_end_a_decommission() -> None:
     run(scenario)
 
 
+def test_a_decommission_without_a_worker_says_so_at_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        cluster, _ = await made(world)
+        await world.manager(world.client()).create(metadata(BOOKIE, "b2:3181"))
+        with pytest.raises(IllegalOperationError, match="1 ledgers still name it after 0 s"):
+            await decommission(cluster)
+        assert "no replication worker is registered" in capsys.readouterr().err
+        await TaskStore(cluster.store, ROOT).register_worker("alone")
+        with pytest.raises(IllegalOperationError, match="1 ledgers still name it"):
+            await decommission(cluster)
+        assert capsys.readouterr().err == ""
+
+    run(scenario)
+
+
 async def refused(forget: Forget, cluster: Cluster) -> str:
     with pytest.raises(IllegalOperationError) as caught:
         await forget(cluster)

@@ -107,11 +107,13 @@ def test_interim_answers_are_skipped() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example"])
+@pytest.mark.parametrize(
+    "host", ["a..b", "x" * 64 + ".example", "bücher", "127.0.0.1\0", "127.0.0.1\r\nX-Evil: 1"]
+)
 def test_a_host_that_no_name_can_be_is_an_error_like_others(host: str) -> None:
     with pytest.raises(IncorrectParameterError):
         Url.of(f"http://{host}/hook")
-    with pytest.raises(OSError, match=host):
+    with pytest.raises(OSError):  # a registration may name any host
         asyncio.run(send("POST", Url("http", host, 80, "/"), {}, b"", None, 5.0))
 
 

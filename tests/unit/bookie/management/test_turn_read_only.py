@@ -2,16 +2,20 @@
 
 import http.server
 import json
+import ssl
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from bookie.admin.world import client_context
 from bookie.admin.world import run as run_now
 from bookie.ledger.types import BookieId
 from bookie.management.turn_read_only import put_read_only, turn_read_only
 from bookie.metadata.bookies import BookieDirectory
 from bookie.metadata.service_info import Address, Endpoint, ServiceInfo
+from tests.fixtures.authorities import Authority
 from tests.fixtures.metadata import ROOT, MetadataWorld, run
 
 BOOKIE = BookieId("b1:3181")
@@ -94,8 +98,9 @@ def test_one_that_is_not_writable_is_asked_for_nothing() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("is_by_tls", [False, True])
 @pytest.mark.parametrize("status", [200, 403])
-def test_the_request_is_bookkeepers(status: int) -> None:
+def test_the_request_is_bookkeepers(status: int, is_by_tls: bool, tmp_path: Path) -> None:
     seen: list[tuple[str, object]] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -109,14 +114,21 @@ def test_the_request_is_bookkeepers(status: int) -> None:
             pass
 
     with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        trust = None
+        if is_by_tls:
+            authority = Authority(tmp_path, "ours")
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*authority.issue("server", "127.0.0.1"))
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+            trust = client_context(authority.path, None)
         thread = threading.Thread(target=server.handle_request)
         thread.start()
         address = Address("127.0.0.1", server.server_port)
         if status == 200:
-            run_now(put_read_only(address))
+            run_now(put_read_only(address, trust))
         else:
             with pytest.raises(OSError, match="HTTP status 403"):
-                run_now(put_read_only(address))
+                run_now(put_read_only(address, trust))
         thread.join()
     assert seen == [(PATH, {"readOnly": True})]
 
