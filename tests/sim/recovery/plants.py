@@ -8,7 +8,7 @@ from typing import Any
 from bookie.autorecovery import election, manual
 from bookie.autorecovery.backoff import GracePeriods
 from bookie.autorecovery.checking import Finding
-from bookie.autorecovery.formats import Task, lock_bytes
+from bookie.autorecovery.formats import lock_bytes
 from bookie.autorecovery.repair import Outcome, Repairer, Result
 from bookie.autorecovery.replicas import LedgerReplicas, _replicas
 from bookie.autorecovery.spans import replaced
@@ -35,9 +35,9 @@ from tests.sim.ledger.world import ROOT
 
 def _task_deleted_early(right: Any) -> Any:
     async def settle(
-        self: ReplicationWorker, ledger_id: int, task: Task, version: int, outcome: Outcome
+        self: ReplicationWorker, ledger_id: int, version: int, outcome: Outcome
     ) -> Any:
-        return await right(self, ledger_id, task, version, replace(outcome, result=Result.WHOLE))
+        return await right(self, ledger_id, version, replace(outcome, result=Result.WHOLE))
 
     return settle
 

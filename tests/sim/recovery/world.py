@@ -6,7 +6,7 @@ read-only, which entries each bookie has taken.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -45,11 +45,12 @@ class JudgingStoreServer(WatchedStoreServer):
         owner = getattr(session.store._link, "owner", "world")
         world.actor = owner
         is_leading = world.leads(session.session_id)
+        locked = dict(world.locked)  # a task goes with its lock
         paths = super().change(session, operations, make_parents=make_parents)
         for path, operation in zip(paths, operations, strict=True):
             if isinstance(operation, Check):
                 continue
-            world.on_change(owner, path, operation, is_leading=is_leading)
+            world.on_change(owner, path, operation, locked, is_leading=is_leading)
         return paths
 
     def _end(self, session: Any) -> None:
@@ -149,7 +150,16 @@ class RecoveryWorld(World):
         stat = tree.exists(VOTES + min(votes))
         return stat is not None and stat.ephemeral_owner == session_id
 
-    def on_change(self, owner: str, path: str, operation: Any, *, is_leading: bool) -> None:
+    def on_change(
+        self,
+        owner: str,
+        path: str,
+        operation: Any,
+        locked: Mapping[str, float],
+        *,
+        is_leading: bool,
+    ) -> None:
+        """Judge one operation of a change; locked: which ledgers were before it, since when."""
         now = self.loop.time()
         name = path.rpartition("/")[2]
         if path.startswith(READ_ONLY):
@@ -185,7 +195,7 @@ class RecoveryWorld(World):
                 self._lose_vote()
             elif isinstance(operation, Delete):
                 self.happen("task done")
-                self._judge_done(owner, int(name[3:]), self.locked.get(name, now))
+                self._judge_done(owner, int(name[3:]), locked.get(name, now))
 
     def _on_collection(self, owner: str, name: str) -> None:
         """A bookie is about to remove a copy; slowly where an operator waits for that."""
