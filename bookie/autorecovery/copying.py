@@ -2,9 +2,10 @@
 
 A machine without I/O and clock: every on_… takes one event and returns actions. At most
 `window` entries and `bytes_max` bytes, or one entry, are under way; `throttle` says how many bytes
-may be copied by now. The packets are added as they are, byte by byte, past the fence (G15). An
-entry that every replica denies is lost (G23); one that cannot be asked for everywhere is unknown,
-which is not lost. The first failure ends the copy: what was copied stays, and does no harm.
+may be copied by now, where an entry is paid for when it is asked for, by the mean of those before.
+The packets are added as they are, byte by byte, past the fence (G15). An entry that every replica
+denies is lost (G23); one that cannot be asked for everywhere is unknown, which is not lost. The
+first failure ends the copy: what was copied stays, and does no harm.
 """
 
 from collections.abc import Callable, Iterator
@@ -50,6 +51,10 @@ class CopyEnded(NamedTuple):
 Action = ReadEntry | WriteEntry | Damaged | CopyEnded
 
 
+_KEPT_S = 0.1
+"""For so long an unused budget is kept: what is kept is spent at once."""
+
+
 class Throttle:
     """A budget of bytes that grows with time; shared by the copies of one worker.
 
@@ -61,16 +66,21 @@ class Throttle:
         self._free = 0.0
         self._now_s = now_s
 
+    @property
+    def is_bounded(self) -> bool:
+        return self._bytes_per_s is not None
+
     def spend(self, byte_count: int) -> None:
+        """Pay for bytes; what was paid too much comes back as a negative count."""
         if self._bytes_per_s is not None:
             self._free -= byte_count
 
     def is_open(self, now_s: float) -> bool:
-        """Tell whether more may be read now. Unused budget is kept for a second, no longer."""
+        """Tell whether more may be read now."""
         if self._bytes_per_s is None:
             return True
         self._free += (now_s - self._now_s) * self._bytes_per_s
-        self._free = min(self._free, float(self._bytes_per_s))
+        self._free = min(self._free, self._bytes_per_s * _KEPT_S)
         self._now_s = now_s
         return self._free >= 0
 
@@ -105,6 +115,8 @@ class Copy:
         self._entry_ids = entry_ids
         self._is_asked_all = False
         self._reads: dict[int, EntryRead] = {}
+        self._paid: dict[int, int] = {}
+        """Bytes by entry that is being read."""
         self._writes: dict[int, int] = {}
         """Bytes of the packet by entry."""
         self._seen_count = metadata.last_entry_id + 1
@@ -136,7 +148,7 @@ class Copy:
             self._writes[entry_id] = len(read.packet)
             self._seen_count += 1
             self._seen_bytes += len(read.packet)
-            self._throttle.spend(len(read.packet))
+            self._throttle.spend(len(read.packet) - self._paid.pop(entry_id))
             actions.append(WriteEntry(entry_id, read.packet))
         return actions + self._advance(now_s)
 
@@ -166,6 +178,10 @@ class Copy:
                 self._ask(read, actions)
         return actions + self._advance(now_s)
 
+    def on_budget(self, now_s: float) -> list[Action]:
+        """Return what may be read since more time has passed."""
+        return [] if self._is_over else self._advance(now_s)
+
     def _advance(self, now_s: float) -> list[Action]:
         actions: list[Action] = []
         while not self._is_asked_all and self._has_space and self._throttle.is_open(now_s):
@@ -179,6 +195,8 @@ class Copy:
             # Absent when every other replica denies it.
             read = EntryRead(entry_id, replicas, len(replicas))
             self._reads[entry_id] = read
+            self._paid[entry_id] = self._mean_bytes
+            self._throttle.spend(self._mean_bytes)
             self._ask(read, actions)
         if self._is_asked_all and not self._reads and not self._writes:
             actions.append(self._end(None))
@@ -187,9 +205,13 @@ class Copy:
     @property
     def _has_space(self) -> bool:
         under_way = len(self._reads) + len(self._writes)
-        reading = len(self._reads) * (self._seen_bytes // max(1, self._seen_count))
+        reading = len(self._reads) * self._mean_bytes
         is_small = reading + sum(self._writes.values()) < self._bytes_max
         return not under_way or (under_way < self._window and is_small)
+
+    @property
+    def _mean_bytes(self) -> int:
+        return self._seen_bytes // max(1, self._seen_count)
 
     def _replicas(self, entry_id: int) -> tuple[BookieId, ...]:
         metadata = self._metadata

@@ -38,6 +38,8 @@ from bookie.runtime.interfaces import Clock
 Leaving = Callable[[], Awaitable[frozenset[BookieId]]]
 """Answers which registered bookies must be left: nothing is copied there, and all from there."""
 _TICK_MIN_S = 0.0125
+_BUDGET_S = 0.01
+"""Between questions to a bounded throttle: longer, and clients beside it meet bursts."""
 _ROUNDS_MAX = 16
 """Checks of one ledger in one repair: each but the last was followed by a copy that succeeded."""
 
@@ -294,7 +296,10 @@ class _CopyRun:
             rank=services.health.rank,
         )
         self._ended: asyncio.Future[CopyEnded] = self._loop.create_future()
-        self._tick_s = max(services.config.speculative_read_s / SPECULATION_TICKS, _TICK_MIN_S)
+        tick_s = max(services.config.speculative_read_s / SPECULATION_TICKS, _TICK_MIN_S)
+        self._looks_a_tick = max(1, round(tick_s / _BUDGET_S)) if throttle.is_bounded else 1
+        self._look_s = tick_s / self._looks_a_tick
+        self._look_count = 0
         self._timer: asyncio.TimerHandle | None = None
 
     async def run(self, tally: _Tally) -> CopyEnded:
@@ -353,9 +358,12 @@ class _CopyRun:
         return False
 
     def _start_timer(self) -> None:
-        self._timer = self._loop.call_later(self._tick_s, self._on_tick)
+        self._timer = self._loop.call_later(self._look_s, self._on_timer)
 
-    def _on_tick(self) -> None:
+    def _on_timer(self) -> None:
         if not self._ended.done():
-            self._do(self._machine.on_tick(self._clock.monotonic()))
+            self._look_count += 1
+            is_tick = self._look_count % self._looks_a_tick == 0
+            look = self._machine.on_tick if is_tick else self._machine.on_budget
+            self._do(look(self._clock.monotonic()))
             self._start_timer()

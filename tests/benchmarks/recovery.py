@@ -29,12 +29,19 @@ from bookie.admin.zookeeper_process import start_zookeeper
 from bookie.autorecovery.election import current_auditor
 from bookie.autorecovery.tasks import TaskStore
 from bookie.client.client import LedgerClient
+from bookie.ledger import metadata_codec
 from bookie.ledger.types import (
     BookieId,
+    EntryId,
+    LedgerId,
+    LedgerMetadata,
+    LedgerState,
     Segment,
 )
-from bookie.metadata.interfaces import VersionedStore
-from bookie.metadata.ledger_paths import AVAILABLE, COOKIES
+from bookie.metadata.cluster import initialize, read_layout
+from bookie.metadata.interfaces import Create, VersionedStore
+from bookie.metadata.ledger_paths import AVAILABLE, COOKIES, ledger_path
+from bookie.metadata.paths import parent_of
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_rng import OsRng
 from tests.benchmarks.harness import Bench, busy_machine, fdatasync_us
@@ -85,7 +92,11 @@ LOADS = (BULK, LARGE, SMALL)
 WRITER_SIZE = 1024
 WRITER_SECONDS = 4
 THROTTLED_MB = 4.0
-PARTS = "copies,writers"
+AUDITS = 3
+_NODES_AT_ONCE = 20
+"""A ZooKeeper keeps its last 500 transactions in memory: larger ones fill it."""
+_MULTIS_AT_ONCE = 50
+PARTS = "copies,writers,audits"
 Results = dict[str, tuple[list[dict[str, float]], list[dict[str, float]]]]
 
 
@@ -155,6 +166,13 @@ class Side:
 def _cpu_s(pid: int) -> float:
     parts = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(parts[11]) + int(parts[12])) / _TICKS_PER_S
+
+
+def _memory_mb(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1e3
+    raise AssertionError(f"process {pid} is gone")
 
 
 @contextmanager
@@ -274,6 +292,65 @@ def ask(client: LineProcess, command: str) -> dict[str, Any]:
     return answer
 
 
+# --- audits ---------------------------------------------------------------------------------------
+
+
+async def make_ledgers(store: VersionedStore, root: str, count: int, members: list[str]) -> None:
+    """Make the metadata of so many CLOSED ledgers; the last one names the lost bookie, too."""
+    layout = await read_layout(store, root)
+
+    def node(ledger_id: int) -> Create:
+        ensemble = (*members[:2], GHOST if ledger_id == count - 1 else members[2])
+        metadata = LedgerMetadata(
+            ledger_id=LedgerId(ledger_id),
+            ensemble_size=3,
+            write_quorum_size=3,
+            ack_quorum_size=2,
+            segments=(Segment(EntryId(0), tuple(map(BookieId, ensemble))),),
+            state=LedgerState.CLOSED,
+            last_entry_id=EntryId(999),
+            length=1_024_000,
+        )
+        return Create(ledger_path(root, layout, ledger_id), metadata_codec.encode(metadata))
+
+    for start in range(0, count, _NODES_AT_ONCE * _MULTIS_AT_ONCE):
+        end = min(count, start + _NODES_AT_ONCE * _MULTIS_AT_ONCE)
+        nodes = [node(ledger_id) for ledger_id in range(start, end)]
+        for parent in dict.fromkeys(parent_of(one.path) for one in nodes):
+            if await store.exists(parent) is None:
+                await store.create(parent, make_parents=True)
+        await asyncio.gather(
+            *(
+                store.multi(nodes[place : place + _NODES_AT_ONCE])
+                for place in range(0, len(nodes), _NODES_AT_ONCE)
+            )
+        )
+
+
+async def audits(side: Side, pid: int, ledger_id: int, rounds: int) -> tuple[float, float, float]:
+    """Let the auditor look at all ledgers; return seconds, and MB that it grew by.
+
+    The last is what it grew by since the first audit.
+    """
+    before_mb = _memory_mb(pid)
+    taken: list[float] = []
+    first_mb = 0.0
+    # A worker that takes the task would find no bookie to ask.
+    assert await side.tasks.lock(ledger_id, "bench")
+    for _ in range(rounds):
+        begun_s = time.perf_counter()
+        await side.tasks.request_audit()
+        while (found := await side.tasks.read(ledger_id)) is None:
+            assert time.perf_counter() - begun_s < _LIMIT_S, f"{side.name}: no audit"
+            await asyncio.sleep(_POLL_S)
+        taken.append(time.perf_counter() - begun_s)
+        first_mb = first_mb or _memory_mb(pid)
+        print(f"  {side.name:8} audit {taken[-1]:.2f} s, {_memory_mb(pid):.0f} MB", flush=True)
+        await side.store.delete(side.tasks.task_path(ledger_id), found[1])
+    await side.tasks.unlock(ledger_id, "bench")
+    return statistics.median(taken), _memory_mb(pid) - before_mb, _memory_mb(pid) - first_mb
+
+
 # --- the whole ------------------------------------------------------------------------------------
 
 
@@ -301,17 +378,21 @@ class Measurement:
         self._mine = mine
         self._peers = peers
 
-    async def run(self, parts: list[str]) -> None:
+    async def run(self, parts: list[str], audited: int) -> None:
         async with AsyncExitStack() as stack:
             ours = await stack.enter_async_context(side_of("ours", self._mine))
             theirs = await stack.enter_async_context(side_of("Apache's", self._peers))
             await show_bookies(ours.store, self._peers.root, self._mine.root)
             await ours.client.bookies.refresh()
             turns = Turns(ours, theirs, self._bench.rounds)
-            if "copies" in parts:
-                await self._copies(turns, ours, theirs)
-            if "writers" in parts:
-                await self._beside_writers(turns, ours, theirs)
+            for name, part in (
+                ("copies", lambda: self._copies(turns, ours, theirs)),
+                ("writers", lambda: self._beside_writers(turns, ours, theirs)),
+                ("audits", lambda: self._audits(audited)),
+            ):
+                if name in parts:
+                    await part()
+                    self._bench.write()
 
     async def _copies(self, turns: Turns, ours: Side, theirs: Side) -> None:
         for title, settings, bar in (
@@ -393,8 +474,34 @@ class Measurement:
             statistics.median(beside), statistics.median(alone), "alone", bar,
         )  # fmt: skip
 
+    async def _audits(self, count: int) -> None:
+        """Compare an audit of many ledgers, of the same nodes."""
+        cluster = replace(self._mine, root="/audited")
+        async with cluster.session() as store:
+            await initialize(store, cluster.root, rng=OsRng())
+            members = await store.children(f"{self._peers.root}/{AVAILABLE}")
+            members.remove("readonly")
+            await make_ledgers(store, cluster.root, count, members)
+        found: list[tuple[float, float, float]] = []
+        async with side_of("ours", cluster) as side:
+            await show_bookies(side.store, self._peers.root, cluster.root)
+            # No bookie has their entries: as Apache's, it looks at the metadata only.
+            with our_recovery(cluster, self._folder, "ledger_check_interval_s=0") as child:
+                await until_elected(side)
+                found.append(await audits(side, child.pid, count - 1, AUDITS))
+            side.name = "Apache's"
+            with apaches_recovery(self._java, cluster, self._folder) as child:
+                await until_elected(side)
+                found.append(await audits(side, child.pid, count - 1, AUDITS))
+        (mine_s, mine_mb, mine_leak_mb), (peer_s, peer_mb, peer_leak_mb) = found
+        self._bench.add(f"audit of {count:,} ledgers", "s", mine_s, peer_s, PEER)
+        self._bench.add("memory that grew by audits", "MB", mine_mb, peer_mb, PEER)
+        self._bench.add(
+            f"of that since the first of {AUDITS}", "MB", mine_leak_mb, peer_leak_mb, PEER
+        )
 
-def measure(java: Release, folder: Path, rounds: int, parts: list[str]) -> Bench:
+
+def measure(java: Release, folder: Path, rounds: int, parts: list[str], audited: int) -> Bench:
     bench = Bench("recovery", rounds)
     calibrations = [fdatasync_us(folder)]
     with start_zookeeper(folder / "zookeeper") as zookeeper:
@@ -405,7 +512,7 @@ def measure(java: Release, folder: Path, rounds: int, parts: list[str]) -> Bench
             more=_NO_GC,
         ) as bookies:  # fmt: skip
             registered(peers, bookies)
-            in_loop(lambda: Measurement(bench, java, folder, mine, peers).run(parts))
+            in_loop(lambda: Measurement(bench, java, folder, mine, peers).run(parts, audited))
         calibrations.append(fdatasync_us(folder))
     bench.fdatasync_us = statistics.median(calibrations)
     return bench
@@ -415,6 +522,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--parts", default=PARTS, help="what is measured, between commas")
+    parser.add_argument("--audited", type=int, default=100_000)
     options = parser.parse_args()
     try:
         java = release("current")
@@ -423,7 +531,9 @@ def main() -> None:
         return
     print(f"peer: Apache BookKeeper {java.version}; {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory(prefix="bench-recovery-") as folder, busy_machine():
-        bench = measure(java, Path(folder), options.rounds, options.parts.split(","))
+        bench = measure(
+            java, Path(folder), options.rounds, options.parts.split(","), options.audited
+        )
     document = bench.write()
     print(f"\nwrote {document} and {bench.write_markdown()}")
     missed = [figure.name for figure in bench.figures if figure.ok is False]

@@ -88,7 +88,7 @@ class Logs:
 async def lose_one(world: World, logs: Logs, candidates: Iterable[Victim]) -> None:
     """Kill the bookie that most ledgers name, with both logs at work; all copies come back."""
     await logs.start()
-    named = Counter(
+    named: Counter[str] = Counter(
         bookie_id
         for metadata in await world.metadata()
         for segment in metadata.segments

@@ -12,7 +12,7 @@ from bookie.autorecovery.tasks import TaskStore
 from bookie.config import AutoRecoveryConfig
 from bookie.errors import IllegalOperationError
 from bookie.ledger.types import BookieId
-from bookie.metadata.ledger_paths import Layout, ledger_path
+from bookie.metadata.ledger_paths import Layout, ledger_path, task_lock_path
 from bookie.metadata.memory import MemoryStore
 from bookie.server.cluster_ledgers import ClusterLedgers
 from tests.fixtures.admin import MemoryCluster
@@ -127,10 +127,12 @@ def test_a_recovery_that_is_stopped_says_what_is_left(capsys: pytest.CaptureFixt
         ledger_ids = [await scene.written(20) for _ in range(8)]
         source = "b0:3181"
         named = [one for one in ledger_ids if source in await members(scene, one)]
-        recovering = asyncio.get_running_loop().create_task(
-            recover(scene, source, bytes_per_s=1000)
-        )
-        await asyncio.sleep(1.5)  # of the simulated clock: for some of them
+        # Locked one after the other: the first is done when the second is.
+        first_is_done = asyncio.Event()
+        watch = scene.store.watch(task_lock_path(ROOT, named[1]), first_is_done.set)
+        recovering = asyncio.get_running_loop().create_task(recover(scene, source))
+        await first_is_done.wait()
+        watch.close()
         recovering.cancel()
         with pytest.raises(asyncio.CancelledError):
             await recovering

@@ -176,10 +176,24 @@ def test_the_throttle_bounds_bytes_a_second() -> None:
     assert size * 2 * 8 <= written <= size * 2 * 12
 
 
-def test_an_unused_budget_is_kept_for_a_second() -> None:
+def test_what_is_asked_for_is_paid_by_the_mean_and_settled_when_it_has_come() -> None:
+    """Else a whole window of each ledger is asked for at once, whatever the bound."""
+    metadata = replace(metadata_of(3, 3, 2), last_entry_id=EntryId(99), length=100_000)
+    throttle = Throttle(100_000, 0.0)
+    machine = Copy(metadata, DIGEST, iter(range(100)), TARGET, throttle=throttle)
+    (first,) = machine.start(0.0)
+    assert machine.on_budget(0.009) == []
+    assert len(machine.on_budget(0.021)) == 2
+    packet = packet_of(0)
+    assert len(packet) < 100, "what was paid too much comes back, and pays for one more"
+    write, more = machine.on_read(first.bookie, 0, Status.OK, packet, 0.021)
+    assert (write, more.entry_id) == (WriteEntry(0, packet), 3)
+
+
+def test_an_unused_budget_is_kept_for_a_tenth_of_a_second() -> None:
     throttle = Throttle(100, 0.0)
     assert throttle.is_open(1000.0)
-    throttle.spend(100)
+    throttle.spend(10)
     assert throttle.is_open(1000.0)
     throttle.spend(1)
     assert not throttle.is_open(1000.0)
