@@ -1,7 +1,7 @@
-"""Numbers that go into a column of another type of number: only as they are, unless told.
+"""Numbers that go into a column of another type of number only as they are, unless told.
 
-herdpy rounds as INSERT does, which a job of a million rows would not show; Spark's own sinks
-refuse. What is out of range the server refuses. In tasks.
+So do timestamps that go into a DATE. herdpy rounds as INSERT does, which a job of a million rows
+would not show; Spark's own sinks refuse. What is out of range the server refuses. In tasks.
 """
 
 from collections.abc import Callable
@@ -16,6 +16,7 @@ import herdpy
 pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
 _WHOLE = ("INTEGER", "BIGINT")
 _INT64_END = 2.0**63
+_DAY_US = 24 * 3600 * 1_000_000
 
 
 class Target(NamedTuple):
@@ -28,7 +29,7 @@ class Target(NamedTuple):
 
 
 def check_exact(batch: pa.RecordBatch, targets: list[Target], first_row: int) -> None:
-    """Raise 22003 for the first number that its column cannot hold as it is.
+    """Raise 22003 for the first number that its column cannot hold as it is, 22008 for a timestamp.
 
     The columns of the batch are in the order of `targets`; `first_row`: rows staged before.
     """
@@ -36,10 +37,11 @@ def check_exact(batch: pa.RecordBatch, targets: list[Target], first_row: int) ->
         find = _finder(array.type, target)
         place = None if find is None else find(array)
         if place is not None:
+            (value,) = array.slice(place, 1).cast(pa.string())  # Python has not all timestamps
             raise herdpy.DataError(
                 f'row {first_row + place + 1:,} of the data: column "{target.name}" of the table,'
-                f" {_type_text(target)}, cannot hold {array[place].as_py()} exactly",
-                sqlstate="22003",
+                f" {_type_text(target)}, cannot hold {value} exactly",
+                sqlstate="22008" if target.code == "DATE" else "22003",
                 hint='Round it in Spark, or say option("rounding", "true"): as INSERT rounds.',
             )
 
@@ -65,6 +67,8 @@ def _finder(kind: pa.DataType, target: Target) -> Callable[[Any], int | None] | 
         return _broken_decimals
     if pa.types.is_int64(kind) and is_double:
         return _large_integers
+    if pa.types.is_timestamp(kind) and target.code == "DATE":
+        return _times_of_day
     return None
 
 
@@ -89,6 +93,12 @@ def _large_integers(array: Any) -> int | None:
     is_in_range = pc.less(near, _INT64_END)
     back = pc.if_else(is_in_range, near, 0.0).cast(pa.int64(), safe=False)
     return _first(pc.or_(pc.invert(is_in_range), pc.not_equal(back, array)))
+
+
+def _times_of_day(array: Any) -> int | None:
+    moments = array.cast(pa.timestamp("us")).cast(pa.int64())
+    days = pc.multiply(pc.divide(moments, _DAY_US), _DAY_US)
+    return _first(pc.not_equal(days, moments))
 
 
 def _long_floats(array: Any, scale: int) -> int | None:

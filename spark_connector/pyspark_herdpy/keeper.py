@@ -28,6 +28,8 @@ import herdpy
 
 RENEWED_MAX = 20
 """How many leases of one application are renewed, the last used ones; others end by themselves."""
+HELD_MAX = 1_000
+"""How many leases are remembered: more than a server has, and no more than a request takes."""
 REQUEST_BYTES_MAX = 64 * 1024
 _RENEWALS_PER_LIFE = 3
 _TOO_OLD = "72000"
@@ -64,6 +66,8 @@ class Book:
         """Take a lease in, or note that it was used again."""
         self._held.pop(held.lease, None)
         self._held[held.lease] = held
+        if len(self._held) > HELD_MAX:
+            del self._held[next(iter(self._held))]
 
     def forget(self, leases: Iterable[str]) -> None:
         """Drop leases that have ended; repeatable."""
@@ -78,8 +82,8 @@ class Book:
         return None
 
     def of_server(self, url: str) -> list[str]:
-        """Return the leases of a server, whatever user and options the URLs say."""
-        return [held.lease for held in self if server_of(held.url) == server_of(url)]
+        """Return the leases of a server and user, whatever options the URLs say."""
+        return [held.lease for held in self if login_of(held.url) == login_of(url)]
 
     def renewed(self) -> list[Held]:
         """Return those that are renewed: an application must not use up what a user may have."""
@@ -114,10 +118,10 @@ class Book:
                 raise ValueError(f"expected a request of a planner, found {other!r:.100}")
 
 
-def server_of(url: str) -> tuple[str | None, int | None, str]:
-    """Return what of a URL says which server and database it is."""
+def login_of(url: str) -> tuple[str | None, str | None, int | None, str]:
+    """Return what of a URL says which user, server and database it is."""
     parts = urlsplit(url)
-    return parts.hostname, parts.port, parts.path.strip("/")
+    return parts.username, parts.hostname, parts.port, parts.path.strip("/")
 
 
 def renew(book: Book, now_s: float) -> None:

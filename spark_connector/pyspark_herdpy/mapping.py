@@ -10,7 +10,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from pyspark_herdpy import types
 from pyspark_herdpy.catalog import quoted
-from pyspark_herdpy.options import near, wrong
+from pyspark_herdpy.options import known_name, near, wrong
 
 
 def sql_type(kind: DataType) -> str:
@@ -25,12 +25,17 @@ def spark_schema(description: Sequence[Sequence[Any]]) -> StructType:
 
 def create_table(table: str, schema: StructType, key_columns: Sequence[str] = ()) -> str:
     """Return the CREATE TABLE IF NOT EXISTS that the option createTable runs; 0A000, 42703."""
-    for key in key_columns:
-        if key not in schema.names:
-            raise wrong(f'the DataFrame has no column "{key}"', near(key, schema.names), "42703")
+    keys: list[str] = []
+    for given in key_columns:
+        key = known_name(given, schema.names)
+        if key is None:
+            raise wrong(
+                f'the DataFrame has no column "{given}"', near(given, schema.names), "42703"
+            )
+        keys.append(key)
     parts = [
         f"{quoted(item.name)} {types.sql_type(item.name, item.dataType)}" for item in schema.fields
     ]
-    if key_columns:
-        parts.append(f"PRIMARY KEY ({', '.join(map(quoted, key_columns))})")
+    if keys:
+        parts.append(f"PRIMARY KEY ({', '.join(map(quoted, keys))})")
     return f"CREATE TABLE IF NOT EXISTS {quoted(table)} ({', '.join(parts)})"

@@ -140,6 +140,13 @@ def _text(text: str) -> str:
     return text
 
 
+def _url(text: str) -> str:
+    """Take no directory: Spark's processes are many, and each would open it for itself."""
+    if "://" not in text:
+        raise ValueError("the URL of a server, herd://host:port/tablespace")
+    return text
+
+
 def _pushdown(text: str) -> str:
     if not Path(text).is_file():
         raise ValueError("what herdpy.spark.with_pushdown(spark, url=…, table=…) sets by itself")
@@ -151,7 +158,7 @@ def _query(text: str) -> str:
 
 
 _BOTH: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "url": ("url", _text),
+    "url": ("url", _url),
     "password": ("password", str),
     "table": ("table", _text),
 }

@@ -190,7 +190,7 @@ def _condition(item: spark.Filter, names: dict[str, str]) -> Condition | None:
 
 def _pattern(item: spark.Filter) -> str | None:
     value = getattr(item, "value", None)
-    if not isinstance(value, str):
+    if not isinstance(value, str) or not _is_sent(value):
         return None
     for mark in "!%_":
         value = value.replace(mark, "!" + mark)
@@ -205,4 +205,6 @@ def _is_sent(value: Any) -> bool:
     """Tell whether a value means for herdpy what it means for Spark."""
     if isinstance(value, float):
         return math.isfinite(value)
-    return isinstance(value, (bool, int, str, Decimal, datetime.date))
+    if isinstance(value, str):
+        return "\0" not in value  # no text of herdpy has it, not even a parameter
+    return isinstance(value, (bool, int, Decimal, datetime.date))

@@ -6,7 +6,6 @@ is the last one is not known, so the lease ends with the application, by herdpy.
 where no keeper renews it (leases.py), when no task has used it for leaseSeconds.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ import herdpy
 from pyspark_herdpy import leases
 from pyspark_herdpy.again import connect_again
 from pyspark_herdpy.batches import joined
-from pyspark_herdpy.catalog import quoted, result_columns, table_name
+from pyspark_herdpy.catalog import lease_at, quoted, result_columns, seen_at, table_name
 from pyspark_herdpy.options import Options, wrong
 from pyspark_herdpy.types import chosen
 from pyspark_herdpy.workers import settle
@@ -33,9 +32,6 @@ _PARTITION_ROWS = 400_000
 _PARTITIONS_MAX = 256
 _RENEW_BYTES = 2 * 1024 * 1024
 _TOO_OLD = "72000"
-_NOT_ALLOWED = "42501"
-_LEASE = re.compile("[0-9a-f]{32}")
-_POSITION = re.compile(r"-?[0-9]{1,19}\.-?[0-9]{1,19}\.[0-9]{1,19}")
 
 
 class HerdPartition(InputPartition):
@@ -71,7 +67,7 @@ class HerdReader(DataSourceReader):
         """
         options = self._options
         with closing(connect_again(options)) as connection:
-            kept_at = None if snapshot is None else _lease_at(connection, snapshot)
+            kept_at = None if snapshot is None else lease_at(connection, snapshot)
             if kept_at is not None:
                 connection.renew_lease(kept_at)  # 72000: it is gone
                 return kept_at, self._cut(connection, kept_at)
@@ -89,7 +85,8 @@ class HerdReader(DataSourceReader):
         options = self._options
         if options.table is None:
             return [HerdPartition(lease, None)]
-        table = table_name(connection, options.table)
+        with seen_at(connection, lease):
+            table = table_name(connection, options.table)
         count = options.partition_count
         if count is None:
             (whole,) = connection.partitions(table, 1, lease=lease) or (None,)
@@ -146,29 +143,6 @@ def _renew(connection: herdpy.Connection, lease: str) -> None:
     """Begin the lease's time anew; what is being read is there without it."""
     with suppress(herdpy.Error):
         connection.renew_lease(lease)
-
-
-def _lease_at(connection: herdpy.Connection, snapshot: str) -> str | None:
-    """Return the lease that keeps just this snapshot, by its id or position; None: none is known.
-
-    22023: it is neither.
-    """
-    if _LEASE.fullmatch(snapshot):
-        return snapshot
-    if not _POSITION.fullmatch(snapshot):
-        raise wrong(
-            f'option "snapshot": expected a position or the id of a lease, found {snapshot!r}',
-            "herdpy.spark.commit_position() and Connection.position tell positions, as in"
-            " -3.17.0; Connection.lease() has an id.",
-        )
-    text = "SELECT lease FROM sysleases WHERE position = ? ORDER BY remaining_s DESC LIMIT 1"
-    try:
-        row = connection.execute(text, (snapshot,)).fetchone()
-    except herdpy.Error as error:
-        if error.sqlstate != _NOT_ALLOWED:
-            raise
-        return None  # only superusers see what others keep
-    return None if row is None else str(row[0])
 
 
 def _check_reached(position: str, wanted: str | None) -> None:

@@ -30,7 +30,9 @@ class DefaultSource(DataSource):
             return StructType([StructField(RELEASED, LongType(), metadata=count)])
         with closing(options.connect()) as connection:
             columns = result_columns(connection, options)
-            defaults = {} if options.table is None else defaults_of(connection, options.table)
+            defaults = {}
+            if options.table is not None and options.snapshot is None:  # which is not written to
+                defaults = defaults_of(connection, options.table)
         fields = [with_default(StructField(*item), defaults.get(item[0])) for item in columns]
         schema = StructType(fields)
         if options.pushdown is None:

@@ -1,4 +1,4 @@
-"""Which numbers a column of another type holds exactly. Without Spark."""
+"""Which numbers and timestamps a column of another type holds exactly. Without Spark."""
 
 from decimal import Decimal
 from typing import Any
@@ -12,7 +12,11 @@ from pyspark_herdpy.exact import Target, check_exact
 DOUBLE = Target("x", "DOUBLE", None, None)
 INTEGER = Target("x", "INTEGER", None, None)
 BIGINT = Target("x", "BIGINT", None, None)
+DATE = Target("x", "DATE", None, None)
 NUMERIC = Target("x", "DECIMAL", 10, 2)
+
+DAY_US = 24 * 3600 * 1_000_000
+MOMENTS = pa.timestamp("us")
 
 
 def place(array: Any, target: Target) -> int | None:
@@ -44,6 +48,10 @@ def place(array: Any, target: Target) -> int | None:
         (pa.array([0.1]), DOUBLE, None),
         (pa.array([0.1], pa.float32()), DOUBLE, None),
         (pa.array([7]), Target("x", "DECIMAL", None, None), None),
+        (pa.array([0, None, -DAY_US, DAY_US - 1], MOMENTS), DATE, 4),
+        (pa.array([None, -1], MOMENTS), DATE, 2),
+        (pa.array([400_000_000_000_000_001], MOMENTS), DATE, 1),  # of the year 14645
+        (pa.array([1], MOMENTS), Target("x", "TIMESTAMP", None, None), None),
         (pa.array(["a"]), Target("x", "TEXT", None, None), None),
         (pa.array([], pa.float64()), INTEGER, None),
     ],
@@ -61,3 +69,8 @@ def test_the_error_names_row_column_type_and_value() -> None:
         'row 1,001 of the data: column "x" of the table, DECIMAL(10,2), cannot hold 1.005 exactly'
     )
     assert "rounding" in str(caught.value)
+    batch = pa.record_batch([pa.array([1]), pa.array([DAY_US + 1], MOMENTS)], names=["a", "b"])
+    with pytest.raises(herdpy.DataError) as caught:
+        check_exact(batch, [BIGINT, DATE], 0)
+    assert caught.value.sqlstate == "22008"
+    assert "DATE, cannot hold 1970-01-02 00:00:00.000001 exactly" in caught.value.message

@@ -12,7 +12,16 @@ import pytest
 
 import herdpy
 from pyspark_herdpy import keeper
-from pyspark_herdpy.keeper import RENEWED_MAX, Book, Held, Life, renew, server_of
+from pyspark_herdpy.keeper import (
+    HELD_MAX,
+    RENEWED_MAX,
+    REQUEST_BYTES_MAX,
+    Book,
+    Held,
+    Life,
+    login_of,
+    renew,
+)
 from tests.fixtures.served import Served
 
 URL = "herd://localhost:7000/default"
@@ -57,10 +66,21 @@ def test_only_the_last_ones_are_renewed() -> None:
     assert len(book.of_server(URL)) == RENEWED_MAX + 5
 
 
-def test_a_server_is_known_whatever_else_a_url_says() -> None:
-    same = "herd://ann@localhost:7000/default?timeout_s=3"
-    assert server_of(same) == server_of(URL)
-    assert server_of(URL.replace("7000", "7001")) != server_of(URL)
+def test_what_is_remembered_fits_in_a_request() -> None:
+    """An application that loads at ever new states for months: most of its leases have ended."""
+    book = book_of(*(f"{number:032x}" for number in range(HELD_MAX + 5)))
+    leases = book.of_server(URL)
+    assert leases == [f"{number + 5:032x}" for number in range(HELD_MAX)]
+    assert len(json.dumps({"do": "forget", "leases": leases})) < REQUEST_BYTES_MAX
+    book.answer({"do": "forget", "leases": leases}, 0)
+    assert list(book) == []
+
+
+def test_leases_are_those_of_a_server_and_a_user_whatever_else_a_url_says() -> None:
+    ann = URL.replace("//", "//ann@")
+    assert login_of(ann + "?timeout_s=3") == login_of(ann.replace("ann", "ann:a%20word"))
+    others = (URL, ann.replace("7000", "7001"), ann.replace("ann", "bob"), ann + "2")
+    assert login_of(ann) not in map(login_of, others)
 
 
 @pytest.mark.parametrize("request_", [{}, {"do": "dance"}, {"do": "note"}, [], 7, {"do": "share"}])

@@ -173,7 +173,8 @@ FILTERS = [
     "day IN (DATE '0001-01-01')", "t >= TIMESTAMP_NTZ '2024-03-10 00:00:00'",
     "t = TIMESTAMP_NTZ '1969-12-31 00:00:00'", "z > TIMESTAMP '1969-12-31 18:59:00'",
     "z = TIMESTAMP '1969-12-31 18:59:00'", "s IS NULL OR id = 1", "y = X'00ff'",
-    "upper(s) = 'AXB!' AND id = 3",
+    "upper(s) = 'AXB!' AND id = 3", "s > concat('a', char(0))", "contains(s, char(0))",
+    "s IN ('a_b', char(0))", "v < 'abcdef'", "v = 'abcdef'", "v IN ('v1', 'abcdef')",
 ]  # fmt: skip
 
 
@@ -207,11 +208,11 @@ def test_every_filter_means_what_it_means_to_spark(
 def filled(conn: herdpy.Connection) -> herdpy.Connection:
     conn.execute(
         "CREATE TABLE f (id INTEGER PRIMARY KEY, b BOOLEAN, x DOUBLE PRECISION, s TEXT, day DATE,"
-        " t TIMESTAMP, z TIMESTAMPTZ, d DECIMAL(5,2), y BYTEA)"
+        " t TIMESTAMP, z TIMESTAMPTZ, d DECIMAL(5,2), y BYTEA, v VARCHAR(3))"
     )
     conn.executemany(
-        "INSERT INTO f VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [(*row, row[0], b"\0\xff" if row[0] == 2 else None) for row in DATA],
+        "INSERT INTO f VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [(*row, row[0], b"\0\xff" if row[0] == 2 else None, f"v{row[0]}") for row in DATA],
     )
     return conn
 

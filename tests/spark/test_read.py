@@ -249,6 +249,23 @@ def test_filters_do_not_leak(conn: herdpy.Connection, load: Load, spark: SparkSe
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
+def test_a_lease_keeps_a_table_that_was_dropped_and_made_anew(
+    conn: herdpy.Connection, load: Load
+) -> None:
+    conn.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+    conn.execute("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    with conn.lease() as lease:
+        conn.execute("DROP TABLE t")
+        for _ in range(2):
+            for snapshot in (lease.id, lease.position):
+                frame = load(table="t", snapshot=snapshot, columns="v, id")
+                assert frame.schema.simpleString() == "struct<v:string,id:bigint>"
+                assert sorted(map(tuple, frame.collect())) == [("a", 1), ("b", 2)]
+            assert load(query="SELECT max(v) AS v FROM t", snapshot=lease.id).collect() == [("b",)]
+            conn.execute("CREATE TABLE IF NOT EXISTS t (v INTEGER)")
+        assert load(table="t").schema.simpleString() == "struct<v:int>"
+
+
 @pytest.mark.parametrize(
     ("options", "sqlstate", "words"),
     [

@@ -59,6 +59,14 @@ def test_rights_and_snapshots_of_users(url: str, spark: SparkSession) -> None:
         assert admin.execute("SELECT sum(id) FROM t").fetchone() == (1 + 2 + 3 + 11 + 12 + 13,)
         herdpy.spark.release(of_jobs, password=JOBS)
         assert admin.execute("SELECT count(*) FROM sysleases").fetchone() == (0,)
+        of_admin = url.replace("//", "//admin@")
+        assert load(url=of_admin, password=ADMIN).count() == 6
+        assert load().count() == 6
+        leases = "SELECT user_name FROM sysleases ORDER BY user_name"
+        assert herdpy.spark.release(of_jobs, password=JOBS) == 1  # its own, and no error
+        assert admin.execute(leases).fetchall() == [("admin",)]
+        assert herdpy.spark.release(of_admin, password=ADMIN) == 1
+        assert admin.execute(leases).fetchall() == []
     with pytest.raises(Exception, match="SQLSTATE 28P01") as caught:
         load(password="not this one")
     assert "not this one" not in str(caught.value)

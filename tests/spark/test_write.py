@@ -198,6 +198,15 @@ def test_what_cannot_be_written_says_why(
     assert len(rows(table)) == 3
 
 
+def test_key_columns_are_found_in_any_case(
+    spark: SparkSession, conn: herdpy.Connection, save: Save
+) -> None:
+    for number in (1, 2):  # the table is made, and is there
+        given = spark.sql(f"SELECT {number} AS Id, 'x' AS v")
+        save(given, table="made", createTable="true", keyColumns="ID")
+    assert rows(conn, 'SELECT "Id" FROM made ORDER BY "Id"') == [(1,), (2,)]
+
+
 def test_modes_that_there_are_not(
     spark: SparkSession, table: herdpy.Connection, save: Save
 ) -> None:
