@@ -119,13 +119,14 @@ class _FrameReader:
 
 
 def find_unlisted_frame(
-    disk: Disk, directory: str, newest_listed: int, log_id: bytes
+    disk: Disk, directory: str, newest_listed: int, log_id: bytes, checkpoint_sequence: int
 ) -> tuple[str, int, int] | None:
     """Return (path, offset, sequence) of a frame in a file numbered above the newest listed one.
 
     A file is listed, durably, before its first frame, and numbers are used once: so such a frame
     proves that the list is not the one that the log was written under. Spares count as what they
-    were. None: there is no such frame.
+    were. A frame that the checkpoint has proves nothing: its file may be the newest that was
+    dropped. None: there is no frame that proves it.
     """
     for number, path in numbered_files(disk, directory):
         if number <= newest_listed:
@@ -133,11 +134,14 @@ def find_unlisted_frame(
         handle = disk.open(path)
         try:
             reader = _FrameReader(handle, log_id, number, None)
-            first = reader.frame(0)
+            first, begin = reader.frame(0), 0
             if isinstance(first, Frame):
-                return path, 0, first.sequence
-            for offset, frame in reader.later_frames(0):
-                return path, offset, frame.sequence
+                if first.sequence > checkpoint_sequence:
+                    return path, 0, first.sequence
+                begin = first.end - ALIGNMENT
+            for offset, frame in reader.later_frames(begin):
+                if frame.sequence > checkpoint_sequence:
+                    return path, offset, frame.sequence
         finally:
             handle.close()
     return None

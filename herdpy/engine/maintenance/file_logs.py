@@ -139,7 +139,9 @@ def _check_files(disk: Disk, directory: str, listed: ManifestState) -> None:
                 hint="Restore the database from a copy; commits in the missing part are lost.",
             )
     newest = max((number for number, _ in listed.log_files), default=0)
-    unlisted = find_unlisted_frame(disk, f"{directory}/log", newest, listed.log_id)
+    unlisted = find_unlisted_frame(
+        disk, f"{directory}/log", newest, listed.log_id, listed.checkpoint_lsn[1]
+    )
     if unlisted is not None:
         path, offset, sequence = unlisted
         raise CorruptionError(

@@ -72,6 +72,7 @@ NEVER_SIMULATED = {
     "server/storage/scrubber.py",  # which tests/sim/storage simulates
     "server/storage/lmdb_index.py",  # the index is one of those that are replaced
     "server/storage/lmdb_length.py",  # of an LMDB file, as lmdb_index.py
+    "server/storage/bad_entries.py",  # of the scrub, as scrubber.py
     "server/tls.py",
 }
 

@@ -127,7 +127,14 @@ class Operator:
         while bookie_id not in world.records:
             try:
                 await decommission(
-                    ask, replication, cookies, bookie_id, LoopClock(world.loop), 5.0, lambda _: None
+                    ask,
+                    replication,
+                    cookies,
+                    bookie_id,
+                    LoopClock(world.loop),
+                    5.0,
+                    on_left=lambda _: None,
+                    on_warning=world.say,
                 )
             except NoSuchBookieError:
                 return  # its drain ended, and it was removed

@@ -23,7 +23,7 @@ from tests.sim.loop import SimulatedLoop
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["scrub", *map(str, arguments)])
+    return CliRunner(env={"COLUMNS": None}).invoke(app, ["scrub", *map(str, arguments)])
 
 
 def records(found: Result) -> list[dict[str, Any]]:

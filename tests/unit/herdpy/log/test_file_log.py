@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from herdpy.errors import CorruptionError, InvariantViolation, LogFailedError
 from herdpy.log.file_log import FileLog
+from herdpy.log.file_replay import find_unlisted_frame
 from herdpy.log.frame import frame_bytes
 from herdpy.log.interfaces import Append, LogSpaceError
 from herdpy.model.lsn import START_LSN, Lsn
 from tests.fixtures.interrupts import LineInterrupter
-from tests.fixtures.logs import LogHome, put
+from tests.fixtures.logs import LOG_ID, LogHome, put
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 
 NOOP = b"\x91\x00"
@@ -70,6 +71,20 @@ class TestEnd:
             offset = 0 if position < first else first
             with pytest.raises(CorruptionError, match=rf"00000001\.log.* at offset {offset}, "):
                 home.records()
+
+    def test_an_unlisted_frame_proves_nothing_if_the_checkpoint_has_it(self) -> None:
+        home = home_with([b"a"], [b"b"], [b"c"])
+        spare = home.path().replace("00000001", "spare-00000001")
+        home.disk.rename(home.path(), spare)
+
+        def found(newest_listed: int, checkpoint_sequence: int) -> tuple[str, int, int] | None:
+            return find_unlisted_frame(home.disk, "log", newest_listed, LOG_ID, checkpoint_sequence)
+
+        assert found(0, 0) == (spare, 0, 1)
+        assert found(0, 1) == (spare, frame_of(b"a"), 2)
+        assert found(0, 2) == (spare, 2 * frame_of(b"a"), 3)
+        assert found(0, 3) is None
+        assert found(1, 0) is None
 
     def test_a_mark_proves_the_last_frame(self) -> None:
         home = home_with([b"first"], [b"second"], is_marked=True)
