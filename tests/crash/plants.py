@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from herdpy.engine.maintenance import pins
-from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.commit_tokens import CommitTokens
+from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.staged import Stage
 from herdpy.engine.state.tablespace import Tablespace
@@ -110,11 +110,11 @@ def _noted_too_late(right: Any) -> Any:
 
 
 def _half_applied(right: Any) -> Any:
-    def put(self: Applier, memtable: Any, changes: Any, position: int, row_bytes: int) -> None:
+    def put_all(self: Memtable, changes: Any, position: int, row_bytes: int, horizon: Any) -> None:
         for index, change in enumerate(changes):
-            right(self, memtable, [change], position - index % 2, row_bytes)
+            right(self, [change], position - index % 2, row_bytes, horizon)
 
-    return put
+    return put_all
 
 
 def _unstamped(right: Any) -> Any:
@@ -195,7 +195,7 @@ PLANTS: dict[str, Plant] = {
     "unlogged rollback": Plant(Tablespace, "log_rollback", _unlogged_rollback),
     "noted rows forgotten": Plant(Transaction, "unlogged", _noted_rows_forgotten),
     "open transaction not whole": Plant(Transaction, "statement_at", _noted_too_late),
-    "half-applied commit": Plant(Applier, "_put", _half_applied),
+    "half-applied commit": Plant(Memtable, "put_all", _half_applied),
     "token of rows lost": Plant(CommitTokens, "apply", _token_of_rows_lost),
     "pages of a stage forgotten": Plant(Stage, "in_pages", _staged_pages_forgotten),
     "adopted rows hide nothing": Plant(arrow_shadows, "shadows", _adopted_over),
