@@ -18,6 +18,7 @@ import socket
 import sys
 import time  # noqa: TID251 - a program of its own, on Spark's machines
 from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,23 +125,53 @@ def login_of(url: str) -> tuple[str | None, str | None, int | None, str]:
     return parts.username, parts.hostname, parts.port, parts.path.strip("/")
 
 
-def renew(book: Book, now_s: float) -> None:
-    """Renew what is due; one that is gone is forgotten, one whose server is away tried later."""
-    for held in book.due(now_s):
-        held.renewed_s = now_s
-        try:
-            with _connected(held) as connection:
-                connection.renew_lease(held.lease)
-        except herdpy.Error as error:
-            if error.sqlstate == _TOO_OLD:
-                book.forget([held.lease])
+class Renewals:
+    """Renews a book's leases, each in a thread: a server that is away holds up no other's lease.
+
+    One thread calls it, the book's.
+    """
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._threads = ThreadPoolExecutor(2 * RENEWED_MAX)
+        self.running: dict[str, Future[bool]] = {}
+        """By lease: done with whether there is such a lease, or may be."""
+
+    def begin(self, now_s: float) -> None:
+        """Begin to renew what is due; one whose server is away is tried again when it is due."""
+        self.forget_gone()
+        for held in self._book.due(now_s):
+            held.renewed_s = now_s
+            if held.lease not in self.running:
+                self.running[held.lease] = self._threads.submit(_renew, held)
+
+    def forget_gone(self) -> None:
+        """Forget the leases that were found to be gone."""
+        for lease, renewal in list(self.running.items()):
+            if renewal.done():
+                del self.running[lease]
+                if not renewal.result():
+                    self._book.forget([lease])
+
+    def release_all(self) -> None:
+        """End all leases; those whose server is away end by their seconds."""
+        with self._threads:
+            list(self._threads.map(_release, self._book))
 
 
-def release_all(book: Book) -> None:
-    """End all leases; those whose server is away end by their seconds."""
-    for held in book:
-        with suppress(herdpy.Error), _connected(held) as connection:
-            connection.release_lease(held.lease)
+def _renew(held: Held) -> bool:
+    """Renew a lease; False: it is gone."""
+    try:
+        with _connected(held) as connection:
+            connection.renew_lease(held.lease)
+    except herdpy.Error as error:
+        return error.sqlstate != _TOO_OLD
+    return True
+
+
+def _release(held: Held) -> None:
+    with suppress(herdpy.Error), _connected(held) as connection:
+        connection.release_lease(held.lease)
 
 
 @contextmanager
@@ -186,6 +217,7 @@ class Life:
 def serve(listener: socket.socket, life: Life, path: Path) -> None:
     """Keep leases until the watched process is over; then release them."""
     book = Book()
+    renewals = Renewals(book)
     while not life.is_over:
         wait_s = book.wait_s(time.monotonic())
         if life.descriptor is None:
@@ -194,10 +226,10 @@ def serve(listener: socket.socket, life: Life, path: Path) -> None:
         ready, _, _ = select.select(watched, [], [], wait_s)
         if listener in ready:
             _take_call(listener, book)
-        renew(book, time.monotonic())
+        renewals.begin(time.monotonic())
     path.unlink(missing_ok=True)  # before it closes: a planner that comes now starts another
     listener.close()
-    release_all(book)
+    renewals.release_all()
 
 
 def _take_call(listener: socket.socket, book: Book) -> None:

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from pyspark_herdpy.keeper import (
     Book,
     Held,
     Life,
+    Renewals,
     login_of,
-    renew,
 )
 from tests.fixtures.served import Served
 
@@ -99,10 +100,32 @@ def test_renewing_forgets_what_is_gone_and_keeps_what_is_away(
         book.note(Held(lease, server.url, None, 60, 0))
     away = "herd://127.0.0.1:1/default?retry_timeout_s=0"
     book.note(Held("c", away, None, 60, 0))
-    renew(book, 20)
+    renewals = Renewals(book)
+    renewals.begin(20)
+    wait(renewals.running.values())
+    renewals.forget_gone()
     assert [(held.lease, held.renewed_s) for held in book] == [(alive.id, 20), ("c", 20)]
-    keeper.release_all(book)
+    renewals.release_all()
     assert conn.execute("SELECT count(*) FROM sysleases").fetchone() == (0,)
+
+
+def test_a_server_that_says_nothing_holds_up_no_lease_of_another(
+    server: Served, conn: herdpy.Connection
+) -> None:
+    gone = conn.lease(60)
+    gone.release()
+    book = Book()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"herd://127.0.0.1:{silent.getsockname()[1]}/default?retry_timeout_s=0"
+        book.note(Held("silent", url, None, 60, 0))
+        book.note(Held(gone.id, server.url, None, 60, 0))
+        renewals = Renewals(book)
+        renewals.begin(20)
+        wait([renewals.running[gone.id]])
+        renewals.begin(20)
+        assert not renewals.running["silent"].done()
+        assert [held.lease for held in book] == ["silent"]
+    renewals.release_all()
 
 
 def test_a_process_that_is_over_is_seen() -> None:
