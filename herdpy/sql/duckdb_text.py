@@ -374,7 +374,11 @@ class _Printer:
         used = [*(output.expression for output in select.outputs), *keys, *select.distinct_on]
         is_grouped = _is_grouped(select, keys)
         atoms: dict[tree.Expression, None] = {}
+        own = set(map(id, tree.walk(tuple(used), is_deep=False)))
         for part in tree.walk(tuple(used)):
+            # A subquery uses columns of this query; its windows and aggregates are its own.
+            if isinstance(part, tree.Window | tree.Aggregate) and id(part) not in own:
+                continue
             if isinstance(part, tree.Window):
                 atoms.update(dict.fromkeys(_window_keys(part)))
             elif isinstance(part, tree.ColumnRef):

@@ -48,6 +48,12 @@ PLACES = (
     ("SELECT max(({0})::text), count(*) FILTER (WHERE ({0}) IS NOT NULL) FROM r", ROW),
     ("SELECT row_number() OVER (PARTITION BY {0} ORDER BY {0}) FROM r", ROW),
     ("SELECT max(({0})::text) OVER (ORDER BY id) FROM r", ROW),
+    ("SELECT g, rank() OVER (ORDER BY {0}), (SELECT max(n) FROM s) FROM r GROUP BY g", GREATEST),
+    (
+        "SELECT id, EXISTS (SELECT rank() OVER (ORDER BY s.n + 1) FROM s), "
+        "rank() OVER (ORDER BY {0}) FROM r",
+        ROW,
+    ),
     ("SELECT {0} FROM r UNION SELECT {0} FROM r ORDER BY 1", ROW),
 )
 

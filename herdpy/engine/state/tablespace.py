@@ -137,6 +137,19 @@ class Unpublished(NamedTuple):
     publish: Callable[[], None]
 
 
+class _LeaseDelay:
+    """Ends with the block that has it, also where an interrupt hits the block's end."""
+
+    def __init__(self, ticket: Ticket[None]) -> None:
+        self.ticket = ticket
+
+    def end(self) -> None:
+        self.ticket.complete(None)
+
+    def __del__(self) -> None:
+        self.ticket.complete(None)
+
+
 class Tablespace:
     """Methods say whether they expect the monitor held."""
 
@@ -165,7 +178,7 @@ class Tablespace:
         self.durable_lsn = applier.state.lsn  # as far as the log has told; read by any thread
         self.failure: Error | None = None
         self.is_held = False  # see hold()
-        self._lease_delays: tuple[Ticket[None], ...] = ()  # read by any thread
+        self._lease_delays: tuple[weakref.ref[_LeaseDelay], ...] = ()  # read by any thread
         self._incoming: Entry | Noted | None = None
         self._noted: dict[Transaction, None] = {}  # with rows that the log does not have yet
         self._unlogged: dict[Transaction, None] = {}  # rolled back, but the log does not say so
@@ -809,20 +822,20 @@ class Tablespace:
     @contextmanager
     def without_new_leases(self) -> Generator[None]:
         """Let sessions that take leases wait until the block ends; see lease_delay."""
-        delay: Ticket[None] = Ticket()
+        delay = _LeaseDelay(Ticket())
         try:
             with self.monitor:
-                self._lease_delays = (*self._lease_delays, delay)
+                others = (each for each in self._lease_delays if each() is not None)
+                self._lease_delays = (*others, weakref.ref(delay))
             yield
         finally:
-            with self.monitor:
-                self._lease_delays = tuple(each for each in self._lease_delays if each is not delay)
-            delay.complete(None)
+            delay.end()
 
     @property
     def lease_delay(self) -> Ticket[None] | None:
         """What a session waits for that is to take a lease; None: nothing. No monitor."""
-        return next(iter(self._lease_delays), None)
+        delays = filter(None, (each() for each in self._lease_delays))
+        return next((each.ticket for each in delays if not each.ticket.is_done), None)
 
     def end_leases(self, ids: Sequence[str] | None) -> Ticket[None] | None:
         """End these leases, or for None those that were not used for so long; None: there are none.
