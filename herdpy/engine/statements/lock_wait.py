@@ -41,8 +41,8 @@ class LockWait(NamedTuple):
         if not self.ticket.is_done:
             raise LockTimeoutError(
                 f"a lock was not granted within lock_timeout ({self.timeout_s:g} s)",
-                hint="Another transaction holds the row or table, or new leases while it commits staged "
-                "rows; try again when it has ended.",
+                hint="Another transaction holds the row or table, or keeps leases waiting while it "
+                "commits staged rows; try again when it has ended.",
             )
 
 
