@@ -138,7 +138,7 @@ class Unpublished(NamedTuple):
 
 
 class _LeaseDelay:
-    """Ends with the block that has it, also where an interrupt hits the block's end."""
+    """Ends with the block that has it, also where an interrupt hits the block's end. Any thread."""
 
     def __init__(self, ticket: Ticket[None]) -> None:
         self.ticket = ticket
@@ -147,7 +147,7 @@ class _LeaseDelay:
         self.ticket.complete(None)
 
     def __del__(self) -> None:
-        self.ticket.complete(None)
+        self.end()
 
 
 class Tablespace:
@@ -821,7 +821,7 @@ class Tablespace:
 
     @contextmanager
     def without_new_leases(self) -> Generator[None]:
-        """Let sessions that take leases wait until the block ends; see lease_delay."""
+        """Let sessions that take leases wait until the block ends; see lease_delay. Any thread."""
         delay = _LeaseDelay(Ticket())
         try:
             with self.monitor:
