@@ -65,6 +65,7 @@ _LEDGERS_DONE = 1 << 63
 """Behind every ledger id."""
 _REPORTED_MAX = 1000
 _UNMENDED_AGAIN_S = 3600.0
+_NEVER = float("inf")
 _MENDED_TOGETHER = 32
 _ADD_TRIES = 30
 _ADD_PAUSE_S = 1.0
@@ -175,8 +176,10 @@ class Scrubber:
         self._saved_at = 0.0
         self._saved = b""
         self._save_lock = asyncio.Lock()
-        self._pass_at = float("inf")
+        self._pass_at = _NEVER
         """When the next pass begins, by the loop's time."""
+        self._again_at = _NEVER
+        """When entries that could not be copied are tried again, by the loop's time."""
         # Since the start.
         self.total = Tally()
         self._bad: dict[int, BadLedger] = {}
@@ -196,7 +199,7 @@ class Scrubber:
         """Go on with the pass that was interrupted, or begin one when it is due."""
         self._load()
         self._plan()
-        self._wake_for_unmended()
+        self._set_timer()
         self._storage.on_damaged_read = self._damaged_read
         self._tasks = [
             self._loop.create_task(self._run()),
@@ -209,8 +212,9 @@ class Scrubber:
         At once, if it waits because an error stopped it.
         """
         is_new = self._next_ledger_id is None
-        if is_new or self._pass_at < float("inf"):
-            self._set_timer(0.0)
+        if is_new or self._pass_at < _NEVER:
+            self._pass_at = self._loop.time()
+            self._set_timer()
         return is_new
 
     async def close(self) -> None:
@@ -263,46 +267,45 @@ class Scrubber:
             except OSError as error:
                 _log.warning("%s cannot be written: %s", STATE_FILE, error)
 
-    def _set_timer(self, delay_s: float) -> None:
-        """Begin a pass, or go on with one, after so long."""
-        self._pass_at = self._loop.time() + delay_s
-        self._wake_after(delay_s)
-
-    def _wake_after(self, delay_s: float) -> None:
+    def _set_timer(self) -> None:
+        """Wake for what is due first: a pass, or entries that wait for other bookies."""
+        if self._again_at == _NEVER and any(b.count(Fate.UNMENDED) for b in self._bad.values()):
+            self._again_at = self._loop.time() + _UNMENDED_AGAIN_S
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(delay_s, self._due.set)
+            self._timer = None
+        wake_at = min(self._pass_at, self._again_at)
+        if wake_at < _NEVER:
+            self._timer = self._loop.call_at(wake_at, self._due.set)
 
     def _plan(self) -> None:
-        """Set the timer for the next pass; bookies that start together do not go together."""
-        interval_s = self._config.scrub_interval_s
+        """Say when the next pass begins; bookies that start together do not go together."""
+        interval_s, now = self._config.scrub_interval_s, self._loop.time()
         if self._next_ledger_id is not None:
-            self._set_timer(_RETRY_S)
+            self._pass_at = now + _RETRY_S
         elif interval_s > 0:
             age_s = max(0.0, (self._clock.wall_us() - self._began_us) / 1e6)
-            self._set_timer(max(_RETRY_S, interval_s * (1.5 - self._rng.random()) - age_s))
+            wait_s = interval_s * (1.5 - self._rng.random()) - age_s
+            self._pass_at = now + max(_RETRY_S, wait_s)
 
     async def _run(self) -> None:
         while True:
             await self._due.wait()
             self._due.clear()
+            now = self._loop.time()
             try:
-                if self._loop.time() >= self._pass_at:
-                    self._pass_at = float("inf")
+                if now >= self._pass_at:
+                    self._pass_at = self._again_at = _NEVER
                     await self._go_through()
-                else:
+                elif now >= self._again_at:
+                    self._again_at = _NEVER
                     await self._try_again()
             except (BookieError, OSError) as error:
                 self._failed_pass_count += 1
                 _log.warning("the scrub goes on in %.0f s, it was stopped by: %s", _RETRY_S, error)
-            if self._pass_at == float("inf"):
+            if self._pass_at == _NEVER:
                 self._plan()
-            self._wake_for_unmended()
-
-    def _wake_for_unmended(self) -> None:
-        if any(bad.count(Fate.UNMENDED) for bad in self._bad.values()):
-            left_s = self._pass_at - self._loop.time()
-            self._wake_after(max(0.0, min(_UNMENDED_AGAIN_S, left_s)))
+            self._set_timer()
 
     async def _try_again(self) -> None:
         """Check the ledgers anew that other bookies may be able to help with by now."""
@@ -549,6 +552,7 @@ class Scrubber:
             self._note(ledger_id, found, is_mended)
         elif found.is_empty and self._bad.get(ledger_id) is found:
             del self._bad[ledger_id]
+        self._set_timer()
 
     # --- what is known ----------------------------------------------------------------------------
 

@@ -427,6 +427,8 @@ def test_what_cannot_be_copied_now_is_tried_again() -> None:
         assert world.scrubber.status()["bad_ledgers"] == []
         assert world.scrubber.status()["passes"] == 1
         assert await world.statuses(4) == [Status.OK] * 4
+        await asyncio.sleep(1.5 * SETTINGS.scrub_interval_s)
+        assert world.scrubber.status()["passes"] == 2  # what was tried between passes ends none
 
     simulate(test)
 
@@ -971,6 +973,27 @@ def test_a_read_that_meets_damage_has_its_entry_mended() -> None:
         assert await read(world.bookie, LEDGER, 3) == (Status.OK, sealed(LEDGER, 3))
         assert world.scrubber.status()["passes"] == 0
         assert world.scrubber.total.mended == 1
+
+    simulate(test)
+
+
+def test_a_read_whose_entry_cannot_be_copied_yet_has_it_tried_again() -> None:
+    async def test(world: World) -> None:
+        await world.open()
+        await world.fill(6)
+        await reopen(world)
+        world.flip(3)
+        world.others.silent = True
+        assert (await read(world.bookie, LEDGER, 3))[0] is Status.IO_ERROR
+        await asyncio.sleep(1.0)
+        assert world.scrubber.status()["bad_ledgers"][0]["unmended"] == [3]
+        world.others.silent = False
+        await asyncio.sleep(3700.0)
+        assert world.scrubber.status()["bad_ledgers"] == []
+        assert world.scrubber.status()["passes"] == 0
+        assert (await read(world.bookie, LEDGER, 3))[0] is Status.OK
+        await asyncio.sleep(1.5 * SETTINGS.scrub_interval_s)
+        assert world.scrubber.status()["passes"] == 1
 
     simulate(test)
 
