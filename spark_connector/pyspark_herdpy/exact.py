@@ -17,6 +17,8 @@ pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
 _WHOLE = ("INTEGER", "BIGINT")
 _INT64_END = 2.0**63
 _DAY_US = 24 * 3600 * 1_000_000
+_FLOAT_DIGITS = {32: 6, 64: 15}
+"""Significant digits of a float that the server keeps in a DECIMAL, by bits (sql.md, Types)."""
 
 
 class Target(NamedTuple):
@@ -59,8 +61,8 @@ def _finder(kind: pa.DataType, target: Target) -> Callable[[Any], int | None] | 
     is_scaled = target.code in _WHOLE or (target.code == "DECIMAL" and scale is not None)
     if pa.types.is_floating(kind) and target.code in _WHOLE:
         return _broken_floats
-    if pa.types.is_floating(kind) and is_scaled:
-        return lambda array: _long_floats(array, scale or 0)
+    if pa.types.is_floating(kind) and target.code == "DECIMAL":
+        return lambda array: _long_floats(array, scale)
     if pa.types.is_decimal(kind) and is_scaled and kind.scale > (scale or 0):
         return lambda array: _long_decimals(array, scale or 0)
     if pa.types.is_decimal(kind) and is_double:
@@ -101,11 +103,18 @@ def _times_of_day(array: Any) -> int | None:
     return _first(pc.not_equal(days, moments))
 
 
-def _long_floats(array: Any, scale: int) -> int | None:
-    """By the shortest text of a float, which is the number that it means."""
+def _long_floats(array: Any, scale: int | None) -> int | None:
+    """By the shortest text of a float, which is the number that it means.
+
+    One of more digits than the server keeps is rounded there, whatever the column could hold.
+    """
+    digits_max = _FLOAT_DIGITS[array.type.bit_width]
     texts = pc.if_else(pc.is_finite(array), array, None).cast(pa.string()).to_pylist()
     for place, text in enumerate(texts):
-        if text is not None and -int(Decimal(text).normalize().as_tuple().exponent) > scale:
+        if text is None:
+            continue
+        _, digits, exponent = Decimal(text).normalize().as_tuple()
+        if len(digits) > digits_max or (scale is not None and -int(exponent) > scale):
             return place
     return None
 

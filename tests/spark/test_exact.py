@@ -44,6 +44,13 @@ def place(array: Any, target: Target) -> int | None:
         (pa.array([0.1, None, 1.005]), NUMERIC, 3),
         (pa.array([0.1, 0.25], pa.float32()), NUMERIC, None),
         (pa.array([1e300, float("nan")]), NUMERIC, None),
+        # Of more digits than the server keeps: 6 of a FLOAT, 15 of a DOUBLE.
+        (pa.array([99999.5, 123456.7], pa.float32()), Target("x", "DECIMAL", 10, 1), 2),
+        (pa.array([1e7, 16777216], pa.float32()), Target("x", "DECIMAL", 10, 0), 2),
+        (pa.array([16777216], pa.float32()), INTEGER, None),
+        (pa.array([999999999999999.0, 9007199254740991.0]), Target("x", "DECIMAL", 16, 0), 2),
+        (pa.array([0.3, 0.1 + 0.2]), Target("x", "DECIMAL", 20, 17), 2),
+        (pa.array([0.3, 0.1 + 0.2]), Target("x", "DECIMAL", None, None), 2),
         (pa.array([Decimal("0.1"), Decimal("0.12345678901234567890")]), DOUBLE, 2),
         (pa.array([0.1]), DOUBLE, None),
         (pa.array([0.1], pa.float32()), DOUBLE, None),

@@ -48,6 +48,9 @@ from herdpy.sql.tree import Expression, Literal, Parameter
 
 _SEVERAL_ROWS = "more than one row returned by a subquery used as an expression"
 _SIGNAL_TEXT = "Query interrupted"
+_SIGNAL_IN_CALLBACK = re.compile(
+    r"Invalid Input Error: (?:counting|exporting|offering|reading) [^\n:]* failed: KeyboardInterrupt:"
+)
 _BATCH_ROWS = 10_240  # a multiple of DuckDB's vectors of 2,048 rows
 
 # In this order: no folder can be set once external access is off, nothing once locked. GLOBAL, as
@@ -326,10 +329,12 @@ class VectorResult:
 
     def _translated(self, error: BaseException) -> BaseException:
         """Return our error for one of DuckDB's; others, and Ctrl-C, as they are."""
-        if isinstance(error, RuntimeError) and str(error) == _SIGNAL_TEXT:
-            # While it works DuckDB lets signals' handlers run, and forgets what they raise.
-            return KeyboardInterrupt()
         module = error.__class__.__module__
+        is_lost = isinstance(error, RuntimeError) and str(error) == _SIGNAL_TEXT
+        if is_lost or ("duckdb" in module and _SIGNAL_IN_CALLBACK.match(str(error))):
+            # While it works DuckDB lets signals' handlers run, and forgets what they raise; what
+            # is raised while it asks for a table's rows it tells by an error of its own.
+            return KeyboardInterrupt()
         if isinstance(error, Error) or not ("duckdb" in module or isinstance(error, OSError)):
             return error
         if str(error).startswith("INTERRUPT"):

@@ -3,6 +3,8 @@
 import gc
 import inspect
 import os
+import random
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -502,3 +504,35 @@ def test_connect_can_be_repeated(monkeypatch: pytest.MonkeyPatch, *, is_new: boo
             connection.close()
         use()
     assert n > 10
+
+
+def test_a_signal_while_duckdb_asks_for_rows() -> None:
+    """DuckDB forgets, or tells by errors of its own, what a signal's handler raises in it."""
+    queries = (
+        "SELECT count(*) FROM t WHERE v % 3 = 1 AND id < 1500",
+        "SELECT v, sum(id) FROM t WHERE s LIKE 'x1%' GROUP BY v ORDER BY v",
+        "SELECT a.v, count(*) FROM t a JOIN t b ON a.id = b.id WHERE a.v = 3 GROUP BY a.v",
+    )
+    rng = random.Random(FIRST_LINE)
+    before = signal.signal(signal.SIGVTALRM, signal.default_int_handler)
+    try:
+        with herdpy.connect(":memory:", autocommit=True) as connection:
+            connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT, s TEXT)")
+            rows = [(n, n % 7, f"x{n % 100}") for n in range(2000)]
+            connection.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
+            answers = [connection.execute(query).fetchall() for query in queries]
+            count = 0
+            while count < 30:
+                which = rng.randrange(len(queries))
+                signal.setitimer(signal.ITIMER_VIRTUAL, rng.uniform(1e-5, 5e-3))  # of our CPU time
+                try:
+                    try:
+                        found = connection.execute(queries[which]).fetchall()
+                    finally:
+                        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+                    assert found == answers[which]
+                except KeyboardInterrupt:
+                    count += 1
+            assert [connection.execute(query).fetchall() for query in queries] == answers
+    finally:
+        signal.signal(signal.SIGVTALRM, before)
