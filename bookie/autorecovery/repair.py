@@ -150,9 +150,7 @@ class Repairer:
             self._services, metadata, leaving=leaving, suspects=suspects
         ).run()
         segment = open_segment(metadata)
-        is_hurt = segment is not None and self._is_hurt(
-            segment, leaving and leaving - await self._spared()
-        )
+        is_hurt = segment is not None and self._is_hurt(segment, await self._fenced_for(leaving))
         if is_hurt and self._may_fence(segment, fence):
             await self._recover(metadata)
             return None
@@ -187,6 +185,16 @@ class Repairer:
             reason = f"no answer from {', '.join(result.undecided)}"
             return Outcome(Result.FAILED, reason)
         return Outcome(Result.OPEN, segment=segment) if is_hurt else Outcome(Result.WHOLE)
+
+    async def _fenced_for(self, leaving: frozenset[BookieId]) -> frozenset[BookieId]:
+        """Return those of `leaving` for which an open ledger is fenced, as it stands now.
+
+        A drain that was begun anew since may be another kind, or not be admitted.
+        """
+        if not leaving:
+            return leaving
+        spared = await self._spared()
+        return leaving & (await self._leaving() - spared)
 
     async def _recover(self, metadata: LedgerMetadata) -> None:
         """Fence out the writer and close the ledger; nothing of it is open then."""

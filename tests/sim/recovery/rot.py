@@ -133,10 +133,7 @@ async def _watch(
     while True:
         if will_scrub or not world.is_rough:  # a read has it mended once in a while only
             await _scrub(copy.host)
-        if not (
-            copy.ledger in world.kept_ledgers()
-            and world.counts_on(copy.ledger, bookie_id, copy.entry_id)
-        ):
+        if not _is_owed(world, copy):
             return
         reply = await read_from(client, bookie_id, *copy.ids)
         where = f"{bookie_id} has a damaged copy of entry {copy.ids}, and answers"
@@ -148,13 +145,21 @@ async def _watch(
             copy.ledger.history.read("rot", copy.entry_id, bytes(entry.payload))
             world.happen("rotten entry is whole again")
             return
-        if reply.status in NEGATIVES and world.counts_on(copy.ledger, bookie_id, copy.entry_id):
+        # It may have been asked for a while, until it was up.
+        if reply.status in NEGATIVES and _is_owed(world, copy):
             raise CheckError("rot", f"{where} {reply.status.name}")
         if world.is_rough:
             since = world.loop.time()
         elif world.loop.time() - since > _MENDED_S_MAX:
             raise CheckError("liveness", f"{where} {reply.status.name} for {_MENDED_S_MAX} s")
         await asyncio.sleep(0.05)
+
+
+def _is_owed(world: RecoveryWorld, copy: _Copy) -> bool:
+    """Whether the ledger is there, and metadata counts on this copy."""
+    return copy.ledger in world.kept_ledgers() and world.counts_on(
+        copy.ledger, copy.host.bookie_id, copy.entry_id
+    )
 
 
 async def _scrub(host: RecoveryBookieHost) -> None:

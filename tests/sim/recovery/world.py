@@ -131,6 +131,8 @@ class RecoveryWorld(World):
         """Ledgers of which an operator accepted the loss, and for which bookie."""
         self.copying: dict[tuple[str, str, int], None] = {}
         """Who copies to where, which ledger: until that is refused."""
+        self.recovering: dict[tuple[str, int], None] = {}
+        """Who has begun to recover which ledger."""
         self.awaited: list[tuple[str, str]] = []
         """Bookies and names of ledgers whose copies there are going to be collected."""
         self.by_hand: dict[str, bool] = {}
@@ -542,13 +544,24 @@ class RecoveryWorld(World):
         elif message.status is Status.READ_ONLY and message.kind == "recovery add reply":
             bookie_id = self.host(message.bookie).bookie_id
             self.copying.pop((message.client, bookie_id, message.ledger_id), None)
+        if message.kind == "fence" and self.is_copying(message.client):
+            self.recovering[message.client, message.ledger_id] = None
         if message.kind == "recovery add" and self.is_copying(message.client):
             bookie_id = self.host(message.bookie).bookie_id
             since = self.read_only.get(bookie_id)
             ledger = self.ledgers_by_id.get(message.ledger_id)
             metadata = None if ledger is None else ledger.history.metadata
-            # A recovery adds to the members that there are; a copy chooses.
-            is_copy = metadata is not None and metadata.is_closed
+            # A recovery adds to the members that there are, although another one has closed the
+            # ledger meanwhile; a copy chooses.
+            is_copy = (
+                ledger is not None
+                and metadata is not None
+                and metadata.is_closed
+                and not (
+                    (message.client, message.ledger_id) in self.recovering
+                    and self.counts_on(ledger, bookie_id, message.entry_id)
+                )
+            )
             copy = (message.client, bookie_id, message.ledger_id)
             if since is None or self.loop.time() - since < NOTICE_S:
                 self.copying[copy] = None

@@ -384,6 +384,25 @@ def test_an_open_segment_keeps_a_bookie_that_is_drained_without_fences() -> None
     run(4, scenario)
 
 
+def test_a_drain_that_is_begun_anew_while_a_ledger_is_repaired() -> None:
+    """The first one spared open ledgers; the second does not, and is not admitted yet."""
+
+    async def scenario(scene: Scene) -> None:
+        made = await scene.made(LedgerState.OPEN, -1, 0, 1)
+        (segment,) = made.segments
+        answers = iter([frozenset({bookie(0)}), frozenset[BookieId]()])
+
+        async def drains() -> frozenset[BookieId]:
+            return next(answers)
+
+        repairer = Repairer(scene.client, scene.clock, CONFIG, leaving=drains)
+        outcome = await repairer.repair(made.ledger_id, fence=segment)
+        assert outcome.result is Result.WHOLE
+        assert (await scene.metadata(made.ledger_id)).state is LedgerState.OPEN
+
+    run(4, scenario)
+
+
 def test_g20_an_empty_open_ledger_is_closed_and_copied() -> None:
     async def scenario(scene: Scene) -> None:
         made = await scene.made(LedgerState.OPEN, -1, 0, 1)
