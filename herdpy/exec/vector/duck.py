@@ -49,7 +49,8 @@ from herdpy.sql.tree import Expression, Literal, Parameter
 _SEVERAL_ROWS = "more than one row returned by a subquery used as an expression"
 _SIGNAL_TEXT = "Query interrupted"
 _SIGNAL_IN_CALLBACK = re.compile(
-    r"Invalid Input Error: (?:counting|exporting|offering|reading) [^\n:]* failed: KeyboardInterrupt:"
+    r"Invalid Input Error: (?:counting|exporting|offering|reading) [^\n:]*"
+    r" failed: KeyboardInterrupt:"
 )
 _BATCH_ROWS = 10_240  # a multiple of DuckDB's vectors of 2,048 rows
 
