@@ -47,12 +47,13 @@ from bookie.server.node import BookieNode
 from bookie.server.storage import entry_log, journal_format
 from bookie.server.storage.directories import LedgerDirectory
 from bookie.server.storage.lmdb_index import LmdbIndex
+from bookie.server.storage.scrubber import STATE_FILE
 from bookie.server.tls import server_context
 
 INDEX_FILE = "index.lmdb"
 _STORAGE_THREADS = 4
-_BESIDE = ("LOCK", "lost+found")
-"""What may lie in a directory that is to become a bookie's."""
+_BESIDE = ("LOCK", "lost+found", STATE_FILE, f"{STATE_FILE}.new")
+"""What may lie in a directory that is to become a bookie's, or has its index alone."""
 _FLAGS = {
     "host", "port", "advertised_address", "bookie_id", "http_port", "ledgers_root",
     "journal_directory", "ledger_directories", "scrub_interval_s", "scrub_bytes_per_s",

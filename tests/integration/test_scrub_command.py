@@ -40,6 +40,19 @@ def command(*arguments: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
+def test_a_bookie_with_disks_of_its_own_starts_again_after_an_orderly_stop(
+    zookeeper: ZooKeeperProcess, zookeeper_root: str, tmp_path: Path
+) -> None:
+    cluster = new_cluster(zookeeper, zookeeper_root)
+    options = ("--journal", str(tmp_path / "j"), "--ledgers", str(tmp_path / "l"))
+    with our_bookies(cluster, tmp_path, 1, options=options) as bookies:
+        (bookie,) = bookies
+        bookie.close()
+        assert (bookie.directory / "SCRUB").exists()
+        bookie.start()
+        registered(cluster, bookies)
+
+
 def test_damage_is_found_offline_and_mended_by_the_running_bookie(
     zookeeper: ZooKeeperProcess, zookeeper_root: str, tmp_path: Path
 ) -> None:

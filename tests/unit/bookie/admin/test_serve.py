@@ -24,7 +24,14 @@ from bookie.metadata.kazoo_client import OrderedClient
 
 
 @pytest.mark.parametrize(
-    "names", [(), ("lost+found",), ("LOCK", "index.lmdb"), ("journal", "entries", "notes.txt")]
+    "names",
+    [
+        (),
+        ("lost+found",),
+        ("LOCK", "index.lmdb", "SCRUB"),  # journal and entry logs have directories of their own
+        ("LOCK", "index.lmdb", "SCRUB.new"),
+        ("journal", "entries", "notes.txt"),
+    ],
 )
 def test_a_directory_that_may_be_a_bookies(tmp_path: Path, names: tuple[str, ...]) -> None:
     for name in names:
