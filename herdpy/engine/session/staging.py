@@ -503,8 +503,11 @@ class Staging(SessionPart):
             for attempt in range(_COMMIT_ATTEMPTS_MAX):
                 if attempt == _ATTEMPTS_BESIDE_LEASES:
                     stack.enter_context(tablespace.without_new_leases())
+                leases = tablespace.applier.leases
+                if leases.needs_memory and not leases.has_versions:
+                    tablespace.sync_log()  # one is in the log, and waits for the disk
                 table = tablespace.state.tables[job.table.id]
-                has_versions = tablespace.applier.leases.has_versions
+                has_versions = leases.has_versions
                 if len(table.memtable) > FEW_ROWS or table.frozen or has_versions or not is_sure:
                     database.run_checkpoint()
                 with database.without_maintenance():
