@@ -53,6 +53,17 @@ def take(connection: herdpy.Connection, options: Options) -> "tuple[SnapshotLeas
     return lease, lease.id != found
 
 
+def agreed(frame: str, lease: str | None) -> str | None:
+    """Return the lease at which all plans of a DataFrame read: the first that one of them named.
+
+    lease None: one that only asks. Without a keeper it is this plan's own.
+    """
+    application = _application()
+    if application is None:
+        return lease
+    return _ask(application, {"do": "frame", "frame": frame, "lease": lease}).get("lease", lease)
+
+
 def release(options: Options) -> int:
     """End the application's leases on a server; return how many there were."""
     application = _application()
