@@ -89,9 +89,14 @@ class Auditor:
             self._tasks.watch_delay(self._on_delay),
             self._tasks.watch_switch(self._news.set),
         ]
+        # Beside the loop: it may wait for a silent bookie for hours, and another one be lost.
+        checks = asyncio.get_running_loop().create_task(self._check_again_and_again(guard))
+        checks.add_done_callback(lambda _: self._news.set())
         try:
             while True:
                 self._news.clear()
+                if checks.done():
+                    checks.result()
                 await self._do_due(watch, guard)
                 try:
                     async with asyncio.timeout(_CLOCK_READ_S):
@@ -101,13 +106,15 @@ class Auditor:
         finally:
             for one in watches:
                 one.close()
+            checks.cancel()
+            await asyncio.gather(checks, return_exceptions=True)
 
     def _on_delay(self) -> None:
         self._is_delay_new = True
         self._news.set()
 
     async def _do_due(self, watch: LossWatch, guard: Guard) -> None:
-        """Do whatever is due now."""
+        """Look for ledgers of lost bookies, if that is due now."""
         if not await self._tasks.is_enabled():
             return
         if self._is_delay_new:
@@ -116,6 +123,15 @@ class Auditor:
         watch.on_bookies(await self._lost_bookies(), self._clock.monotonic())
         if self._clock.monotonic() >= watch.due_s:
             watch.looked(await self.audit_bookies(guard), self._clock.monotonic())
+
+    async def _check_again_and_again(self, guard: Guard) -> None:
+        """Check all ledgers at intervals; the errors of lead()."""
+        while True:
+            if await self._tasks.is_enabled():
+                await self._check_what_is_due(guard)
+            await asyncio.sleep(_CLOCK_READ_S)
+
+    async def _check_what_is_due(self, guard: Guard) -> None:
         config = self._config
         for kind, interval_s, check in (
             (CheckKind.ALL_LEDGERS, config.ledger_check_interval_s, self.check_ledgers),
@@ -192,11 +208,13 @@ class Auditor:
         if not isinstance(placement, RackAwarePlacement):
             return  # no racks are known
         count = 0
-        async for metadata in self._metadata_of_all():
+        unreadable: set[int] = set()
+        async for metadata in self._metadata_of_all(unreadable):
             for segment in metadata.segments:
                 kind = placement.adherence(segment.ensemble, metadata.write_quorum_size)
                 count += kind is Adherence.FAIL
         self.figures.misplaced_count = count
+        self.figures.unreadable_count = len(unreadable)
         if count:
             _log.warning("placement: %d segments have a write set in one rack", count)
 
@@ -204,19 +222,25 @@ class Auditor:
         """Publish each ledger for which some bookies are found; return how many."""
         total = published = 0
         batch: list[LedgerMetadata] = []
-        async for metadata in self._metadata_of_all():
+        unreadable: set[int] = set()
+        async for metadata in self._metadata_of_all(unreadable):
             total += 1
             batch.append(metadata)
             if len(batch) == self._config.ledgers_at_once:
-                published += await self._publish(batch, find, guard)
+                published += await self._publish(batch, find, guard, unreadable)
                 batch = []
-        published += await self._publish(batch, find, guard)
+        published += await self._publish(batch, find, guard, unreadable)
         self.figures.ledger_count = total
+        self.figures.unreadable_count = len(unreadable)
         self.figures.published_count += published
         return published
 
     async def _publish(
-        self, batch: Collection[LedgerMetadata], find: NextFind, guard: Guard
+        self,
+        batch: Collection[LedgerMetadata],
+        find: NextFind,
+        guard: Guard,
+        unreadable: set[int],
     ) -> int:
         if not batch:
             return 0
@@ -228,7 +252,7 @@ class Auditor:
                 if missing:
                     await self._tasks.publish(metadata.ledger_id, missing, self._now_ms(), guard)
             except (IllegalOperationError, CorruptFileError) as error:
-                self._unreadable(error)
+                _note_unreadable(metadata.ledger_id, error, unreadable)
                 return False
             return bool(missing)
 
@@ -239,32 +263,34 @@ class Auditor:
             raise errors.exceptions[0] from None
         return sum(task.result() for task in started)
 
-    async def _metadata_of_all(self) -> AsyncIterator[LedgerMetadata]:
-        """Yield the metadata of every ledger, read a few at a time."""
-        self.figures.unreadable_count = 0
+    async def _metadata_of_all(self, unreadable: set[int]) -> AsyncIterator[LedgerMetadata]:
+        """Yield the metadata of every ledger, read a few at a time; the others are put aside."""
         batch: list[int] = []
         async for ledger_id in self._services.ledgers.ledger_ids():
             batch.append(ledger_id)
             if len(batch) == self._config.ledgers_at_once:
-                for metadata in await self._read(batch):
+                for metadata in await self._read(batch, unreadable):
                     yield metadata
                 batch = []
-        for metadata in await self._read(batch):
+        for metadata in await self._read(batch, unreadable):
             yield metadata
 
-    async def _read(self, ledger_ids: Collection[int]) -> list[LedgerMetadata]:
+    async def _read(
+        self, ledger_ids: Collection[int], unreadable: set[int]
+    ) -> list[LedgerMetadata]:
         async def one(ledger_id: int) -> LedgerMetadata | None:
             try:
                 return (await self._services.ledgers.read(ledger_id))[0]
             except NoSuchLedgerMetadataError:
                 return None  # deleted since it was listed
             except MetadataFormatError as error:
-                self._unreadable(error)
+                _note_unreadable(ledger_id, error, unreadable)
                 return None
 
         found = await asyncio.gather(*(one(ledger_id) for ledger_id in ledger_ids))
         return [metadata for metadata in found if metadata is not None]
 
-    def _unreadable(self, error: Exception) -> None:
-        self.figures.unreadable_count += 1
-        _log.warning("the auditor cannot judge a ledger: %s", error)
+
+def _note_unreadable(ledger_id: int, error: Exception, unreadable: set[int]) -> None:
+    unreadable.add(ledger_id)
+    _log.warning("the auditor cannot judge a ledger: %s", error)

@@ -12,12 +12,12 @@ from bookie.autorecovery.auditor import Auditor
 from bookie.autorecovery.checking import LedgerCheck
 from bookie.autorecovery.manual import ledgers_naming, named, recover_ledger, recover_ledgers
 from bookie.autorecovery.repair import Outcome, Repairer, Result
-from bookie.autorecovery.tasks import TaskStore
+from bookie.autorecovery.tasks import CheckKind, TaskStore, vote_guard
 from bookie.autorecovery.worker import ReplicationWorker
 from bookie.client.client import LedgerClient
 from bookie.client.interfaces import ReadReply
 from bookie.config import AutoRecoveryConfig
-from bookie.errors import LedgerFencedError, MetadataStoreError
+from bookie.errors import DeposedAuditorError, LedgerFencedError, MetadataStoreError
 from bookie.ledger.codec import EntryDigest, master_key
 from bookie.ledger.types import (
     BookieId,
@@ -706,6 +706,54 @@ def test_a_bookie_that_returned_for_the_audit_alone_is_audited_again() -> None:
         leading.cancel()
         await asyncio.gather(leading, return_exceptions=True)
         assert [found async for found in scene.tasks.ledger_ids()] == [ledger_id]
+
+    run(3, scenario)
+
+
+def test_the_loss_of_a_bookie_is_noticed_while_all_ledgers_are_checked() -> None:
+    """The check waits for a bookie that does not answer, a few ledgers at a time."""
+
+    async def scenario(scene: Scene) -> None:
+        lost = await scene.made(LedgerState.CLOSED, 0, 0, 1)
+        await scene.add(lost.ledger_id, 0, 0, 1)
+        for _ in range(100):
+            checked = await scene.made(LedgerState.CLOSED, 0, 1, 2)
+            await scene.add(checked.ledger_id, 0, 1, 2)
+        silent = scene.world.host("b2").service
+        assert silent is not None
+        read = silent.bookie.read
+
+        def read_some(ledger_id: int, *rest: Any) -> None:
+            if ledger_id % 2:  # so that the connection is not given up
+                read(ledger_id, *rest)
+
+        silent.bookie.read = read_some  # type: ignore[method-assign]
+        config = replace(CONFIG, ledgers_at_once=2)
+        auditor = Auditor(scene.client, scene.tasks, scene.clock, config)
+        leading = asyncio.get_running_loop().create_task(auditor.lead(()))
+        await asyncio.sleep(2.0)  # of the simulated clock
+        await scene.lose(bookie(0))
+        await asyncio.sleep(2.0)
+        assert await scene.tasks.read(lost.ledger_id) is not None
+        assert await scene.tasks.check_time_ms(CheckKind.ALL_LEDGERS) == 0  # it goes on
+        leading.cancel()
+        await asyncio.gather(leading, return_exceptions=True)
+
+    run(4, scenario)
+
+
+def test_what_ends_a_check_ends_the_auditor() -> None:
+    async def scenario(scene: Scene) -> None:
+        vote = f"{scene.tasks.votes_path}/V_0000000000"
+        await scene.store.create(vote)
+        auditor = Auditor(scene.client, scene.tasks, scene.clock, CONFIG)
+        leading = asyncio.get_running_loop().create_task(auditor.lead(vote_guard(vote)))
+        await asyncio.sleep(2.0)  # of the simulated clock: the first look is over
+        await scene.store.delete(vote)
+        await scene.tasks.forget_check_times()
+        await asyncio.sleep(2.0)
+        assert leading.done()
+        assert isinstance(leading.exception(), DeposedAuditorError)
 
     run(3, scenario)
 
