@@ -254,7 +254,7 @@ class Repairer:
             metadata,
             version,
             lambda found: replaced(found, finding.span, finding.bookie, target),
-            guard,
+            () if guard is None else (guard,),
         )
 
 

@@ -6,7 +6,13 @@ from functools import partial
 
 from bookie.client.interfaces import ReadReply
 from bookie.client.services import Services, tell, update_metadata
-from bookie.errors import BookieError, ClientClosedError, NotEnoughBookiesError
+from bookie.errors import (
+    BadVersionError,
+    BookieError,
+    ClientClosedError,
+    NoNodeError,
+    NotEnoughBookiesError,
+)
 from bookie.ledger.codec import EntryDigest
 from bookie.ledger.entry_read import SPECULATION_TICKS
 from bookie.ledger.recovery import (
@@ -23,6 +29,8 @@ from bookie.ledger.recovery import (
     opening_metadata,
 )
 from bookie.ledger.types import BookieId, LedgerMetadata, Status
+from bookie.metadata.interfaces import Check
+from bookie.metadata.paths import name_of
 
 OnProgress = Callable[[int, int], None]
 """Called with the number of entries recovered so far and the id of the last one."""
@@ -45,6 +53,8 @@ class RecoveryRunner:
         self._on_progress = on_progress
         self._loop = asyncio.get_running_loop()
         self._failed: dict[BookieId, None] = {}
+        self._checks: dict[BookieId, asyncio.Task[Check | None]] = {}
+        """What holds while a bookie that was chosen stays Active, as it was when it was chosen."""
         self._tick_s = max(services.config.speculative_read_s / SPECULATION_TICKS, _TICK_MIN_S)
         self._timer: asyncio.TimerHandle | None = None
 
@@ -56,12 +66,46 @@ class RecoveryRunner:
         """
         ledgers = self._services.ledgers
         found, version = await update_metadata(ledgers, found, version, opening_metadata)
-        if found.is_closed:
+        try:
+            while not found.is_closed:
+                close = await self._find_end(found)
+                guards = await self._guards(found, close)
+                if guards is None:
+                    continue
+                try:
+                    return await update_metadata(
+                        ledgers,
+                        found,
+                        version,
+                        lambda metadata, close=close: closed_metadata(metadata, close),
+                        guards,
+                    )
+                except (BadVersionError, NoNodeError) as error:
+                    # A Drained bookie is one that no ledger names. Ours may have been written
+                    # before, its answer lost: what stands is read after a sync().
+                    self._failed[BookieId(name_of(error.path))] = None
+                    await self._services.bookies.catch_up()
+                    found, version = await ledgers.read(found.ledger_id)
             return found, version
-        close = await self._find_end(found)
-        return await update_metadata(
-            ledgers, found, version, lambda metadata: closed_metadata(metadata, close)
-        )
+        finally:
+            for check in self._checks.values():
+                check.cancel()
+            await asyncio.gather(*self._checks.values(), return_exceptions=True)
+
+    async def _guards(
+        self, metadata: LedgerMetadata, close: CloseLedger
+    ) -> tuple[Check, ...] | None:
+        """Return what has to hold when the new members are named; None: one of them drains."""
+        named = metadata.last_segment.ensemble
+        new = {b for segment in close.segments for b in segment.ensemble if b not in named}
+        guards: list[Check] = []
+        for bookie in sorted(new):
+            guard = await self._checks[bookie]
+            if guard is None:
+                self._failed[bookie] = None
+            else:
+                guards.append(guard)
+        return tuple(guards) if len(guards) == len(new) else None
 
     async def _find_end(self, metadata: LedgerMetadata) -> CloseLedger:
         config = self._services.config
@@ -92,9 +136,15 @@ class RecoveryRunner:
         services = self._services
         writable = tuple(b for b in services.bookies.writable if b not in self._failed)
         try:
-            return services.placement.replace(failed_indexes, ensemble, writable)
+            replaced = services.placement.replace(failed_indexes, ensemble, writable)
         except NotEnoughBookiesError:
             return None
+        for index in failed_indexes:
+            bookie = replaced[index]
+            if bookie not in self._checks:
+                check = services.bookies.active_check(bookie)
+                self._checks[bookie] = self._loop.create_task(check)
+        return replaced
 
     def _run(self, actions: list[Action]) -> None:
         ledger_id = self._metadata.ledger_id

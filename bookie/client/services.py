@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,12 +60,12 @@ async def update_metadata(
     found: LedgerMetadata,
     version: int,
     change: Callable[[LedgerMetadata], LedgerMetadata | None],
-    guard: Check | None = None,
+    guards: Sequence[Check] = (),
 ) -> tuple[LedgerMetadata, int]:
     """Write change(found) over what was found; after a conflict read again and decide again.
 
     change returns None when nothing is to be written: then what was found stands. Returns what
-    stands and its version. Errors: NoSuchLedgerMetadataError, MetadataStoreError, those of guard.
+    stands and its version. Errors: NoSuchLedgerMetadataError, MetadataStoreError, those of guards.
     """
     pause_s = _CONFLICT_PAUSE_S
     while True:
@@ -73,7 +73,7 @@ async def update_metadata(
         if wanted is None:
             return found, version
         try:
-            return wanted, await ledgers.write(wanted, version, guard)
+            return wanted, await ledgers.write(wanted, version, guards)
         except MetadataVersionError:
             old_version = version
             found, version = await ledgers.read(found.ledger_id)

@@ -5,7 +5,7 @@ write by the bytes at the next version. When the store stays silent for `patienc
 gets MetadataStoreError (UNKNOWN). Source: Apache BookKeeper's AbstractZkLedgerManager.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 
 from bookie.errors import (
@@ -104,11 +104,11 @@ class LedgerManager:
         return found, stat.version
 
     async def write(
-        self, metadata: LedgerMetadata, version: int, guard: Check | None = None
+        self, metadata: LedgerMetadata, version: int, guards: Sequence[Check] = ()
     ) -> int:
         """Replace the metadata that has this version; return the new version.
 
-        guard: what has to hold as well; its BadVersionError or NoNodeError is raised as it is.
+        guards: what has to hold as well; their BadVersionError or NoNodeError is raised as it is.
 
         Errors: MetadataVersionError (read and decide again; also when ours was written and then
         changed by another), NoSuchLedgerMetadataError, MetadataStoreError.
@@ -117,18 +117,19 @@ class LedgerManager:
         path = ledger_path(self._root, await self._known_layout(), ledger_id)
         # Only a create carries the token (Apache's updates write 0).
         data = metadata_codec.encode(replace(metadata, creator_token=0))
+        guarded = [guard.path for guard in guards]
         patience = Patience(self._store, self._patience_s)
         is_lost = False
         """True once an answer was lost: from then on a conflict may be with ourselves."""
         while True:
             try:
                 # Again at the same version, if need be: it is done once at most.
-                if guard is None:
+                if not guards:
                     return (await self._store.write(path, data, version)).version
-                await self._store.multi([guard, Write(path, data, version)])
+                await self._store.multi([*guards, Write(path, data, version)])
                 return version + 1
             except BadVersionError as error:
-                if guard is not None and error.path == guard.path:
+                if error.path in guarded:
                     raise
                 if is_lost and await self._landed(ledger_id, path, data, version):
                     return version + 1
@@ -137,7 +138,7 @@ class LedgerManager:
                     "changed; read it and decide again"
                 ) from error
             except NoNodeError as error:
-                if guard is not None and error.path == guard.path:
+                if error.path in guarded:
                     raise
                 raise _missing(ledger_id, path) from None
             except BROKEN as error:

@@ -30,6 +30,8 @@ from bookie.errors import (
 )
 from bookie.ledger.codec import Entry
 from bookie.ledger.types import BookieId, DigestType, EntryId, LedgerState, Status
+from bookie.lifecycle.states import Step
+from bookie.lifecycle.store import LifecycleStore
 from bookie.metadata.memory import MemoryStore
 from bookie.runtime.os_rng import OsRng
 from tests.fixtures.ledger_cluster import LedgerCluster, simulate_cluster
@@ -458,6 +460,46 @@ def test_a_bookie_that_reads_but_takes_no_writes_is_replaced_in_recovery() -> No
         assert not set(refusing) & set(metadata.last_segment.ensemble)
 
     simulate_cluster(body, 5)
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+@pytest.mark.parametrize("is_early", [False, True])
+def test_a_recovery_names_no_bookie_that_drains_meanwhile(is_removed: bool, is_early: bool) -> None:
+    """It takes a recovery's adds, and is Drained before the metadata names it."""
+
+    async def body(cluster: LedgerCluster) -> None:
+        writer = await written(cluster, 8, ensemble_size=2, write_quorum_size=2)
+        await writer.abandon()
+        lost, _ = members = writer.metadata.last_segment.ensemble
+        await cluster.bookies[lost].kill()
+        client = await cluster.client(CONFIG)
+        (other,) = {*cluster.bookies} - {*members}
+        target = BookieId(other)
+        states = LifecycleStore(cluster.store, "/ledgers")
+        answers = cluster.bookies[target].answers.hold("add")
+        recovering = asyncio.ensure_future(client.recover(writer.ledger_id, PASSWORD))
+        if is_early:
+            await states.move(target, Step.DRAIN, lambda record: record)
+        await cluster.bookies[target].answers.wait_held("add")
+        if not is_early:
+            await states.move(target, Step.DRAIN, lambda record: record)
+        found = await states.move(target, Step.FINISH, lambda record: record)
+        await cluster.bookies[target].deregister()
+        if is_removed:
+            await states.remove(found)
+        third = await cluster.add_bookie()
+        for answer in answers:
+            answer()
+        metadata = await recovering
+        await cluster.bookies.pop(target).kill(is_registered=True)
+        assert metadata.last_entry_id == 7
+        named = {b for segment in metadata.segments for b in segment.ensemble}
+        assert target not in named
+        assert third.bookie_id in named
+        reader = await client.open(writer.ledger_id, PASSWORD)
+        assert payloads(await reader.read(0, 7)) == expected(0, 7)
+
+    simulate_cluster(body)
 
 
 def test_recovery_without_a_spare_bookie_goes_on_with_the_quorum() -> None:
