@@ -5,6 +5,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from herdpy.errors import Error
 from herdpy.limits import decimal_precision_max
 from herdpy.model.types import BIGINT, DOUBLE, INTEGER, TEXT, Kind, decimal_type
 from herdpy.sql import tree
@@ -47,7 +48,9 @@ def bind_call(node: syntax.Call, scope: Scope) -> tree.Expression:
 def _bind_aggregate(node: syntax.Call, scope: Scope) -> tree.Expression:
     name = AGGREGATES[node.name]
     if scope.clause is not None:
-        raise scope.error("42803", f"aggregate {name} is not allowed in {scope.clause}", node)
+        if scope.outer is not None:
+            _aggregate(node, scope, _INSIDE)  # refuses one of an outer query, which says why
+        raise _not_allowed(name, scope.clause, node, scope)
     scope.has_aggregates = True
     return _aggregate(node, scope, _INSIDE)
 
@@ -78,14 +81,27 @@ def _aggregate(node: syntax.Call, scope: Scope, inside: str | None) -> tree.Expr
 def _check_own(
     parts: tuple[tree.Expression, ...], name: str, node: syntax.Call, scope: Scope
 ) -> None:
-    """Refuse aggregates over an outer query's columns alone: they would be that query's."""
+    """Refuse an aggregate that is of an outer query: over columns of it, and none of its own."""
     refs = {part.relation for part in tree.walk(parts) if isinstance(part, tree.ColumnRef)}
-    around, outer = set[int](), scope.outer
-    while outer is not None:
-        around.update(named.id for named in outer.relations)
-        outer = outer.outer
-    if refs & around and refs.isdisjoint(named.id for named in scope.relations):
-        raise scope.error("0A000", f"{name} over columns of an outer query", node)
+    owner: Scope | None = scope
+    while owner is not None and refs.isdisjoint(named.id for named in owner.relations):
+        owner = owner.outer
+    if owner is None or owner is scope:
+        return
+    if owner.clause is not None:
+        raise _not_allowed(name, owner.clause, node, scope)
+    raise scope.error(
+        "0A000",
+        f"{name} over columns of an outer query alone is an aggregate of that query, which is not "
+        "supported inside a subquery",
+        node,
+        "Compute it in FROM, and name it there: … FROM (SELECT k, max(x) AS m FROM t GROUP BY k) "
+        "AS q WHERE EXISTS (SELECT 1 FROM u WHERE u.v = q.m)",
+    )
+
+
+def _not_allowed(name: str, clause: str, node: syntax.Call, scope: Scope) -> Error:
+    return scope.error("42803", f"aggregate {name} is not allowed in {clause}", node)
 
 
 def _typed_aggregate(

@@ -92,6 +92,8 @@ def _bind_select(
         scope.clause = "WHERE"
         where = bind_condition(node.where, scope, "argument of WHERE")
         scope.clause = None
+    if node.group_by:
+        scope.subqueries = {}
     scope.allows_windows = True
     outputs = _bind_outputs(node.outputs, scope, is_open)
     scope.allows_windows = False
@@ -693,9 +695,20 @@ def _wrap(query: tree.Query, types: Sequence[SqlType], context: StatementContext
 # --- subqueries in expressions -------------------------------------------------------------------
 
 
+def _shared(bound: tree.Expression, scope: Scope) -> tree.Expression:
+    """Return the equal subquery that its SELECT has already: as keys of GROUP BY they are one."""
+    if scope.subqueries is None:
+        return bound
+    return scope.subqueries.setdefault(tree.shape(bound), bound)
+
+
 def _bind_scalar(node: syntax.Subquery, scope: Scope) -> tree.Expression:
     query = _bind_column_query(node, scope)
-    return tree.ScalarSubquery(query.columns[0][1], query)
+    return _shared(tree.ScalarSubquery(query.columns[0][1], query), scope)
+
+
+def _bind_exists(node: syntax.Exists, scope: Scope) -> tree.Expression:
+    return _shared(tree.Exists(BOOLEAN, bind_query(node.query, scope.context, scope)), scope)
 
 
 def _bind_column_query(node: syntax.Query, scope: Scope) -> tree.Query:
@@ -711,7 +724,7 @@ def _bind_in_query(node: syntax.In, scope: Scope) -> tree.Expression:
     if isinstance(node.operand, syntax.Row) or node.query is None:
         raise scope.error("0A000", "a row IN (query) is not supported", node)
     operand, query = _meet_query("=", node.operand, node.query, node, scope)
-    return tree.InQuery(BOOLEAN, operand, query, False)
+    return _shared(tree.InQuery(BOOLEAN, operand, query, False), scope)
 
 
 def _meet_query(
@@ -742,12 +755,10 @@ def _bind_quantified(node: syntax.Quantified, scope: Scope) -> tree.Expression:
     if not isinstance(node.right, syntax.Query):
         raise scope.error("0A000", "ANY and ALL take a query only", node)
     operand, query = _meet_query(node.operator, node.operand, node.right, node, scope)
-    return tree.Quantified(BOOLEAN, operand, node.operator, query, node.is_all)
+    return _shared(tree.Quantified(BOOLEAN, operand, node.operator, query, node.is_all), scope)
 
 
 BINDERS[syntax.Subquery] = _bind_scalar
-BINDERS[syntax.Exists] = lambda node, scope: tree.Exists(
-    BOOLEAN, bind_query(node.query, scope.context, scope)
-)
+BINDERS[syntax.Exists] = _bind_exists
 QUERY_BINDERS["in"] = _bind_in_query
 QUERY_BINDERS["quantified"] = _bind_quantified

@@ -243,7 +243,9 @@ class _Printer:
     @contextmanager
     def _outside(self, **changed: Any) -> Generator[None]:
         """Print what stands outside of all lambdas, and is needed."""
-        place = ("depth", "variables", "hoisted", "group_keys", "is_lazy", "allows_lists")
+        place = (
+            "depth", "variables", "hoisted", "group_keys", "is_lazy", "allows_lists", "replaced",
+        )  # fmt: skip
         kept = {name: getattr(self, name) for name in place}
         self.depth, self.variables, self.hoisted, self.is_lazy = 0, {}, None, False
         self.allows_lists = False
@@ -256,7 +258,9 @@ class _Printer:
                 setattr(self, name, value)
 
     def query(self, query: tree.Query) -> str:
-        with self._outside(group_keys=frozenset()):
+        # Its aggregates are its own, also where one of the query around it is written alike.
+        replaced = {part: text for part, text in self.replaced.items() if not _has_aggregate(part)}
+        with self._outside(group_keys=frozenset(), replaced=replaced):
             return self._query(query)
 
     def _query(self, query: tree.Query) -> str:
@@ -386,6 +390,8 @@ class _Printer:
                     not is_grouped or part in group_by
                 ):
                     atoms[part] = None
+            elif isinstance(part, tree.Literal | tree.Parameter):
+                continue  # where a key is one, others like it are none
             elif is_grouped and (isinstance(part, tree.Aggregate) or part in group_by):
                 atoms[part] = None
         self.inner_count += 1
@@ -936,9 +942,12 @@ def _relations(relation: tree.Relation | None) -> set[int]:
 
 def _is_grouped(select: tree.Select, keys: tuple[tree.SortKey, ...] = ()) -> bool:
     used = (tuple(output.expression for output in select.outputs), keys, select.distinct_on)
-    return bool(select.group_by) or any(
-        isinstance(part, tree.Aggregate) for part in tree.walk(used, is_deep=False)
-    )
+    return bool(select.group_by) or _has_aggregate(used)
+
+
+def _has_aggregate(node: object) -> bool:
+    """Tell whether an aggregate of the node's own query is in it."""
+    return any(isinstance(part, tree.Aggregate) for part in tree.walk(node, is_deep=False))
 
 
 def _is_late(part: tree.Expression, count: int) -> bool:

@@ -150,7 +150,8 @@ class Scope:
     """The relations in reach, and what may stand here.
 
     `clause` says where aggregates may not stand, `has_windows` where window functions may.
-    `outer` is the scope around a subquery, `windows` are the WINDOW clause's nodes.
+    `outer` is the scope around a subquery, `windows` are the WINDOW clause's nodes. `subqueries`
+    are those of a SELECT with GROUP BY, by tree.shape(): None elsewhere.
     """
 
     context: StatementContext
@@ -162,6 +163,7 @@ class Scope:
     visible: list[Visible] = field(default_factory=list[Visible])
     allows_windows: bool = False
     windows: dict[str, syntax.Window] = field(default_factory=dict[str, syntax.Window])
+    subqueries: dict[tuple[object, ...], tree.Expression] | None = None
 
     def error(
         self, sqlstate: str, message: str, node: syntax.Node | None = None, hint: str | None = None

@@ -623,6 +623,46 @@ def nodes(
         pending += [getattr(node, name) for name in names]
 
 
+_NUMBERED: dict[type, tuple[tuple[str, str], ...]] = {
+    TableRef: (("id", "relation"),),
+    Derived: (("id", "relation"),),
+    CteRef: (("id", "relation"), ("cte", "cte")),
+    Cte: (("id", "cte"),),
+    ColumnRef: (("relation", "relation"),),
+}
+"""By kind of node the fields that hold ids, and of what; `id` is where one is given out."""
+
+
+def shape(node: Node) -> tuple[object, ...]:
+    """Return what two nodes have alike that differ in nothing but the ids given out inside them.
+
+    So it is of subqueries with one text, at two places of a query.
+    """
+    given: dict[tuple[str, int], int] = {}
+    for part in nodes(node):
+        for name, space in _NUMBERED.get(type(part), ()):
+            if name == "id":
+                given.setdefault((space, getattr(part, name)), OUTPUT - 1 - len(given))
+    found: list[object] = []
+    pending: list[object] = [node]
+    while pending:
+        part = pending.pop()
+        names = () if isinstance(part, Literal) else _field_names(type(part))
+        if isinstance(part, tuple):
+            found.append(len(part))  # pyright: ignore[reportUnknownArgumentType]
+            pending += part[::-1]  # pyright: ignore[reportUnknownArgumentType]
+        elif names:
+            found.append(type(part))
+            spaces = dict(_NUMBERED.get(type(part), ()))
+            for name in names:
+                value = getattr(part, name)
+                key = (spaces[name], value) if name in spaces else None
+                pending.append(value if key is None else given.get(key, value))
+        else:
+            found.append(part)
+    return tuple(found)
+
+
 @cache
 def _field_names(kind: type) -> tuple[str, ...]:
     """Return the fields of a node, the last first; none for what is no node of the tree."""

@@ -53,6 +53,17 @@ def take(connection: herdpy.Connection, options: Options) -> "tuple[SnapshotLeas
     return lease, lease.id != found
 
 
+def agreed(frame: str, lease: str | None) -> str | None:
+    """Return the lease at which all plans of a DataFrame read: the first that one of them named.
+
+    lease None: one that only asks. Without a keeper it is this plan's own.
+    """
+    application = _application()
+    if application is None:
+        return lease
+    return _ask(application, {"do": "frame", "frame": frame, "lease": lease}).get("lease", lease)
+
+
 def release(options: Options) -> int:
     """End the application's leases on a server; return how many there were."""
     application = _application()
@@ -73,20 +84,28 @@ def _application() -> _Application | None:
     module = getattr(spec, "name", "")
     parent = os.getppid()
     if module == _DAEMON:
-        return _Application(_parent_of(parent), parent)
+        jvm, command = _process(parent)
+        # A planner whose daemon has died is another process's child by now, and no application's.
+        return _Application(jvm, parent) if _DAEMON in command else None
     return _Application(parent, parent) if module.startswith("pyspark.") else None
 
 
-def _parent_of(pid: int) -> int:
+def _process(pid: int) -> tuple[int, str]:
+    """Return the parent of a process and its command line; (0, ""): it has ended."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except FileNotFoundError:  # no Linux
-        command = ["ps", "-o", "ppid=", "-p", str(pid)]
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        args = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace")
+        return int(text.rpartition(")")[2].split()[1]), args
+    except OSError:  # it has ended, or this is no Linux
+        command = ["ps", "-o", "ppid=,args=", "-p", str(pid)]
+    try:
         found = subprocess.run(  # noqa: S603 - a number of our own
-            command, capture_output=True, check=True, text=True
+            command, capture_output=True, check=False, text=True
         )
-        return int(found.stdout)
-    return int(text.rpartition(")")[2].split()[1])
+    except OSError:  # some systems' images have no ps
+        return 0, ""
+    parent, _, args = found.stdout.strip().partition(" ")
+    return (int(parent), args) if parent.isdigit() else (0, "")
 
 
 def _ask(application: _Application, request: dict[str, Any]) -> dict[str, Any]:

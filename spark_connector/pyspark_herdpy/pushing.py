@@ -56,10 +56,10 @@ def with_marker(schema: StructType) -> StructType:
 class PushReader(HerdReader):
     """Reads what the first plan's filters leave. Picklable."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: Options, schema: StructType, frame: str) -> None:
         if MARKER not in schema.names:
             raise wrong('option "pushdown" goes without a schema', 'Say "columns" instead.')
-        super().__init__(options, StructType([f for f in schema.fields if f.name != MARKER]))
+        super().__init__(options, StructType([f for f in schema.fields if f.name != MARKER]), frame)
         self._whole = schema.names
         _read_far_values()
         kinds = zip(self._names, schema.fields, strict=False)

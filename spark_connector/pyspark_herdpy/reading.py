@@ -1,9 +1,10 @@
 """Batch read: a table in ranges of its key, or a query, everything at one leased snapshot.
 
-partitions() runs once for a DataFrame, in a process of the planner: it takes the lease and cuts the
-table. read() runs in tasks, again for every action, each over a connection of its own. Which action
-is the last one is not known, so the lease ends with the application, by herdpy.spark.release(), or,
-where no keeper renews it (leases.py), when no task has used it for leaseSeconds.
+partitions() runs in a process of the planner: it takes the lease and cuts the table. Where Spark
+plans a DataFrame several times, also at once, all plans read at the lease of the first. read() runs
+in tasks, again for every action, each over a connection of its own. Which action is the last one is
+not known, so the lease ends with the application, by herdpy.spark.release(), or, where no keeper
+renews it (leases.py), when no task has used it for leaseSeconds.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,9 +46,13 @@ class HerdPartition(InputPartition):
 class HerdReader(DataSourceReader):
     """Reads what options and schema say. Picklable."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
-        """42P01, 42703, 42804: the schema is none of the table's or the query's."""
+    def __init__(self, options: Options, schema: StructType, frame: str) -> None:
+        """frame: the id of one load(), for which Spark may plan several times, also at once.
+
+        42P01, 42703, 42804: the schema is none of the table's or the query's.
+        """
         self._options = options
+        self._frame = frame
         with closing(options.connect()) as connection:
             columns = result_columns(connection, options)
         what = "the query" if options.table is None else f'table "{options.table}"'
@@ -67,7 +72,9 @@ class HerdReader(DataSourceReader):
         """
         options = self._options
         with closing(connect_again(options)) as connection:
-            kept_at = None if snapshot is None else lease_at(connection, snapshot)
+            kept_at = leases.agreed(self._frame, None)
+            if kept_at is None and snapshot is not None:
+                kept_at = lease_at(connection, snapshot)
             if kept_at is not None:
                 connection.renew_lease(kept_at)  # 72000: it is gone
                 return kept_at, self._cut(connection, kept_at)
@@ -79,7 +86,11 @@ class HerdReader(DataSourceReader):
                 if is_new:  # else other DataFrames read at it
                     lease.release()
                 raise
-            return lease.id, partitions
+            first = leases.agreed(self._frame, lease.id) or lease.id
+            if first != lease.id:  # another plan of this DataFrame was quicker
+                connection.renew_lease(first)
+                partitions = self._cut(connection, first)
+            return first, partitions
 
     def _cut(self, connection: herdpy.Connection, lease: str) -> list[HerdPartition]:
         options = self._options

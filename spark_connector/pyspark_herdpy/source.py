@@ -1,5 +1,7 @@
 """DefaultSource: what Spark asks the format "herdpy" for."""
 
+import uuid
+from collections.abc import Mapping
 from contextlib import closing
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
@@ -15,6 +17,10 @@ RELEASED = "released"
 
 class DefaultSource(DataSource):
     """Tables and queries of a herdpy server; found by Spark through the package's name."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)  # type: ignore[arg-type]
+        self._frame = uuid.uuid4().hex  # one load(): Spark pickles this object for all its plans
 
     @classmethod
     def name(cls) -> str:
@@ -48,11 +54,11 @@ class DefaultSource(DataSource):
         if options.pushdown is None:
             from pyspark_herdpy.reading import HerdReader
 
-            return HerdReader(options, schema)
+            return HerdReader(options, schema, self._frame)
         # Another class: Spark refuses all reads of one that takes filters, but by its setting.
         from pyspark_herdpy.pushing import PushReader
 
-        return PushReader(options, schema)
+        return PushReader(options, schema, self._frame)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from pyspark_herdpy.writing import HerdWriter

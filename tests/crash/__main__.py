@@ -4,7 +4,6 @@ Runs simulated crashes, one seed each, and says what was hit. Exit code 1 when a
 the command that repeats it alone, or when some kind of crash was hit too rarely to mean anything.
 """
 
-import gc
 import sys
 from collections import Counter
 from contextlib import closing, nullcontext
@@ -19,6 +18,7 @@ from tests.fixtures.plants import planted
 from tests.fixtures.seed_runner import (
     FINDINGS_MAX,
     Options,
+    collect_and_freeze,
     print_findings,
     run_chunks,
     search_plants,
@@ -42,7 +42,7 @@ class Chunk(NamedTuple):
 
 def run_chunk(first: int, count: int, plant: str | None = None) -> Chunk:
     """Run seeds first, first + 1, …; with a plant only up to the first finding."""
-    gc.freeze()
+    collect_and_freeze()
     crashes: Counter[tuple[str, str]] = Counter()
     done: Counter[str] = Counter()
     findings: dict[int, str] = {}

@@ -1,7 +1,11 @@
 """A sample of what `make crash` does at length, so that `make check` would notice."""
 
+import gc
+import weakref
+
 import pytest
 
+from tests.crash.__main__ import run_chunk
 from tests.crash.plants import PLANTS
 from tests.crash.run_seed import FindingError, run_seed
 from tests.fixtures.plants import Plant, planted
@@ -44,3 +48,19 @@ def test_a_plant_without_its_target_fails() -> None:
     plants = {"lost": Plant(object, "not_there", lambda right: right)}
     with pytest.raises(LookupError, match="not_there"), planted(plants, "lost"):
         pass
+
+
+def test_a_chunk_keeps_no_garbage_of_the_one_before() -> None:
+    class Ring:
+        def __init__(self) -> None:
+            self.itself = self
+
+    gc.disable()
+    try:
+        left = weakref.ref(Ring())
+        run_chunk(1, 0)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.unfreeze()
+    assert left() is None

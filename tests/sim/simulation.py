@@ -18,6 +18,7 @@ from tests.fixtures.plants import Plant, planted
 from tests.fixtures.seed_runner import (
     FINDINGS_MAX,
     Options,
+    collect_and_freeze,
     print_findings,
     run_chunks,
     search_plants,
@@ -109,8 +110,7 @@ class Simulation(NamedTuple):
     def chunk(self, first: int, count: int, plant: str | None = None) -> Chunk:
         """Run seeds first, first + 1, …; with a plant only until one of its checkers finds it."""
         logging.disable(logging.CRITICAL)
-        gc.collect()
-        gc.freeze()
+        collect_and_freeze()
         gc.disable()  # what a seed leaves behind is collected between seeds
         happened: Counter[str] = Counter()
         findings: dict[int, tuple[str, str]] = {}

@@ -14,6 +14,7 @@ import pytest
 import herdpy
 from pyspark_herdpy import keeper
 from pyspark_herdpy.keeper import (
+    FRAMES_MAX,
     HELD_MAX,
     RENEWED_MAX,
     REQUEST_BYTES_MAX,
@@ -65,6 +66,21 @@ def test_only_the_last_ones_are_renewed() -> None:
     assert [held.lease for held in book.renewed()][-1] == "l0"
     assert book.of_server(URL)[-1] == "l0"
     assert len(book.of_server(URL)) == RENEWED_MAX + 5
+
+
+def test_a_data_frame_has_the_first_lease_that_one_of_its_plans_named() -> None:
+    book = book_of()
+
+    def ask(frame: str, lease: str | None) -> Any:
+        return book.answer({"do": "frame", "frame": frame, "lease": lease}, 0)["lease"]
+
+    assert [ask("a", lease) for lease in (None, "l1", "l2", None)] == [None, "l1", "l1", "l1"]
+    assert ask("b", "l2") == "l2"
+    book.forget(["l1"])
+    assert ask("a", "l3") == "l1"  # gone, which reading at it says
+    for number in range(FRAMES_MAX):
+        ask(str(number), "l")
+    assert ask("a", None) is None
 
 
 def test_what_is_remembered_fits_in_a_request() -> None:

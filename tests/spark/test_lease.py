@@ -29,7 +29,7 @@ def wide(conn: herdpy.Connection) -> herdpy.Connection:
 
 def made(server: Served, **options: str) -> HerdReader:
     schema = StructType([StructField("id", LongType()), StructField("s", StringType())])
-    return HerdReader(read_options({"url": server.url, "table": "t", **options}), schema)
+    return HerdReader(read_options({"url": server.url, "table": "t", **options}), schema, "frame")
 
 
 def until_gone(conn: herdpy.Connection, lease: str) -> None:

@@ -3,6 +3,8 @@
 import importlib.util
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -97,7 +99,34 @@ def test_sockets_of_keepers_are_in_a_folder_of_ones_own(
 
 def test_a_program_that_is_no_planner_has_no_keeper() -> None:
     assert leases._application() is None
-    assert leases._parent_of(os.getpid()) == os.getppid()
+    assert leases._process(os.getpid())[0] == os.getppid()
+
+
+_DAEMON = """
+import importlib.machinery, os, signal
+from pyspark_herdpy import leases
+
+__spec__ = importlib.machinery.ModuleSpec("pyspark.daemon", None)  # as `python -m` sets it
+daemon = os.getpid()
+if os.fork():
+    signal.pause()
+print(leases._application() == (leases._process(daemon)[0], daemon), flush=True)
+os.kill(daemon, signal.SIGKILL)
+while os.getppid() == daemon:
+    os.sched_yield()
+print(leases._application(), flush=True)
+"""
+
+
+def test_a_planner_whose_daemon_has_died_belongs_to_no_application() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", _DAEMON, "pyspark.daemon"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert found.stdout.splitlines() == ["True", "None"]
 
 
 def test_the_environment_of_a_session(

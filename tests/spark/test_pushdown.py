@@ -2,6 +2,7 @@
 
 import datetime
 import functools
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import herdpy.spark
 from pyspark_herdpy.options import read_options
 from pyspark_herdpy.pushing import MARKER, PushReader
 from pyspark_herdpy.reading import HerdPartition
+from tests.fixtures.engines import Background
 from tests.fixtures.served import Served
 from tests.spark.conftest import Load
 
@@ -90,6 +92,33 @@ def test_frames_that_push_nothing_do_not_leak(
     assert frame.filter("id > 15").union(frame).count() == 24
 
 
+def test_all_plans_of_a_data_frame_read_one_state(
+    twenty: herdpy.Connection, load: Load, pushing: SparkSession
+) -> None:
+    """Spark plans it anew for each filter that it pushes, and for subqueries in threads at once."""
+    frame = load(table="t")
+    assert frame.count() == 20
+    twenty.execute("DELETE FROM t WHERE id >= 10")
+    assert (frame.where("id >= 0").count(), frame.count()) == (20, 20)
+    assert load(table="t").count() == 10
+    pushing.conf.unset(SETTING)
+    is_over = threading.Event()
+
+    def move() -> None:
+        while not is_over.is_set():
+            twenty.execute("UPDATE t SET id = 1000 - id WHERE id IN (0, 1000)")
+
+    with Background() as background:
+        background.start(move)
+        try:
+            for _ in range(4):
+                load(table="t").createOrReplaceTempView("seen")
+                parts = (f"(SELECT count(*) FROM seen WHERE id % 7 = {n})" for n in range(7))
+                assert pushing.sql(f"SELECT {' + '.join(parts)}").collect()[0][0] == 10
+        finally:
+            is_over.set()
+
+
 def test_what_would_leak_is_refused_and_nothing_else(
     server: Served, twenty: herdpy.Connection, pushing: SparkSession
 ) -> None:
@@ -132,7 +161,7 @@ def test_what_is_sent(server: Served, twenty: herdpy.Connection, tmp_path: Path)
     given = {"url": server.url, "table": "T", "pushdown": str(state)}
     fields = [("S", StringType()), ("id", LongType()), (MARKER, BooleanType())]
     schema = StructType([StructField(name, kind) for name, kind in fields])
-    first, second = (PushReader(read_options(given), schema) for _ in range(2))
+    first, second = (PushReader(read_options(given), schema, frame) for frame in "ab")
     marked = source.IsNull((MARKER,))
     wanted = [
         source.In(("id",), (1, 2, 3, 4)),

@@ -71,6 +71,8 @@ class SessionCore:
         self.transaction: Transaction | None = None
         self.statement: Transaction | None = None
         """The transaction of the autocommit statement that runs, waits, or waits for its commit."""
+        self.unsettled: Ticket[None] | None = None
+        """The outcome of an autocommit statement whose wait for its commit was interrupted."""
         self.lock_wait: LockWait | None = None
         """What the statement waits for that the same call has to run again, if there is one."""
         self.is_audited = False
@@ -258,6 +260,8 @@ class SessionCore:
         if statement is not None:
             self.tablespace.rollback(statement)
             self._hurry(statement)
+            if statement.state is TransactionState.COMMITTING:
+                self.unsettled = statement.outcome
             self.statement = None
         self._statement_us = None
 
@@ -277,6 +281,9 @@ class SessionCore:
     def settle(self) -> None:
         """Learn the outcome of a commit whose wait was interrupted."""
         self.forget_statement()
+        if self.unsettled is not None:  # so that the program sees whether it has happened
+            self.database.driver.wait(self.unsettled)
+            self.unsettled = None
         transaction = self.transaction
         if transaction is None:
             return

@@ -93,6 +93,7 @@ class FastPath:
             # The gate.
             if (
                 core.statement is not None
+                or core.unsettled is not None
                 or core.lock_wait is not None
                 or core.is_closed
                 or core.ended

@@ -51,7 +51,7 @@ class Leasing(SessionPart):
         if reuse is not None and self._is_current(reuse, seconds):
             with suppress(SnapshotTooOldError):  # it ends just now
                 return tablespace.applier.leases.use(reuse)
-        if (delay := tablespace.lease_delay) is not None:
+        if (delay := tablespace.lease_delay()) is not None:
             raise MustWaitError(delay, core.settings.lock_timeout_s)
         number = core.database.rng.randbytes(16).hex()
         owner, owner_id = plain_user(core.identity)

@@ -8,7 +8,7 @@ the job and its stages.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -499,33 +499,35 @@ class Staging(SessionPart):
         """Log a commit whose pages the table adopts; what that means is worked out before."""
         database, tablespace = self._database, self._tablespace
         is_sure = True  # that what is repeated in pages is so: the memtable deletes nothing
-        with ExitStack() as stack:
-            for attempt in range(_COMMIT_ATTEMPTS_MAX):
-                if attempt == _ATTEMPTS_BESIDE_LEASES:
-                    stack.enter_context(tablespace.without_new_leases())
+        for attempt in range(_COMMIT_ATTEMPTS_MAX):
+            if attempt == _ATTEMPTS_BESIDE_LEASES:
+                tablespace.delay_leases(entry.transaction)
+            leases = tablespace.applier.leases
+            if leases.needs_memory and not leases.has_versions:
+                tablespace.sync_log()  # one is in the log, and waits for the disk
+            table = tablespace.state.tables[job.table.id]
+            has_versions = leases.has_versions
+            if len(table.memtable) > FEW_ROWS or table.frozen or has_versions or not is_sure:
+                database.run_checkpoint()
+            with database.without_maintenance():
+                stages = self._checked_stages(job, numbers)
                 table = tablespace.state.tables[job.table.id]
-                has_versions = tablespace.applier.leases.has_versions
-                if len(table.memtable) > FEW_ROWS or table.frozen or has_versions or not is_sure:
-                    database.run_checkpoint()
-                with database.without_maintenance():
-                    stages = self._checked_stages(job, numbers)
-                    table = tablespace.state.tables[job.table.id]
-                    if table.frozen:  # another one's checkpoint has failed meanwhile
-                        continue
-                    planned = plan_adoption(table, stages, job.operation)
-                    is_sure = planned.repeated is None or all(
-                        version[1] is not None for version in table.memtable.chains.values()
-                    )
-                    if job.operation is Operation.APPEND and not is_sure:
-                        continue
-                    self._check_repeats(job, planned, table)
-                    submit = partial(self._submit, entry, planned)
-                    try:
-                        if with_log_space(tablespace, submit):
-                            self._core.finish_write(entry.transaction)
-                            return
-                    finally:
-                        tablespace.applier.planned = None
+                if table.frozen:  # another one's checkpoint has failed meanwhile
+                    continue
+                planned = plan_adoption(table, stages, job.operation)
+                is_sure = planned.repeated is None or all(
+                    version[1] is not None for version in table.memtable.chains.values()
+                )
+                if job.operation is Operation.APPEND and not is_sure:
+                    continue
+                self._check_repeats(job, planned, table)
+                submit = partial(self._submit, entry, planned)
+                try:
+                    if with_log_space(tablespace, submit):
+                        self._core.finish_write(entry.transaction)
+                        return
+                finally:
+                    tablespace.applier.planned = None
         raise OperationalError(
             f"staging: job {job.name!r}: {_COMMIT_ATTEMPTS_MAX} checkpoints have not written all "
             "that the commit, or snapshot leases, need in pages",

@@ -11,8 +11,7 @@ statement happens wholly or not at all.
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -137,19 +136,6 @@ class Unpublished(NamedTuple):
     publish: Callable[[], None]
 
 
-class _LeaseDelay:
-    """Ends with the block that has it, also where an interrupt hits the block's end. Any thread."""
-
-    def __init__(self, ticket: Ticket[None]) -> None:
-        self.ticket = ticket
-
-    def end(self) -> None:
-        self.ticket.complete(None)
-
-    def __del__(self) -> None:
-        self.end()
-
-
 class Tablespace:
     """Methods say whether they expect the monitor held."""
 
@@ -178,7 +164,7 @@ class Tablespace:
         self.durable_lsn = applier.state.lsn  # as far as the log has told; read by any thread
         self.failure: Error | None = None
         self.is_held = False  # see hold()
-        self._lease_delays: tuple[weakref.ref[_LeaseDelay], ...] = ()  # read by any thread
+        self._lease_delays: dict[Transaction, Ticket[None]] = {}  # see delay_leases()
         self._incoming: Entry | Noted | None = None
         self._noted: dict[Transaction, None] = {}  # with rows that the log does not have yet
         self._unlogged: dict[Transaction, None] = {}  # rolled back, but the log does not say so
@@ -515,7 +501,7 @@ class Tablespace:
                     applier.finish(record)
             if entry.ends:
                 entry.transaction.state = TransactionState.ENDED
-                self.locks.release_all(entry.transaction)
+                self._release(entry.transaction)
                 # Before it leaves the queue, so that its session is surely told.
                 entry.transaction.outcome.complete(None)
             queue.popleft()
@@ -525,7 +511,14 @@ class Tablespace:
         transaction.state = TransactionState.ENDED
         transaction.new_rows, transaction.changed_rows = {}, {}
         self._noted.pop(transaction, None)
+        self._release(transaction)
+
+    def _release(self, transaction: Transaction) -> None:
+        """Let what waits for an ended transaction go on; repeatable."""
         self.locks.release_all(transaction)
+        if (delay := self._lease_delays.get(transaction)) is not None:
+            delay.complete(None)  # before it is forgotten, so that those who wait are surely told
+            del self._lease_delays[transaction]
 
     def _fail(self, error: Error) -> None:
         """Stop: what is not applied fails with the error, or SAFE when the log surely lacks it."""
@@ -729,7 +722,7 @@ class Tablespace:
         with self.monitor:
             self.enter()
             if transaction.state is TransactionState.ENDED:
-                self.locks.release_all(transaction)  # an interrupt may have come before it
+                self._release(transaction)  # an interrupt may have come before it
             if transaction.state is not TransactionState.ACTIVE:
                 return
             transaction.is_undone = True
@@ -819,23 +812,18 @@ class Tablespace:
             self.applier.leases.check_room(user)
             return self._submit_alone(record)
 
-    @contextmanager
-    def without_new_leases(self) -> Generator[None]:
-        """Let sessions that take leases wait until the block ends; see lease_delay. Any thread."""
-        delay = _LeaseDelay(Ticket())
-        try:
-            with self.monitor:
-                others = (each for each in self._lease_delays if each() is not None)
-                self._lease_delays = (*others, weakref.ref(delay))
-            yield
-        finally:
-            delay.end()
+    def delay_leases(self, transaction: Transaction) -> None:
+        """Let sessions that take leases wait until the transaction has ended; repeatable."""
+        with self.monitor:
+            self.enter()
+            if transaction.state is TransactionState.ACTIVE:
+                self._lease_delays.setdefault(transaction, Ticket())
 
-    @property
     def lease_delay(self) -> Ticket[None] | None:
-        """What a session waits for that is to take a lease; None: nothing. No monitor."""
-        delays = filter(None, (each() for each in self._lease_delays))
-        return next((each.ticket for each in delays if not each.ticket.is_done), None)
+        """Return what a session waits for that is to take a lease; None: nothing."""
+        with self.monitor:
+            self.enter()
+            return next(iter(self._lease_delays.values()), None)
 
     def end_leases(self, ids: Sequence[str] | None) -> Ticket[None] | None:
         """End these leases, or for None those that were not used for so long; None: there are none.
@@ -863,7 +851,7 @@ class Tablespace:
         with self.monitor:
             self.enter()
             if transaction.state is TransactionState.ENDED:
-                self.locks.release_all(transaction)
+                self._release(transaction)
             else:
                 self.locks.abandon(transaction)
 

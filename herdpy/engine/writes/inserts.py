@@ -75,8 +75,10 @@ class FreshInsert(Write):
                 return wait
             if self._is_still_fresh(before, seen):
                 transaction.fresh = (self._rows, keys)
-                self._log_rows(self._rows, [], [])
-                transaction.fresh = ((), ())
+                try:
+                    self._log_rows(self._rows, [], [])
+                finally:
+                    transaction.fresh = ((), ())
                 return len(keys)
         return super().attempt()
 

@@ -177,3 +177,19 @@ def test_leases_are_taken_again_behind_a_commit_that_failed(
         assert len(kept(db, session.leasing.take(60).id)) == 1
         session.staging.commit("job", [stage])
         assert rows(session, "SELECT count(*) FROM t") == [(1 + MANY,)]
+
+
+@pytest.mark.parametrize("count", [1, MANY])
+def test_a_commit_beside_a_lease_that_waits_for_the_disk(count: int) -> None:
+    with engine() as db:
+        session = db.session(autocommit=True)
+        table(session, *((n, n) for n in range(10)))
+        session.staging.begin("t", "replace", "job")
+        stage, _ = session.staging.begin_stage("job", "0", "0")
+        ids = pa.array(range(count), pa.int64())
+        session.staging.add(stage, 0, pa.record_batch({"id": ids, "v": ids}))
+        session.staging.finish_stage(stage)
+        db.database.tablespace.begin_lease(BeginLease("7", None, 60.0, 0), None)  # without a wait
+        session.staging.commit("job", [stage])
+        assert rows(session, "SELECT count(*) FROM t") == [(count,)]
+        assert len(kept(db, "7")) == 10

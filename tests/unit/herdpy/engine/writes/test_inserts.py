@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 import herdpy
+from tests.fixtures.engines import engine, run, table
 
 TEXT = "INSERT INTO t VALUES (?, ?)"
 
@@ -81,6 +82,20 @@ def test_a_deleted_key_is_free(connection: herdpy.Connection, place: str) -> Non
     connection.execute("DELETE FROM t WHERE a = ?", (1,))
     connection.execute(TEXT, (1, "again"))
     assert rows(connection) == [(1, "again")]
+
+
+def test_a_refused_insert_leaves_no_rows_in_its_transaction() -> None:
+    with engine() as db:
+        session = db.session()
+        table(session, (1, 1))
+        run(session, "INSERT INTO t VALUES (2, 2)")
+        transaction = session.transaction
+        assert transaction is not None
+        transaction.byte_count = db.config.transaction_bytes_max
+        with pytest.raises(herdpy.OperationalError) as caught:
+            session.execute_many(TEXT, [(3, 3), (4, 4)])
+        assert caught.value.sqlstate == "53200"
+        assert transaction.fresh == ((), ())
 
 
 @pytest.mark.parametrize("is_committed", [True, False])

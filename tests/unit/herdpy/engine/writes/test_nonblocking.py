@@ -9,6 +9,7 @@ from herdpy.engine.writes.nonblocking import PendingWrite
 from herdpy.errors import Error, IntegrityError, OperationalError
 from herdpy.model.durability import Durability
 from tests.fixtures.engines import Engine, attempt, begin_write, engine, rows, run, table
+from tests.fixtures.held_disk import HeldDisk
 from tests.sim.disk import SimulatedDisk
 
 INSERT = "INSERT INTO t VALUES (?, ?)"
@@ -23,31 +24,6 @@ def known(db: Engine) -> None:
     table(session, (1, 10), (2, 20))
     for text, parameters in ((INSERT, (90, 1)), (UPDATE, (0, 90)), (DELETE, (90,))):
         session.execute(text, parameters)
-
-
-class HeldDisk:
-    """Lets no sync of the log go on between hold() and release()."""
-
-    def __init__(self, disk: SimulatedDisk) -> None:
-        self._is_free = threading.Event()
-        self._is_free.set()
-        self._reached = threading.Event()
-        disk.latency = self._on_disk
-
-    def _on_disk(self, op: str, path: str) -> None:
-        if op == "sync" and "/log/" in path:
-            self._reached.set()
-            self._is_free.wait()
-
-    def hold(self) -> None:
-        self._reached.clear()
-        self._is_free.clear()
-
-    def until_reached(self) -> None:
-        self._reached.wait()
-
-    def release(self) -> None:
-        self._is_free.set()
 
 
 def test_as_execute_does_it() -> None:
