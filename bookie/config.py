@@ -118,9 +118,9 @@ class BookieConfig:
     """How long metadata must have given this bookie no part of a CLOSED ledger before its copy is
     removed."""
     is_older_metadata_accepted: bool = False
-    """Collect although the metadata store knows no ledger as new as those seen here. For one start,
-    after a ledger with an id of its own choice was deleted; wrong after metadata was restored from
-    an older snapshot."""
+    """Collect although the metadata store knew no ledger as new as those seen here. For one start,
+    after the newer metadata was restored, or a ledger with an id of its own choice deleted; wrong
+    while the metadata is that of an older snapshot."""
     minor_compaction_threshold: float = 0.2
     """Entry logs of which less than this share lives are rewritten hourly."""
     minor_compaction_interval_s: float = 3600.0

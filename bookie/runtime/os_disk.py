@@ -134,6 +134,24 @@ class OsFile:
             self.close()
 
 
+class _OsReadOnlyFile(OsFile):
+    """A file of a file system that is, or has become, read-only; it can be read as before."""
+
+    __slots__ = ()
+
+    def write_at(self, offset: int, data: BytesLike) -> None:
+        del offset, data
+        raise os_error(errno.EROFS, self._path)
+
+    def truncate(self, size: int) -> None:
+        del size
+        raise os_error(errno.EROFS, self._path)
+
+    def allocate(self, size: int) -> None:
+        del size
+        raise os_error(errno.EROFS, self._path)
+
+
 class OsDirectoryLock:
     """DirectoryLock over flock, which ends with the last descriptor of this open file."""
 
@@ -185,7 +203,12 @@ class OsDisk:
             flags |= os.O_CREAT
         if exclusive:
             flags |= os.O_EXCL
-        return OsFile(os.open(self._at(path), flags, _FILE_MODE), path)
+        try:
+            return OsFile(os.open(self._at(path), flags, _FILE_MODE), path)
+        except OSError as error:
+            if error.errno != errno.EROFS or create or exclusive:
+                raise
+        return _OsReadOnlyFile(os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC), path)
 
     def map(self, path: str, byte_count: int) -> ViewMapping:
         descriptor = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)

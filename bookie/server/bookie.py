@@ -95,22 +95,25 @@ class Bookie:
         storage_executor: Executor | None = None,
         ledgers: Sequence[LedgerDirectory] = (),
         lost: LostDirectories | None = None,
+        owner: str = "",
     ) -> "Bookie":
         """Replay the journal and return a bookie that serves.
 
         `disk` has the journal; `ledgers` the entry logs, by default in the same place. `lost`: a
-        ledger directory is gone for good. CorruptFileError when something that was fsynced is
-        missing or damaged; OSError. The index belongs to the caller, who closes it after close().
+        ledger directory is gone for good. `owner`: whose index is expected; empty: any bookie's.
+        CorruptFileError when something that was fsynced is missing, damaged or another bookie's;
+        OSError. The index belongs to the caller, who closes it after close().
         """
         del rng  # nothing here is left to chance
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(
-            storage_executor, partial(recover, disk, index, config, ledgers, lost)
+            storage_executor, partial(recover, disk, index, config, ledgers, lost, owner)
         )
         _log.info("replayed %d journal records", found.replayed_records)
         if found.rebuilt is not None:
             _log.warning(
-                "the index was lost: made anew from %d entry logs, %d entries of %d ledgers",
+                "the index was lost, or is an older copy: made anew from %d entry logs, %d entries "
+                "of %d ledgers",
                 found.rebuilt.logs,
                 found.rebuilt.entries,
                 found.rebuilt.ledgers,

@@ -155,6 +155,33 @@ class EntryIndex(Protocol):
         """The highest id that a ledger record was ever put of, deleted since or not; -1: none."""
         ...
 
+    @property
+    def is_metadata_older(self) -> bool:
+        """Tell what note_metadata() was told last: the metadata store is older than this index."""
+        ...
+
+    def note_metadata(self, *, is_older: bool) -> None:
+        """Remember it; includes sync(). Not older: the highest id is that of the ledgers here."""
+        ...
+
+    @property
+    def owner(self) -> str | None:
+        """The bookie that the index is of, as set_owner() was told; None: nothing yet."""
+        ...
+
+    def set_owner(self, owner: str) -> None:
+        """Remember whose index this is; includes sync()."""
+        ...
+
+    @property
+    def journal_position(self) -> tuple[int, int] | None:
+        """What set_journal_position() was told last; None: nothing yet."""
+        ...
+
+    def set_journal_position(self, position: tuple[int, int]) -> None:
+        """Remember that the index has all that the journal says before it; includes sync()."""
+        ...
+
     def delete_ledger(self, ledger_id: int) -> None:
         """Forget the record and every location."""
         ...

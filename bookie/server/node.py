@@ -151,6 +151,7 @@ class BookieNode:
                 storage_executor=storage_executor,
                 ledgers=places.ledgers,
                 lost=lost,
+                owner=f"bookie {node.bookie_id} of cluster {node._instance_id}",
             )
             node._closers.append(node.bookie.close)
             if lost is not None:

@@ -381,6 +381,33 @@ class TestOsDisk:
         file.close()
 
     @pytest.mark.skipif(sys.platform != "linux", reason="the calls of Linux")
+    def test_a_file_of_a_read_only_file_system_can_be_read(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        disk = OsDisk(tmp_path)
+        write_file(disk, "f", b"hello")
+        system_open = os.open
+
+        def read_only(path: Path, flags: int, *mode: int) -> int:
+            if flags & (os.O_RDWR | os.O_WRONLY | os.O_CREAT):
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+            return system_open(path, flags, *mode)
+
+        monkeypatch.setattr(os, "open", read_only)
+        file = disk.open("f")
+        assert (file.read_at(0, 10), file.size()) == (b"hello", 5)
+        for change in (
+            lambda: file.write_at(0, b"x"),
+            lambda: file.truncate(0),
+            lambda: file.allocate(10),
+            lambda: disk.open("f", create=True),
+            lambda: disk.open("g", exclusive=True),
+        ):
+            with pytest.raises(OSError) as caught:
+                change()
+            assert caught.value.errno == errno.EROFS
+        file.close()
+
     def test_sync_asks_the_system(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         synced: list[str] = []
         for name in ("fdatasync", "fsync"):

@@ -131,6 +131,31 @@ def test_whole_is_said_once_and_for_all(index: EntryIndex) -> None:
     assert list(index.ledger_ids()) == []
 
 
+def test_older_metadata_is_remembered_until_it_is_taken_back(index: EntryIndex) -> None:
+    assert not index.is_metadata_older
+    index.put([], [(7, RECORD), (9, RECORD)])
+    index.delete_ledger(9)
+    index.note_metadata(is_older=True)
+    assert index.is_metadata_older
+    assert index.highest_ledger_id == 9
+    index.note_metadata(is_older=False)
+    assert not index.is_metadata_older
+    assert index.highest_ledger_id == 7
+
+
+def test_the_journal_position_is_that_set_last(index: EntryIndex) -> None:
+    assert index.journal_position is None
+    for position in ((1, 512), (1, 4096), (2, 512)):
+        index.set_journal_position(position)
+        assert index.journal_position == position
+
+
+def test_the_owner_is_remembered(index: EntryIndex) -> None:
+    assert index.owner is None
+    index.set_owner("bookie ü:3181 of cluster 7")
+    assert index.owner == "bookie ü:3181 of cluster 7"
+
+
 class TestMemory:
     """What only the crash-aware one can show."""
 

@@ -12,7 +12,7 @@ bookie no part, after a day, and when metadata still says so while no worker can
 ledger. Ledgers in limbo leave it when they are CLOSED and metadata gives this bookie no part.
 
 A metadata store that knows of no ledger as new as those seen here was put back to an older state:
-then nothing is removed.
+then nothing is removed until an operator says so, whatever the store knows later.
 """
 
 import asyncio
@@ -207,24 +207,38 @@ class Collector:
             return gone + unneeded
 
     async def _is_metadata_recent(self, last_id: int, local: list[int]) -> bool:
-        """Tell whether the store knows of ledgers as new as those seen here; else alarm."""
-        seen = max(self._storage.index.highest_ledger_id, *local[-1:], -1)
-        if last_id < seen and not self._config.is_older_metadata_accepted:
-            # The newest may have been deleted: the generator of ids never goes back.
-            last_id = await self._ledgers.fresh_id()
+        """Tell whether the store knows of ledgers as new as those seen here; else alarm.
+
+        An older store stays one, after a restart, too: each ledger made since, and each question
+        here, takes its generator of ids nearer to those that it has forgotten.
+        """
+        index = self._storage.index
+        is_accepted = self._config.is_older_metadata_accepted
+        if not is_accepted and not index.is_metadata_older and not self.is_stopped:
+            seen = max(index.highest_ledger_id, *local[-1:], -1)
             if last_id < seen:
-                if not self.is_stopped:
-                    _log.critical(
-                        "the metadata store knows no ledger above %d, and this bookie has seen "
-                        "ledger %d: it was put back to an older state, and nothing is collected. "
-                        "Restore the newer metadata; if ledger %d had an id of its own choice and "
-                        "was deleted, start once with --set is_older_metadata_accepted=true",
-                        last_id, seen, seen,
-                    )  # fmt: skip
-                self.is_stopped = True
-                return False
-        self.is_stopped = False
-        return True
+                # The newest may have been deleted: the generator of ids never goes back.
+                last_id = await self._ledgers.fresh_id()
+            if last_id >= seen:
+                return True
+            _log.critical(
+                "the metadata store knows no ledger above %d, and this bookie has seen "
+                "ledger %d: it was put back to an older state, and nothing is collected. "
+                "Restore the newer metadata; then, or if ledger %d had an id of its own choice and "
+                "was deleted, start once with --set is_older_metadata_accepted=true",
+                last_id, seen, seen,
+            )  # fmt: skip
+        elif not is_accepted and not self.is_stopped:
+            _log.critical(
+                "the metadata store was put back to an older state, as an earlier start saw, and "
+                "nothing is collected. Restore the newer metadata, then start once with "
+                "--set is_older_metadata_accepted=true"
+            )
+        self.is_stopped = not is_accepted
+        if index.is_metadata_older is is_accepted:
+            async with self._storage.write_lock:
+                await self._run(partial(index.note_metadata, is_older=not is_accepted))
+        return is_accepted
 
     async def _end_limbo(self) -> None:
         for ledger_id in await self._storage.limbo_ledger_ids():

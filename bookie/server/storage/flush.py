@@ -198,6 +198,7 @@ class Flusher:
             log_end = (self._logs.next_number, 0)
         else:
             log_end = (writer.log_number, writer.byte_count)
+        self._index.set_journal_position(position)  # so that an older copy of the index is known
         journals.write_mark(self._disk, Mark(position, *log_end))
         self._marked = position
         journals.drop_before(self._disk, position)

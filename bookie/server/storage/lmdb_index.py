@@ -4,7 +4,9 @@
     ledgers     ledger id (u64, big-endian) -> ledger record (ledger_record.py)
 
 Beside them the key `whole` says that the file is not a new one in the place of one that was lost,
-and `highest` (u64) is the highest ledger id that had a record.
+`highest` (u64) is the highest ledger id that had a record, `older` says that the metadata store was
+put back to a state before that ledger, `journal` (u64 file number, u64 offset) is where the
+journal's mark was to be moved to last, and `owner` names the bookie.
 
 Transactions are atomic and in order; metasync is off, so that a put costs one fsync and is durable
 after sync(). The map grows by doubling when it is full. Values are copied out: no view of the map
@@ -35,6 +37,9 @@ _PAGE = 4096  # keys per read transaction
 _LAST_ENTRY_ID = (1 << 63) - 1
 _WHOLE = b"whole"
 _HIGHEST = b"highest"
+_OLDER = b"older"
+_JOURNAL = b"journal"
+_OWNER = b"owner"
 
 
 class LmdbIndex:
@@ -163,6 +168,46 @@ class LmdbIndex:
 
         self._write(change)
         self._highest = max(self._highest, highest)
+
+    @property
+    def is_metadata_older(self) -> bool:
+        with self._reading(None) as txn:
+            return txn.get(_OLDER) is not None
+
+    def note_metadata(self, *, is_older: bool) -> None:
+        def change(txn: Any) -> None:
+            if is_older:
+                txn.put(_OLDER, b"")
+            else:
+                txn.delete(_OLDER)
+                txn.delete(_HIGHEST)
+
+        self._write(change)
+        self.sync()
+        self._highest = self._read_highest()
+
+    @property
+    def owner(self) -> str | None:
+        with self._reading(None) as txn:
+            found = txn.get(_OWNER)
+        return None if found is None else found.decode("utf-8", "replace")
+
+    def set_owner(self, owner: str) -> None:
+        self._write(lambda txn: txn.put(_OWNER, owner.encode()))
+        self.sync()
+
+    @property
+    def journal_position(self) -> tuple[int, int] | None:
+        with self._reading(None) as txn:
+            found = txn.get(_JOURNAL)
+        if found is None:
+            return None
+        file_number, offset = _KEY.unpack(found)
+        return file_number, offset
+
+    def set_journal_position(self, position: tuple[int, int]) -> None:
+        self._write(lambda txn: txn.put(_JOURNAL, _KEY.pack(*position)))
+        self.sync()
 
     def ledger(self, ledger_id: int) -> LedgerRecord | None:
         with self._reading(self._ledgers) as txn:

@@ -26,6 +26,9 @@ class MemoryIndex:
         self._unsynced: list[_Write] = []
         self._is_whole = False
         self._highest = self._durable_highest = -1
+        self._is_metadata_older = False
+        self._owner: str | None = None
+        self._journal_position: tuple[int, int] | None = None
 
     def get(self, ledger_id: int, entry_id: int) -> int | None:
         with self._mutex:
@@ -64,6 +67,32 @@ class MemoryIndex:
     def highest_ledger_id(self) -> int:
         return self._highest
 
+    @property
+    def is_metadata_older(self) -> bool:
+        return self._is_metadata_older
+
+    def note_metadata(self, *, is_older: bool) -> None:
+        self._is_metadata_older = is_older
+        if not is_older:
+            self._highest = max(self._ledgers, default=-1)
+        self.sync()
+
+    @property
+    def owner(self) -> str | None:
+        return self._owner
+
+    def set_owner(self, owner: str) -> None:
+        self.sync()
+        self._owner = owner
+
+    @property
+    def journal_position(self) -> tuple[int, int] | None:
+        return self._journal_position
+
+    def set_journal_position(self, position: tuple[int, int]) -> None:
+        self.sync()
+        self._journal_position = position
+
     def delete_ledger(self, ledger_id: int) -> None:
         self._write(((), (), ledger_id))
 
@@ -95,6 +124,9 @@ class MemoryIndex:
                 fresh._apply(write)
             fresh._durable = [fresh._content()]
             fresh._is_whole = self._is_whole
+            fresh._is_metadata_older = self._is_metadata_older
+            fresh._owner = self._owner
+            fresh._journal_position = self._journal_position
             fresh._durable_highest = self._durable_highest
             fresh._highest = max(fresh._highest, self._durable_highest)
             return fresh

@@ -19,7 +19,7 @@ from bookie.server.storage.compaction import finish_interrupted
 from bookie.server.storage.directories import LedgerDirectory
 from bookie.server.storage.entry_log import RecordKind, seal_leftover, sync_log
 from bookie.server.storage.entry_logs import EntryLogs
-from bookie.server.storage.entry_reads import locations_of
+from bookie.server.storage.entry_reads import locations_of, read_entry
 from bookie.server.storage.flush import Flusher, FlushInput
 from bookie.server.storage.journal import JournalWriter, Mark
 from bookie.server.storage.journal_format import (
@@ -56,7 +56,7 @@ class Recovered(NamedTuple):
     unsealed_logs: tuple[int, ...]
     """Logs that are kept as they are: damaged, or given up after a failed write."""
     rebuilt: "RebuildReport | None"
-    """What was found when the index was lost and had to be made anew."""
+    """What was found when the index was lost, or an older copy, and had to be made anew."""
     limbo_count: int
     """Ledgers that a lost directory put in limbo at this start."""
 
@@ -67,13 +67,16 @@ def recover(
     config: BookieConfig,
     ledgers: Sequence[LedgerDirectory] = (),
     lost: LostDirectories | None = None,
+    owner: str = "",
 ) -> Recovered:
     """Bring disks and index to where everything acknowledged is in entry logs and index.
 
     `disk` has the journal; `ledgers` the entry logs, by default in the same place. An index that
-    was lost is made anew from the entry logs first. `lost`: a ledger directory is gone for good;
-    the ledgers that may have been there are in limbo before this returns.
+    was lost, or is older than the mark, is made anew from the entry logs first. `lost`: a ledger
+    directory is gone for good; the ledgers that may have been there are in limbo before this
+    returns. `owner`: which bookie this is; an index of another one is refused, empty: none is.
     """
+    _check_owner(index, owner)
     directories = tuple(ledgers) or (LedgerDirectory(disk),)
     _make_directory(disk, DIRECTORY)
     for directory in directories:
@@ -85,12 +88,14 @@ def recover(
             directory.note_failure(error)
     mark = journals.read_mark(disk)
     logs = EntryLogs(directories)
-    logs.open(max(1, mark.log_number) if mark else 1)
+    # The open log's number was used, though its directory may be lost now.
+    logs.open(1 if mark is None else max(1, mark.log_number + (mark.log_bytes > 0)))
+    is_index_lost = not index.is_whole or _is_older(index, mark)
     limbo: list[int] = []
     if lost is not None:
         referred = _missing_logs(index, logs)
         logs.skip_numbers(referred.last_number)
-        if index.is_whole:
+        if not is_index_lost:
             limbo = referred.ledger_ids
     if mark is None and (logs.numbers() or logs.numbers("compacted")):
         raise CorruptFileError(
@@ -98,9 +103,10 @@ def recover(
             f"was lost, and with it what was acknowledged last: restore it, or format this bookie"
         )
     damaged = finish_interrupted(index, logs)
-    unsealed = (*damaged, *_seal_leftovers(logs, mark or _NO_MARK))
+    leftovers = _seal_leftovers(logs, None if is_index_lost else index, mark or _NO_MARK)
+    unsealed = (*damaged, *leftovers)
     rebuilt = None
-    if not index.is_whole and mark is not None:  # the bookie has served, so the index was lost
+    if is_index_lost and mark is not None:  # else the bookie has not served
         rebuilt = _make_anew(directories, index, is_loss_known=lost is not None)
         if lost is not None:  # nothing here says any more what was on that directory
             limbo = sorted(lost.named_ledger_ids)
@@ -128,6 +134,23 @@ def recover(
         writer.close()
         raise
     return Recovered(writer, logs, count, unsealed, rebuilt, len(limbo))
+
+
+def _check_owner(index: EntryIndex, owner: str) -> None:
+    """Refuse the index of another bookie: it would deny what this one acknowledged."""
+    if index.owner is None and owner:
+        index.set_owner(owner)
+    elif owner and index.owner != owner:
+        raise CorruptFileError(
+            f"index: expected that of {owner}, found that of {index.owner}; give this bookie its "
+            f"own --data, or move the index away: the next start makes a new one"
+        )
+
+
+def _is_older(index: EntryIndex, mark: Mark | None) -> bool:
+    """Tell whether the index is a copy of before the mark: it lacks what the journal has not."""
+    position = index.journal_position  # None: of a bookie that did not keep it yet
+    return mark is not None and position is not None and position < mark.position
 
 
 def _make_directory(disk: Disk, path: str) -> None:
@@ -223,42 +246,76 @@ class _Replay:
         return work
 
 
-def _seal_leftovers(logs: EntryLogs, mark: Mark) -> tuple[int, ...]:
-    """Seal what the last process left open; return what cannot be sealed."""
+def _seal_leftovers(logs: EntryLogs, index: EntryIndex | None, mark: Mark) -> tuple[int, ...]:
+    """Seal what the last process left open; return what cannot be sealed. index None: it was lost.
+
+    A log without its header goes only when the index says that nothing points to it: one that
+    compaction made may be newer than the mark's.
+    """
     kept: list[int] = []
+    headless: list[int] = []
     replaced: set[int] = set()  # by a compaction that came to its end
     for number in logs.numbers():
         try:
             reader = logs.reader(number)
         except CorruptFileError:
-            if (number, 0) >= (mark.log_number, mark.log_bytes):  # nothing points to it
-                logs.remove_all((number,))
+            if (number, 0) >= (mark.log_number, mark.log_bytes):
+                headless.append(number)
             else:
                 kept.append(number)
             continue
         reader.close()
         directory = logs.directory_of(number)
+        sources = reader.header.sources
         try:
             if reader.is_sealed:
                 if number >= mark.log_number:
                     # A process that was killed may have left its trailer in the system's cache.
                     sync_log(directory.disk, number)
-                replaced.update(reader.header.sources)
+                replaced.update(sources)
                 continue
             end_min = mark.log_bytes if number == mark.log_number else 0
-            if number < mark.log_number or not seal_leftover(directory.disk, number, end_min):
+            if (
+                number < mark.log_number
+                or sources  # its name says that it was durable with its map
+                or not seal_leftover(directory.disk, number, end_min)
+            ):
                 kept.append(number)
         except OSError as error:  # full, or read only: what is there is served
             logs.survive(directory, error)
             kept.append(number)
-    logs.remove_all(sorted(replaced.intersection(logs.numbers())))
-    return tuple(kept)
+    unneeded = {*headless, *replaced.intersection(logs.numbers())}
+    if unneeded:
+        unneeded -= _located_logs(logs, index, unneeded)
+        logs.remove_all(sorted(unneeded))
+    return tuple(sorted({*kept, *headless} - unneeded))
+
+
+def _located_logs(logs: EntryLogs, index: EntryIndex | None, numbers: set[int]) -> set[int]:
+    """Return the logs that the index points to; when it was lost, all that have records."""
+    if index is None:
+        return {
+            number
+            for number in numbers
+            if logs.directory_of(number).disk.size(entry_log.path_of(number))
+            > entry_log.HEADER_BYTES
+        }
+    found: set[int] = set()
+    for ledger_id in index.ledger_ids():
+        found.update(
+            number
+            for number in {n >> 32 for _, n in locations_of(index, ledger_id)}
+            if number in numbers
+        )
+    return found
 
 
 def _make_anew(
     directories: Sequence[LedgerDirectory], index: EntryIndex, *, is_loss_known: bool
 ) -> "RebuildReport":
-    """Fill a new index in the place of one that was lost; until it is whole, again at each start.
+    """Fill a new index in the place of one that was lost, or an older copy of it.
+
+    Until it is whole, or the mark is told to it, again at each start.
 
     is_loss_known: every ledger that counts goes in limbo, so what the logs do not say is no denial.
 
@@ -268,9 +325,9 @@ def _make_anew(
     if report.damage and not is_loss_known:
         more = len(report.damage) - 1
         raise CorruptFileError(
-            f"the index was lost, and the entry logs do not say all that was in it: "
-            f"{report.damage[0]}{f', and {more} more places' if more else ''}; this bookie would "
-            f"deny entries that it acknowledged: restore the index, or format this bookie"
+            f"the index was lost, or is an older copy, and the entry logs do not say all that was "
+            f"in it: {report.damage[0]}{f', and {more} more places' if more else ''}; this bookie "
+            f"would deny entries that it acknowledged: restore the index, or format this bookie"
         )
     return report
 
@@ -369,6 +426,6 @@ def _is_newer(
     if known is None:
         return True
     try:
-        return logs.read((known,))[0].origin <= origin
-    except FileNotFoundError:  # its log was lost after an index was begun anew
+        return read_entry(logs, known, ledger_id, entry_id).origin <= origin
+    except (FileNotFoundError, CorruptFileError):  # its log went, or is damaged there
         return True

@@ -69,7 +69,8 @@ class Metadata:
         pass
 
     async def fresh_id(self) -> int:
-        return self.next_id
+        self.next_id += 1
+        return self.next_id - 1
 
     @asynccontextmanager
     async def task_lock(self, ledger_id: int) -> AsyncGenerator[bool]:
@@ -463,19 +464,44 @@ def test_an_older_metadata_store_stops_collection() -> None:
         for ledger_id in (4, 9):
             await fill(bookie, ledger_id, 0, 1)
         metadata.ledgers = {4: Holding(is_closed=False, is_member=True)}
+        metadata.next_id = 10  # the generator has come that far: ledger 9 was deleted
+        collector = bookie.collector(metadata)
+        assert await collector.collect() == [9]
+        assert not collector.is_stopped
+        await fill(bookie, 9, 0, 1)
         metadata.next_id = 5
+        assert await collector.collect() == []
+        assert collector.is_stopped
+        # Ledgers that are made now, and questions, take the generator past what was forgotten.
+        metadata.next_id = 10
+        metadata.ledgers[10] = Holding(is_closed=False, is_member=False)
+        assert await collector.collect() == []
+        bookie = await machine.open()
         collector = bookie.collector(metadata)
         assert await collector.collect() == []
         assert collector.is_stopped
-        metadata.next_id = 10  # the generator has come that far: ledger 9 was deleted
-        assert await collector.collect() == [9]
-        assert not collector.is_stopped
-        metadata.next_id = 5  # remembered after it is gone
-        assert await collector.collect() == []
-        assert collector.is_stopped
+        assert (await read(bookie, 9, 0))[0] is Status.OK
         accepting = replace(SMALL, is_older_metadata_accepted=True)
-        del metadata.ledgers[4]
         bookie = await machine.open(accepting)
+        assert await bookie.collect(metadata) == [9]
+        bookie = await machine.open()  # it was for one start
+        del metadata.ledgers[4]
         assert await bookie.collect(metadata) == [4]
+
+    simulate(test)
+
+
+def test_questions_alone_never_make_an_older_metadata_store_a_recent_one() -> None:
+    async def test(machine: Machine) -> None:
+        bookie = await machine.open()
+        metadata = Metadata()
+        for ledger_id in (4, 9):
+            await fill(bookie, ledger_id, 0, 1)
+        metadata.ledgers = {4: Holding(is_closed=False, is_member=True)}
+        metadata.next_id = 5
+        collector = bookie.collector(metadata)
+        for _ in range(20):
+            assert await collector.collect() == []
+        assert (await read(bookie, 9, 0))[0] is Status.OK
 
     simulate(test)

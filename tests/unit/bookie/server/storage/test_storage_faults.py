@@ -819,3 +819,128 @@ def test_a_bookie_that_is_closed_answers(caplog: pytest.LogCaptureFixture) -> No
 
     asyncio.run(main())
     assert not caplog.records
+
+
+async def _compacted_behind_the_open_log(disk: SimulatedDisk, index: MemoryIndex) -> None:
+    """Kill a bookie whose open log, the mark's, is older than log 3: ledger 8 was moved there."""
+    bookie = await open_bookie(disk, index)
+    for ledger_id in (7, 8):
+        assert await add(bookie, packet_of(ledger_id, 0, BIG)) is Status.OK
+    await bookie.checkpoint()
+    bookie._storage.flusher.seal()
+    assert await add(bookie, packet_of(9, 0)) is Status.OK
+    await bookie.checkpoint()
+    collector = bookie.collector(Metadata(8, 9))
+    assert await collector.collect() == [7]
+    assert await collector.compact(0.9) == 1
+    await bookie.checkpoint()
+    assert bookie._storage.logs.numbers() == [2, 3]
+
+
+def test_a_compacted_log_that_lost_its_header_or_map_is_kept_by_the_start() -> None:
+    for offset in (3, -1):
+
+        async def test(disk: SimulatedDisk, index: MemoryIndex, offset: int = offset) -> None:
+            await _compacted_behind_the_open_log(disk, index)
+            disk = disk.restart(is_power_lost=False)
+            path = "entries/00000003.log"
+            before = disk.contents()[path]
+            disk.flip(path, offset % len(before))
+            damaged = disk.contents()[path]
+            again = await open_bookie(disk, index.crash(lambda count: count))
+            assert disk.contents()[path] == damaged
+            packet = packet_of(8, 0, BIG)
+            assert await read(again, 8, 0) == (Status.OK, packet)
+            assert 3 in again._storage.damaged_logs
+            await again.close()
+
+        asyncio.run(test(SimulatedDisk(7), MemoryIndex()))
+
+
+def test_a_log_without_header_is_damage_when_the_index_was_lost() -> None:
+    async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
+        await _compacted_behind_the_open_log(disk, index)
+        disk = disk.restart(is_power_lost=False)
+        disk.flip("entries/00000003.log", 3)
+        before = disk.contents()["entries/00000003.log"]
+        with pytest.raises(CorruptFileError, match="the index was lost"):
+            await open_bookie(disk, MemoryIndex())
+        assert disk.contents()["entries/00000003.log"] == before
+
+    asyncio.run(test(SimulatedDisk(7), MemoryIndex()))
+
+
+def test_what_a_log_of_another_bookie_calls_its_sources_stays() -> None:
+    async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
+        await _compacted_behind_the_open_log(disk, index)
+        foreign = disk.contents()["entries/00000003.log"]
+        other, other_index = SimulatedDisk(8), MemoryIndex()
+        bookie = await open_bookie(other, other_index)
+        for ledger_id in range(3):
+            assert await add(bookie, packet_of(ledger_id, 0, BIG)) is Status.OK
+            await bookie.checkpoint()
+            bookie._storage.flusher.seal()
+        await bookie.close()
+        file = other.open("entries/00000003.log")
+        file.truncate(0)
+        file.write_at(0, foreign)
+        file.close()
+        again = await open_bookie(other, other_index)
+        assert await read(again, 0, 0) == (Status.OK, packet_of(0, 0, BIG))
+        assert (await read(again, 2, 0))[0] is Status.IO_ERROR
+        await again.close()
+
+    asyncio.run(test(SimulatedDisk(7), MemoryIndex()))
+
+
+def test_an_older_copy_of_the_index_denies_nothing() -> None:
+    async def test() -> None:
+        disk, index = SimulatedDisk(7), MemoryIndex()
+        bookie = await open_bookie(disk, index)
+        assert await add(bookie, packet_of(7, 0, BIG)) is Status.OK
+        assert await add(bookie, packet_of(8, 0, BIG)) is Status.OK
+        await bookie.checkpoint()
+        bookie._storage.flusher.seal()
+        older = index.crash(lambda count: count)
+        assert await add(bookie, packet_of(7, 1, BIG)) is Status.OK
+        assert await add(bookie, packet_of(7, 0, b"again")) is Status.OK
+        assert await fence(bookie, 9) is Status.OK
+        await bookie.checkpoint()
+        assert await bookie.collect(Metadata(7, 9)) == [8]
+        assert await bookie.collector(Metadata(7, 9)).compact(0.9) == 1
+        await bookie.close()
+        for _ in range(2):  # made anew once, and for good
+            again = await open_bookie(disk, older)
+            assert await read(again, 7, 0) == (Status.OK, packet_of(7, 0, b"again"))
+            assert await read(again, 7, 1) == (Status.OK, packet_of(7, 1, BIG))
+            assert await add(again, packet_of(9, 0)) is Status.FENCED
+            await again.close()
+
+    asyncio.run(test())
+
+
+def test_an_older_copy_of_the_index_beside_damaged_logs_is_refused() -> None:
+    async def test() -> None:
+        disk, index = SimulatedDisk(7), MemoryIndex()
+        bookie = await open_bookie(disk, index)
+        assert await add(bookie, packet_of(7, 0)) is Status.OK
+        await bookie.checkpoint()
+        older = index.crash(lambda count: count)
+        assert await add(bookie, packet_of(7, 1)) is Status.OK
+        await bookie.close()
+        disk.flip("entries/00000001.log", 560)
+        before = disk.contents()
+        with pytest.raises(CorruptFileError, match="is an older copy"):
+            await open_bookie(disk, older)
+        assert disk.contents() == before
+
+    asyncio.run(test())
+
+
+def test_the_index_of_another_bookie_is_refused() -> None:
+    index = MemoryIndex()
+    recovery.recover(MemoryDisk(), index, CONFIG, owner="bookie a").writer.close()
+    disk = MemoryDisk()
+    recovery.recover(disk, MemoryIndex(), CONFIG, owner="bookie b").writer.close()
+    with pytest.raises(CorruptFileError, match="expected that of bookie b, found that of bookie a"):
+        recovery.recover(disk, index, CONFIG, owner="bookie b")
