@@ -6,14 +6,13 @@ engine, which the last of them closes. Any thread may call.
 
 import atexit
 import logging
-import sys
 import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from bookie.runtime.drivers import Mutex, ThreadDriver, new_mutex
 from bookie.runtime.interfaces import Clock, Disk, Driver
@@ -73,19 +72,20 @@ class _Shared:
 _all_shared: weakref.WeakSet[_Shared] = weakref.WeakSet()
 
 
-def _release_at_exit() -> None:
-    """Close DuckDB of databases that the program leaves open: its module reports what outlives it.
+def _close_at_exit() -> None:
+    """Close what the program leaves open, and wait for what another thread is closing.
 
-    Only that: a handler that the program registered earlier runs later, and may still use them.
+    A thread that comes back from C++ while the interpreter ends, ends the process by SIGABRT.
     """
+    close_abandoned()
     for shared in list(_all_shared):
         database = shared.database
         if database is not None:
             with suppress(Exception):  # there is no caller left to tell
-                database.release_vector()
+                database.close()
 
 
-atexit.register(_release_at_exit)
+atexit.register(_close_at_exit)
 
 
 class _Registry:
@@ -94,21 +94,27 @@ class _Registry:
     def __init__(self) -> None:
         self.generation = process_generation()
         self.mutex = new_mutex()
+        self.closing = new_mutex()
+        """Held while claims of collected connections are closed."""
         self.by_path: weakref.WeakValueDictionary[str, _Shared] = weakref.WeakValueDictionary()
 
 
 _registry = _Registry()
 
 
-def _shared(path: str | None) -> _Shared:
+def _current_registry() -> _Registry:
     global _registry
-    if path is None:
-        return _Shared()
-    registry = _registry
-    if registry.generation != process_generation():
+    if _registry.generation != process_generation():
         # The parent's threads are gone and may have left its mutexes locked. A child has one
         # thread at this point unless it raced here, and then one registry wins below.
-        registry = _registry = _Registry()
+        _registry = _Registry()
+    return _registry
+
+
+def _shared(path: str | None) -> _Shared:
+    if path is None:
+        return _Shared()
+    registry = _current_registry()
     return _under(registry.mutex, lambda: registry.by_path.setdefault(path, _Shared()))
 
 
@@ -305,20 +311,17 @@ def _make_directory(path: str, where: str) -> OsDisk:
 def abandon(claim: DatabaseClaim) -> None:
     """Close the claim of a collected connection.
 
-    The collector runs between any two lines of any thread. If a frame of ours is below, this
-    thread may hold one of our locks: then another thread has to do it.
+    The collector runs between any two lines of any thread, which may hold any lock: another thread
+    closes it.
     """
     if not claim.is_ours():
         return
     had_transaction = claim.in_transaction
     abandoned_claims[claim] = None
-    if not _is_inside_our_code():
-        close_abandoned()
-    else:
-        try:
-            run_detached(close_abandoned)
-        except RuntimeError:
-            pass  # the next call of any connection does it
+    try:
+        run_detached(close_abandoned)
+    except RuntimeError:
+        pass  # the next call of any connection does it
     if had_transaction:
         warnings.warn(
             f"a herdpy connection to {claim.where!r} was collected with an open "
@@ -329,20 +332,14 @@ def abandon(claim: DatabaseClaim) -> None:
 
 
 def close_abandoned() -> None:
-    """Close what abandon() had to leave."""
+    """Close what abandon() had to leave; one thread at a time, the others wait for it."""
+    _under(_current_registry().closing, _close_claims)
+
+
+def _close_claims() -> None:
     for claim in list(abandoned_claims):
         try:
             claim.close()
         except Error:
             pass  # the engine keeps its failure and tells the next statement
         abandoned_claims.pop(claim, None)
-
-
-def _is_inside_our_code() -> bool:
-    frame: Any = sys._getframe(2)  # behind abandon()  # noqa: SLF001 - sys has no public name
-    while frame is not None:
-        name = frame.f_globals.get("__name__", "")
-        if name.startswith(("herdpy.", "bookie.")):
-            return True
-        frame = frame.f_back
-    return False

@@ -314,11 +314,6 @@ class Database:
                 vector = self._vector
         return vector
 
-    def release_vector(self) -> None:
-        """Close what the vector path has started; it starts anew. Nothing in a forked child."""
-        if self._vector is not None and process_generation() == self._generation:
-            self._vector.release()
-
     # --- maintenance -----------------------------------------------------------------------------
 
     def run_checkpoint(self) -> bool:

@@ -203,16 +203,7 @@ class VectorEngine:
         """Close all results and DuckDB; idempotent."""
         with self._mutex:
             self._is_closed = True
-        self.release()
-
-    def release(self) -> None:
-        """Close all results and DuckDB; the next query starts it anew.
-
-        For the end of the interpreter: the module reports connections that outlive it.
-        """
-        with self._mutex:
             connection, self._connection = self._connection, None
-            self._has_macros = False
             results = list(self._results.values())
         for result in results:
             result.close()
