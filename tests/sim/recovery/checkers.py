@@ -7,8 +7,8 @@ task      a task is removed only when its ledger names no bookie that was gone b
 auditor   only the auditor of which the vote leads publishes tasks
 grace     a writer is fenced only when one of its bookies was away for the grace period
 target    nothing is copied to a bookie that is registered as read-only
-drained   when a bookie is Drained no ledger counts on what it has; it takes no entry then, and is
-          named in the place of none
+drained   when a bookie is Drained no ledger counts on what it has; it takes no entry then, and
+          neither it nor one that was forgotten is named, by a copy or at the end of a recovery
 rot       a bookie whose copy of an entry is damaged neither denies it nor answers something else
 cookie    a bookie whose cookie was deleted does not run on
 whole     in the end every entry is on every bookie of its write set, none of which is gone
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 from bookie.ledger.distribution import entries_of
 from bookie.ledger.types import BookieId, LedgerMetadata, LedgerState
-from bookie.lifecycle.states import LifecycleState
 from tests.sim.ledger import checkers
 from tests.sim.ledger.checkers import CheckError, History
 
@@ -102,6 +101,18 @@ class RecoveryHistory(History):
         self.last_ensembles[before.last_segment.ensemble] = self._world.loop.time()
         if is_worker:
             self._world.judge_step(self, before, after)
+        if after.is_closed and not before.is_closed:
+            self._check_new_members(before, after)
+
+    def _check_new_members(self, before: LedgerMetadata, after: LedgerMetadata) -> None:
+        """A recovery has ended: what it named is there."""
+        named = {bookie for segment in before.segments for bookie in segment.ensemble}
+        for segment in after.segments:
+            for bookie in segment.ensemble:
+                if bookie in named or not self._world.is_taken_out(bookie):
+                    continue
+                if segment.first_entry_id <= after.last_entry_id:
+                    raise CheckError("drained", f"{bookie} is taken out, and named: {segment}")
 
     def _check_copy(self, before: LedgerMetadata, number: int, after: LedgerMetadata) -> None:
         old, new = before.segments[number], after.segments[number]
@@ -109,8 +120,8 @@ class RecoveryHistory(History):
         if len(changed) != 1:
             raise CheckError("metadata", f"several members were changed: {old} to {new}")
         (index,) = changed
-        if self._world.state_of(new.ensemble[index]) is LifecycleState.DRAINED:
-            raise CheckError("drained", f"{new.ensemble[index]} is Drained, and named: {new}")
+        if self._world.is_taken_out(new.ensemble[index]):
+            raise CheckError("drained", f"{new.ensemble[index]} is taken out, and named: {new}")
         last = before.last_entry_id
         if number + 1 < len(before.segments):
             following = before.segments[number + 1].first_entry_id - 1

@@ -21,6 +21,9 @@ class Choice(Enum):
     """One that the newest ledger names."""
     OPEN = "open"
     """The one that most open ledgers name, of those whose writers die if there are such."""
+    TARGET = "target"
+    """One that next to no ledger names, and a copy or a recovery adds to, by a process that is cut
+    off from the metadata store then: it names the bookie when it comes back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +43,8 @@ class DrainPlan:
     is_removed: bool
     is_installed: bool
     """The id returns as a new bookie after its removal."""
+    is_recoverers_target: bool
+    """Where a target is chosen: of a recovery, else of a copy."""
     accepts_loss: bool
     """When it fails the operator names the ledgers that are left as lost: first too few of them."""
 
@@ -145,6 +150,7 @@ def draw_plan(rng: random.Random) -> RecoveryPlan:
     is_slow = rng.random() < 0.12
     if is_slow:
         ledgers = (_recovered_slowly(ledgers[0]), *ledgers[1:])
+        drains = (*map(_of_a_recovery, drains[:1]), *drains[1:])
     lost_max = min(ledger.ack_quorum_size for ledger in ledgers) - 1
     rot = _draw_rot(rng) if rng.random() < 0.15 else None
     losses = tuple(
@@ -228,21 +234,39 @@ def _draw_drain(rng: random.Random, start_s: float) -> DrainPlan:
     is_slow = rng.random() < 0.35
     may_fence = is_slow or rng.random() < 0.6
     is_removed = rng.random() < 0.5
-    choices = (Choice.ANY, Choice.EMPTIEST, Choice.NEWEST, Choice.NEWEST)
+    choices = (Choice.ANY, Choice.EMPTIEST, Choice.NEWEST, *[Choice.TARGET] * 3)
     if is_slow:
         choices = (Choice.EMPTIEST,)
+    choice = rng.choice(choices) if may_fence else Choice.OPEN
+    is_target = choice is Choice.TARGET
     return DrainPlan(
-        start_s=min(start_s, 0.2) if is_slow else start_s,
-        choice=rng.choice(choices) if may_fence else Choice.OPEN,
-        is_down=not is_slow and rng.random() < 0.3,
+        start_s=min(start_s, 0.2) if is_slow or is_target else start_s,
+        choice=choice,
+        is_down=not (is_slow or is_target) and rng.random() < 0.3,
         is_slow=is_slow,
         slow_s=rng.choice((0.3, 0.9, 0.9)),
         may_fence=may_fence,
-        is_cancelled=rng.random() < 0.15,
+        is_cancelled=not is_target and rng.random() < 0.15,
         cancel_after_s=rng.random(),
         is_removed=is_removed,
-        is_installed=is_removed and rng.random() < 0.6,
+        # A cookie that is made anew begins at version 0: one who is silent for so long sees none.
+        is_installed=is_removed and not is_target and rng.random() < 0.6,
+        is_recoverers_target=rng.random() < 0.5,
         accepts_loss=rng.random() < 0.5,
+    )
+
+
+def _of_a_recovery(plan: DrainPlan) -> DrainPlan:
+    """Drain what a recovery brings in."""
+    return replace(
+        plan,
+        start_s=0.05,
+        choice=Choice.TARGET,
+        is_recoverers_target=True,
+        is_down=False,
+        is_slow=False,
+        is_cancelled=False,
+        is_installed=False,
     )
 
 

@@ -14,6 +14,7 @@ from bookie.autorecovery.replicas import LedgerReplicas, _replicas
 from bookie.autorecovery.spans import replaced
 from bookie.autorecovery.tasks import TaskStore
 from bookie.autorecovery.worker import ReplicationWorker
+from bookie.client.recovery import RecoveryRunner
 from bookie.errors import CorruptFileError, NodeExistsError
 from bookie.ledger import metadata_codec
 from bookie.ledger.types import BookieId, LedgerMetadata, Status
@@ -238,6 +239,27 @@ def _nothing_seen(right: Any) -> Any:
     return scanned
 
 
+def _named_without_guard(right: Any) -> Any:
+    async def name(
+        self: Repairer,
+        metadata: LedgerMetadata,
+        version: int,
+        finding: Finding,
+        target: Any,
+        guard: Any,
+    ) -> Any:
+        return await right(self, metadata, version, finding, target, None)
+
+    return name
+
+
+def _closed_without_guards(right: Any) -> Any:
+    async def guards(self: RecoveryRunner, metadata: LedgerMetadata, close: Any) -> Any:
+        return ()
+
+    return guards
+
+
 def _by_hand_fences(right: Any) -> Any:
     return lambda repairer, ledger_id, *, will_fence: right(repairer, ledger_id, will_fence=True)
 
@@ -277,6 +299,12 @@ PLANTS: dict[str, Plant] = {
         LedgerReplicas, "_fetch", _unverified_copy, ("rot", "whole")
     ),
     "damaged entry is denied": Plant(ledger_storage, "read_entries", _damage_denied, ("rot",)),
+    "target named without a look at its state": Plant(
+        Repairer, "_name", _named_without_guard, ("drained",)
+    ),
+    "recovery ends on a bookie that drains": Plant(
+        RecoveryRunner, "_guards", _closed_without_guards, ("drained",)
+    ),
     "recovery by hand fences though it may not": Plant(
         manual, "recover_ledger", _by_hand_fences, ("grace",)
     ),

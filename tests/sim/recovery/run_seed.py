@@ -34,6 +34,9 @@ _LIFE_S = 120.0
 _ROUGH_S = 1.5
 _WHOLE_S_MAX = 40.0
 _STOPPED_S_MAX = 5.0
+_TARGET_S_MAX = 1.2
+_NAMING_MAX = 3
+"""So many ledgers may name a bookie whose drain is to end soon."""
 _CHECKED_S = 6.0
 """After the last ledger was closed, until the auditor has asked every bookie for its entries."""
 
@@ -183,9 +186,47 @@ async def _drain(
 ) -> None:
     """Drain one of these bookies, which is then none of them any more."""
     await asyncio.sleep(plan.start_s)
-    host = _choose(world, hosts, plan.choice)
-    hosts.remove(host)
+    host = None
+    if plan.choice is Choice.TARGET:
+        host = await _target(world, hosts, is_recoverers=plan.is_recoverers_target)
+    if host is None:
+        host = _choose(world, hosts, plan.choice)
+        hosts.remove(host)
     await world.act(operator.node, operator.drain(host, plan))
+
+
+async def _target(
+    world: RecoveryWorld, hosts: list[RecoveryBookieHost], *, is_recoverers: bool
+) -> RecoveryBookieHost | None:
+    """Take one out that is added to and not named yet; cut off the process that adds there."""
+    found: asyncio.Future[RecoveryBookieHost] = asyncio.get_running_loop().create_future()
+
+    def on_added(message: Message) -> None:
+        host = next((host for host in hosts if host.name == message.bookie), None)
+        store = world.store_of(message.client)
+        if found.done() or host is None or store is None or world.leads(store.session_id):
+            return
+        naming = world.ledgers_naming(host.bookie_id)
+        is_named = message.ledger_id in [ledger.history.ledger_id for ledger in naming]
+        if host.bookie_id in world.lost or is_named or len(naming) > _NAMING_MAX:
+            return
+        if world.is_copying(message.client) is is_recoverers:
+            return
+        world.happen("copier or recoverer cut off before it names its target")
+        reconnect_s = world.rng.choice((0.9, 2.5, 2.5))  # before the end of its session, or after
+        world.store_server.disconnect(store.session_id, reconnect_s=reconnect_s)
+        hosts.remove(host)
+        found.set_result(host)
+
+    world.on_recovery_added.append(on_added)
+    try:
+        async with asyncio.timeout(_TARGET_S_MAX):
+            await asyncio.wait([found])
+    except TimeoutError:
+        pass
+    finally:
+        world.on_recovery_added.remove(on_added)
+    return found.result() if found.done() else None
 
 
 async def _decommission(world: RecoveryWorld, operator: Operator, host: RecoveryBookieHost) -> None:

@@ -137,6 +137,8 @@ class RecoveryWorld(World):
         """Bookies and names of ledgers whose copies there are going to be collected."""
         self.by_hand: dict[str, bool] = {}
         """Processes that recover by hand, and whether they may fence."""
+        self.on_recovery_added: list[Callable[[Message], object]] = []
+        """Hear when a bookie has taken what a copy or a recovery adds."""
         self._healer_writes = 0
 
     # --- what is judged ---------------------------------------------------------------------------
@@ -399,6 +401,18 @@ class RecoveryWorld(World):
             for e in range(len(ensemble))
         )
 
+    def is_taken_out(self, bookie_id: str) -> bool:
+        """Whether a bookie is Drained, or was forgotten: no ledger may come to count on it."""
+        is_known = self.store_server.tree.exists(COOKIES + bookie_id) is not None
+        return not is_known or self.state_of(bookie_id) is LifecycleState.DRAINED
+
+    def store_of(self, name: str) -> MemoryStore | None:
+        """Return the metadata client of a process that heals, recovers or writes."""
+        for process in (*self.healers, *self.clients):
+            if process.name == name:
+                return process.store
+        return None
+
     def may_be_left(self, ledger_id: int) -> bool:
         """Whether nothing is asked of a ledger any more."""
         ledger = self.ledgers_by_id[ledger_id]
@@ -541,6 +555,9 @@ class RecoveryWorld(World):
         super()._on_message(message)
         if message.status is Status.OK and message.kind in ("add reply", "recovery add reply"):
             self._on_taken(message)
+            if message.kind == "recovery add reply":
+                for callback in list(self.on_recovery_added):
+                    callback(message)
         elif message.status is Status.READ_ONLY and message.kind == "recovery add reply":
             bookie_id = self.host(message.bookie).bookie_id
             self.copying.pop((message.client, bookie_id, message.ledger_id), None)
