@@ -150,10 +150,13 @@ def webhook_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option(
         "--webhook",
         "urls",
+        envvar="BOOKIE_WEBHOOKS",
+        show_envvar=True,
         multiple=True,
         metavar="URL",
         help="While this process is the auditor, POST each change of a bookie's lifecycle there. "
-        "May be repeated. Needs --webhook-secret.",
+        "May be repeated (in the environment, with blanks between): a path that is secret is seen "
+        "in lists of processes, but for the environment's. Needs --webhook-secret.",
     )
     @click.option(
         "--webhook-secret",

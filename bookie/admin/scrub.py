@@ -1,12 +1,12 @@
 """`bookie scrub …`: the check of a bookie's entries: how far it is, begin it, or do it offline."""
 
 import contextlib
+import http.client
 import json
 import ssl
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Generator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,7 +21,9 @@ from bookie.errors import (
     BookieUnavailableError,
     CorruptFileError,
     IllegalOperationError,
+    IncorrectParameterError,
 )
+from bookie.management.http_client import Url
 from bookie.runtime.interfaces import DiskLockedError
 from bookie.runtime.os_disk import OsDisk
 from bookie.server.node import LOCK_FILE
@@ -33,6 +35,7 @@ from bookie.server.storage.lmdb_index import LmdbIndex
 
 _PATH = "/api/v1/bookie/scrub"
 _TIMEOUT_S = 30.0
+_ANSWER_BYTES_MAX = 64 * 1024 * 1024
 _STEP_BYTES = 4 * 1024 * 1024
 _BAD = (
     "ledger_id", "lost_count", "lost", "unreadable_count", "unreadable", "unmended_count",
@@ -131,31 +134,53 @@ def _print_status(output: Output, found: dict[str, Any]) -> None:
 def _ask(
     method: str, url: str, token: str | None, context: ssl.SSLContext | None
 ) -> dict[str, Any]:
-    """Return the answer's JSON; BookieUnavailableError, IllegalOperationError with its reason."""
-    if not url.startswith(("http://", "https://")):
-        raise click.BadParameter(f"expected http://host:port, found {url!r}", param_hint="URL")
-    request = urllib.request.Request(f"{url.rstrip('/')}{_PATH}", method=method)  # noqa: S310 - checked above
-    if token is not None:
-        request.add_header("Authorization", f"Bearer {token}")
-    if method == "PUT":
-        request.data = b"{}"
+    """Return the answer's JSON; BookieUnavailableError, IllegalOperationError with its reason.
+
+    No redirect is followed and no proxy asked: the token goes to no other.
+    """
     try:
-        with urllib.request.urlopen(  # noqa: S310 - checked above
-            request, timeout=_TIMEOUT_S, context=context
-        ) as answer:
-            return cast("dict[str, Any]", json.loads(answer.read()))
-    except urllib.error.HTTPError as error:
-        try:
-            said = json.loads(error.read())
-            reason = str(said.get("message") or said.get("error"))
-        except (ValueError, AttributeError):
-            reason = "expected the HTTP port of a bookie with --http-access"
-        raise IllegalOperationError(f"{method} {url}{_PATH}: {error.code}, {reason}") from error
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise BookieUnavailableError(
-            f"{url}: {reason}; expected the HTTP port of a running bookie (--http-port)"
+        at = Url.of(url)
+    except IncorrectParameterError as error:
+        raise click.BadParameter(
+            "expected http://host:port or https://…, the HTTP port of a bookie (--http-port)",
+            param_hint="URL",
         ) from error
+    headers = {"Connection": "close"}
+    if token is not None:
+        if not token or not all("!" <= character <= "~" for character in token):
+            raise click.BadParameter(
+                "expected ASCII characters without blanks, as in the bookie's --http-access, found "
+                "others",
+                param_hint="--token",
+            )
+        headers["Authorization"] = f"Bearer {token}"
+    path = f"{at.path.rstrip('/')}{_PATH}"
+    connection = (
+        http.client.HTTPConnection(at.host, at.port, timeout=_TIMEOUT_S)
+        if at.scheme == "http"
+        else http.client.HTTPSConnection(at.host, at.port, timeout=_TIMEOUT_S, context=context)
+    )
+    try:
+        connection.request(method, path, b"{}" if method == "PUT" else None, headers)
+        with connection.getresponse() as answer:
+            status, content = answer.status, answer.read(_ANSWER_BYTES_MAX)
+    except (OSError, http.client.HTTPException, ValueError) as error:  # IDNA's is a ValueError
+        reason = str(error) or type(error).__name__
+        raise BookieUnavailableError(
+            f"{at.origin}: {reason}; expected the HTTP port of a running bookie (--http-port), and "
+            "https:// where it has --http-tls"
+        ) from error
+    finally:
+        connection.close()
+    try:
+        found: Any = json.loads(content)
+    except ValueError:
+        found = None
+    said = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    if status != HTTPStatus.OK or "bad_ledger_count" not in said:
+        reason = said.get("message") or "expected the HTTP port of a bookie with --http-access"
+        raise IllegalOperationError(f"{method} {at.origin}{path}: {status}, {reason}")
+    return said
 
 
 @scrub.command()

@@ -165,7 +165,7 @@ class ClusterEndpoints:
                 found = await self._lifecycle.drain(bookie_id, call.by, may_fence=may_fence)
                 async with self._cluster.client() as client:
                     left = await turn_read_only(client.bookies, bookie_id, put_read_only)
-                return found | {"warning": left or found["warning"]}
+                return found | {"warning": "; ".join(filter(None, (found["warning"], left)))}
             case "cancel":
                 return await self._lifecycle.cancel(bookie_id)
             case "mark-drained":

@@ -1,6 +1,7 @@
 """`bookie scrub`: the check of a stopped bookie's files, and what it asks of a running one."""
 
 import json
+import socket
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -154,6 +155,7 @@ class Answering:
     def __init__(self) -> None:
         self.status = 200
         self.body = json.dumps(STATUS).encode()
+        self.location = ""
         self.requests: list[tuple[str, str, str | None]] = []
         outer = self
 
@@ -163,6 +165,8 @@ class Answering:
                 asked = (self.command, self.path, self.headers.get("Authorization"))
                 outer.requests.append(asked)
                 self.send_response(outer.status)
+                if outer.location:
+                    self.send_header("Location", outer.location)
                 self.end_headers()
                 self.wfile.write(outer.body)
 
@@ -224,6 +228,9 @@ def test_bad_ledgers_change_the_exit_code(bookie: Answering) -> None:
         (lambda b: vars(b).update(status=403, body=b'{"message": "the role admin"}'), "role admin"),
         (lambda b: vars(b).update(status=404, body=b"no"), "--http-access"),
         (lambda b: vars(b).update(body=b"no JSON"), "expected the HTTP port"),
+        (lambda b: vars(b).update(body=b"{}"), "expected the HTTP port"),
+        (lambda b: vars(b).update(body=b"[]"), "expected the HTTP port"),
+        (lambda b: vars(b).update(status=404, body=b"[1]"), "--http-access"),
     ],
 )
 def test_what_the_bookie_refuses(
@@ -235,8 +242,60 @@ def test_what_the_bookie_refuses(
     assert said in found.stderr
 
 
+@pytest.mark.parametrize("said", [b"\x15\x03\x01\x00\x02\x02\x46", b""])
+def test_what_speaks_no_http_is_told_in_one_sentence(said: bytes) -> None:
+    """TLS says the first to a client in clear."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(said)
+
+        answering = Thread(target=answer)
+        answering.start()
+        found = run("status", f"http://127.0.0.1:{server.getsockname()[1]}", "--token", "secret")
+        answering.join()
+    assert found.exit_code == 1
+    assert isinstance(found.exception, SystemExit)
+    assert "expected the HTTP port of a running bookie" in found.stderr
+    assert "https://" in found.stderr
+
+
+def test_a_token_goes_to_no_other(bookie: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Answering()
+    try:
+        bookie.status, bookie.location = 302, other.url
+        monkeypatch.setenv("http_proxy", other.url)
+        found = run("status", bookie.url, "--token", "secret")
+        assert found.exit_code == 1
+        assert "302" in found.stderr
+        assert (len(bookie.requests), other.requests) == (1, [])
+    finally:
+        other.close()
+
+
+@pytest.mark.parametrize("token", ["a secret", "a-secret\n", "a-secrét", ""])
+def test_a_token_that_is_none_is_not_shown(bookie: Answering, token: str) -> None:
+    found = run("status", bookie.url, "--token", token)
+    assert found.exit_code == 2
+    assert "expected ASCII characters without blanks" in found.stderr
+    assert "secr" not in found.output
+    assert bookie.requests == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["127.0.0.1:80", "http://127.0.0.1:abc", "http://[::1", "http://", "http://a b", "ftp://a"],
+)
+def test_a_url_that_is_none(url: str) -> None:
+    found = run("status", url)
+    assert found.exit_code == 2
+    assert "expected http://host:port" in found.stderr
+
+
 def test_no_bookie_at_the_url() -> None:
-    assert run("status", "127.0.0.1:80").exit_code == 2
     found = run("status", "http://127.0.0.1:1")
     assert found.exit_code == 1
     assert "--http-port" in found.stderr

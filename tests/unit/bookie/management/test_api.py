@@ -570,6 +570,22 @@ def test_a_drain_over_http() -> None:
     simulate(test)
 
 
+def test_a_drain_says_all_that_is_against_it() -> None:
+    async def test(cluster: Cluster) -> None:
+        await managed(cluster)
+        store = MemoryStore(cluster.metadata)
+        for parent in ("cookies", "available"):
+            await store.create(f"/ledgers/{parent}/apache:1", b"")
+        path = "/api/v1/lifecycle/apache:1"
+        status, answer = await ask("PUT", path, ADMIN_TOKEN, {"step": "drain"})
+        assert status == 200
+        assert "no AutoRecovery runs" in answer["warning"]
+        assert "it is still writable" in answer["warning"]
+        await store.close()
+
+    simulate(test)
+
+
 def test_read_only_over_http_as_apaches_tools_set_it() -> None:
     async def test(cluster: Cluster) -> None:
         await managed(cluster)
