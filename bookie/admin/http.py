@@ -155,8 +155,8 @@ def webhook_options(command: Callable[..., None]) -> Callable[..., None]:
         multiple=True,
         metavar="URL",
         help="While this process is the auditor, POST each change of a bookie's lifecycle there. "
-        "May be repeated (in the environment, with blanks between): a path that is secret is seen "
-        "in lists of processes, but for the environment's. Needs --webhook-secret.",
+        "May be repeated; with blanks between in the environment, which hides it from lists of "
+        "processes. Needs --webhook-secret.",
     )
     @click.option(
         "--webhook-secret",

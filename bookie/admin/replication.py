@@ -81,7 +81,7 @@ def autorecovery(
     """
     config = AutoRecoveryConfig(**dict(setting_of(text, AutoRecoveryConfig) for text in settings))  # type: ignore[arg-type]
     log_to_stderr()
-    check_ports(http_host, {"--http-port": http.port})
+    check_ports(http_host, {"--http-port": http.port}, "--http-host")
     name = name or f"{socket.gethostname()}:{os.getpid()}"
     run(_run(cluster, output, name, config, session_timeout_s, http_host, http, webhooks))
 

@@ -151,10 +151,10 @@ def directories_of(
     )
 
 
-def check_ports(host: str, ports: Mapping[str, int | None]) -> None:
+def check_ports(host: str, ports: Mapping[str, int | None], host_option: str = "--host") -> None:
     """Refuse what cannot be listened on before anything is begun; BookieStartError.
 
-    ports: by the options that say them.
+    ports: by the options that say them; host_option: that says the host.
     """
     for option, port in ports.items():
         if not port:
@@ -169,7 +169,7 @@ def check_ports(host: str, ports: Mapping[str, int | None]) -> None:
         except OSError as error:
             raise BookieStartError(
                 f"bookie cannot listen on {host}:{port}: {error.strerror or error}; "
-                f"expected an address of this machine and a free port ({option}, --host)"
+                f"expected an address of this machine and a free port ({option}, {host_option})"
             ) from error
 
 

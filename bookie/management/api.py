@@ -66,7 +66,8 @@ class ManagementApi:
         )
 
     def owns(self, path: str) -> bool:
-        return path == OPENAPI or (path.startswith(PREFIX) and path not in PAGES)
+        is_document = path.removesuffix("/") == OPENAPI
+        return is_document or (path.startswith(PREFIX) and path not in PAGES)
 
     def figures(self) -> list[Figure]:
         """Return what is counted, for the metrics of the process."""

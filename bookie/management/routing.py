@@ -81,9 +81,10 @@ class Endpoint(NamedTuple):
 
         A slash at the end counts for nothing: BookKeeper's documents write its paths so.
         """
+        path = path.removesuffix("/")
         front, brace, _ = self.path.partition("{")
         if not brace:
-            return "" if path.removesuffix("/") == self.path else None
+            return "" if path == self.path else None
         rest = path.removeprefix(front) if path.startswith(front) else ""
         return rest if rest and "/" not in rest else None
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from bookie.admin.replication import autorecovery
 from bookie.admin.serve import (
     check_directory,
     check_ports,
@@ -170,3 +171,23 @@ def test_an_access_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     assert result.exit_code
     assert f"--http-access {file}: expected text in UTF-8" in result.output
     assert isinstance(result.exception, SystemExit)
+
+
+def test_the_environment_names_receivers_of_webhooks(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("a secret of sixteen")
+    file.chmod(0o600)
+    runner = CliRunner(env={"BOOKIE_WEBHOOKS": "http://ops.example/a ftp://ops.example/SECRET"})
+    result = runner.invoke(autorecovery, ["--webhook-secret", str(file)])
+    assert result.exit_code == 1
+    assert "another text that begins with 'ftp://op'" in " ".join(result.output.split())
+    assert "SECRET" not in result.output
+
+
+@pytest.mark.usefixtures("kazoo_logger")
+def test_a_port_that_is_taken_names_the_options_of_its_command() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = CliRunner().invoke(autorecovery, ["--http-port", port])
+    assert result.exit_code == 1
+    assert "(--http-port, --http-host)" in " ".join(result.output.split())

@@ -630,6 +630,9 @@ def test_a_body_that_says_something_else_changes_nothing(body: bytes) -> None:
     ("path", "status"),
     [
         ("/api/v1/lifecycle/", 200),
+        (f"/api/v1/lifecycle/{ID}/", 200),
+        (f"/api/v1/lifecycle/{ID}//", 404),
+        ("/openapi.json/", 200),
         ("/api/v1/lifecycle/a/b", 404),
         ("/api/v1/lifecycle/..%2f..%2fLAYOUT", 404),
         ("/api/v1/lifecycle/%2e%2e", 400),
