@@ -14,6 +14,8 @@ from bookie.errors import IncorrectParameterError
 
 ANSWER_BYTES_MAX = 1024
 """Until the end of the status line, or of an interim answer."""
+INTERIM_ANSWERS_MAX = 8
+"""Before the last answer. Without a limit a receiver could keep this loop busy."""
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})( [^\r\n]*)?\r?")
 _HOST = re.compile(r"[0-9A-Za-z._:-]+")
 _PATH = re.compile(r"[!-~]*")
@@ -59,6 +61,7 @@ class _Answer(asyncio.Protocol):
     def __init__(self, request: bytes) -> None:
         self._request = request
         self._received = bytearray()
+        self._interim_count = 0
         self.status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -75,9 +78,12 @@ class _Answer(asyncio.Protocol):
                 self.status.set_exception(ConnectionError("the answer is not HTTP's"))
             elif not match[1].startswith(b"1"):
                 self.status.set_result(int(match[1]))
+            elif self._interim_count == INTERIM_ANSWERS_MAX:
+                self.status.set_exception(ConnectionError("too many interim answers"))
             else:  # an interim answer: the last one follows
                 head, end, rest = bytes(self._received).partition(b"\r\n\r\n")
                 if end:
+                    self._interim_count += 1
                     self._received = bytearray(rest)
                 elif len(head) > ANSWER_BYTES_MAX:
                     self.status.set_exception(ConnectionError("an interim answer has no end"))

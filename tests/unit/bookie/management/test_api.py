@@ -151,6 +151,15 @@ def test_no_action_without_a_role() -> None:
     simulate(test)
 
 
+@pytest.mark.parametrize("path", ["/api/v1/bookie/sanity", "/api/v1/ledger/read?ledger_id=0"])
+def test_a_get_that_writes_or_shows_data_needs_the_role_admin(path: str) -> None:
+    async def test(cluster: Cluster) -> None:
+        await managed(cluster)
+        assert (await ask("GET", path, READ_TOKEN))[0] == 403
+
+    simulate(test)
+
+
 def test_probes_and_metrics_are_open_and_the_api_is_not_there_without_roles() -> None:
     async def test(cluster: Cluster) -> None:
         await managed(cluster, "# no line\n")

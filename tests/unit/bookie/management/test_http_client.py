@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 from bookie.errors import IncorrectParameterError
-from bookie.management.http_client import Url, send
+from bookie.management.http_client import INTERIM_ANSWERS_MAX, Url, send
 from bookie.runtime.http import JSON, HttpServer, Page, Request
 from bookie.server.tls import server_context
 from tests.fixtures.certificates import make_certificate
@@ -102,6 +102,27 @@ def test_interim_answers_are_skipped() -> None:
         server = await asyncio.get_running_loop().create_server(Interim, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         assert await send("POST", Url.of(f"http://127.0.0.1:{port}/"), {}, b"", None, 5.0) == 204
+        server.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("more", [0, 1, 10_000])
+def test_interim_answers_are_few(more: int) -> None:
+    class Interim(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.WriteTransport)
+            transport.write(b"HTTP/1.1 100 Continue\r\n\r\n" * (INTERIM_ANSWERS_MAX + more))
+            transport.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    async def main() -> None:
+        server = await asyncio.get_running_loop().create_server(Interim, "127.0.0.1", 0)
+        url = Url.of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+        try:
+            found = str(await send("POST", url, {}, b"", None, 60.0))
+        except ConnectionError as error:
+            found = str(error)
+        assert found == ("too many interim answers" if more else "204")
         server.close()
 
     asyncio.run(main())
