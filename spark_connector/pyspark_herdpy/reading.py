@@ -53,7 +53,7 @@ class HerdReader(DataSourceReader):
         """
         self._options = options
         self._frame = frame
-        with closing(options.connect()) as connection:
+        with closing(connect_again(options)) as connection:  # DefaultSource.schema() reached it
             columns = result_columns(connection, options)
         what = "the query" if options.table is None else f'table "{options.table}"'
         self._names = chosen(columns, schema, what)

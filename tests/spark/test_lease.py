@@ -38,7 +38,7 @@ def until_gone(conn: herdpy.Connection, lease: str) -> None:
         pass
 
 
-def test_it_ends_when_nobody_uses_it(server: Served, conn: herdpy.Connection) -> None:
+def test_it_ends_when_no_task_uses_it(server: Served, conn: herdpy.Connection) -> None:
     """Of a program without a keeper, or behind a keeper's end."""
     conn.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, s TEXT)")
     reader = made(server, leaseSeconds="1")

@@ -158,6 +158,10 @@ def test_a_data_frame_is_one_snapshot(server: Served, conn: herdpy.Connection, l
     assert frame.selectExpr("count(*) AS c", "sum(v) AS v").collect() == [Row(c=1000, v=1000)]
     assert by_query.collect() == [Row(v=1000)]
     assert load(table="t").selectExpr("sum(v) AS v").collect() == [Row(v=1000)]
+    assert load(table="t").count() == 500  # takes the newest lease, which the next one shares
+    with pytest.raises(Exception, match="22023|not reached"):
+        load(table="t", snapshot="-1.999999.0").count()
+    assert load(table="t").count() == 500
     conn.execute("TRUNCATE t")
     assert frame.count() == 1000
     assert herdpy.spark.release(server.url) == 2  # the first two DataFrames have one state
