@@ -159,7 +159,7 @@ def test_a_data_frame_is_one_snapshot(server: Served, conn: herdpy.Connection, l
     assert by_query.collect() == [Row(v=1000)]
     assert load(table="t").selectExpr("sum(v) AS v").collect() == [Row(v=1000)]
     assert load(table="t").count() == 500  # takes the newest lease, which the next one shares
-    with pytest.raises(Exception, match="22023|not reached"):
+    with pytest.raises(Exception, match="22023"):
         load(table="t", snapshot="-1.999999.0").count()
     assert load(table="t").count() == 500
     conn.execute("TRUNCATE t")
