@@ -74,7 +74,10 @@ class HerdReader(DataSourceReader):
         with closing(connect_again(options)) as connection:
             kept_at = leases.agreed(self._frame, None)
             if kept_at is None and snapshot is not None:
-                kept_at = lease_at(connection, snapshot)
+                found = lease_at(connection, snapshot)
+                if found is not None:
+                    connection.renew_lease(found)
+                    kept_at = leases.agreed(self._frame, found)
             if kept_at is not None:
                 connection.renew_lease(kept_at)  # 72000: it is gone
                 return kept_at, self._cut(connection, kept_at)

@@ -101,6 +101,13 @@ def test_all_plans_of_a_data_frame_read_one_state(
     twenty.execute("DELETE FROM t WHERE id >= 10")
     assert (frame.where("id >= 0").count(), frame.count()) == (20, 20)
     assert load(table="t").count() == 10
+    with twenty.lease() as lease:
+        twenty.execute("DELETE FROM t WHERE id >= 5")
+        kept = load(table="t", snapshot=str(lease.position))
+        assert kept.count() == 10
+    with pytest.raises(Exception, match="SQLSTATE 72000"):
+        kept.where("id >= 0").count()
+    twenty.execute("INSERT INTO t SELECT id + 5, s FROM t")
     pushing.conf.unset(SETTING)
     is_over = threading.Event()
 
