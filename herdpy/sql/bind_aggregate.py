@@ -37,7 +37,12 @@ def bind_call(node: syntax.Call, scope: Scope) -> tree.Expression:
         if node.filter is None:
             return bound
         condition = _filter(node.filter, scope)
-        return _on_aggregate(bound, lambda found: replace(found, filter=condition))
+
+        def filtered(found: tree.Aggregate) -> tree.Expression:
+            _check_own((*found.arguments, condition), found.function, node, scope)
+            return replace(found, filter=condition)
+
+        return _on_aggregate(bound, filtered)
     if node.name in RANKINGS or node.name in ROW_VALUES:
         raise scope.error("42809", "a window function needs OVER", node)
     if node.filter is not None:

@@ -4,7 +4,7 @@ A query is bound with the scope around it, whose columns and WITH items it may n
 leaves untyped literals of its columns untyped, so that what stands around decides (retarget).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -497,7 +497,8 @@ def _check_grouping(
 ) -> tuple[tree.Expression, ...]:
     """Refuse columns that are not one per group (42803); return the keys, grown by what they fix.
 
-    Where a table's whole key is grouped by, its other columns are fixed too.
+    Where a table's whole key is grouped by, its other columns are fixed too. In a subquery a key is
+    known only if it is a column: what is computed from others is computed for each row there.
     """
     grown = list(group_by)
     for named in scope.relations:
@@ -518,13 +519,17 @@ def _check_grouping(
     keys = dict.fromkeys(grown)
     own = {named.id for named in scope.relations}
     for expression in expressions:
-        for part in tree.walk(expression, (*keys,)):
-            if isinstance(part, tree.ColumnRef) and part not in keys and part.relation in own:
-                raise scope.error(
-                    "42803",
-                    f'column "{part.name}" must be in GROUP BY or in an aggregate',
-                    _first_column(node, part.name),
-                )
+        for found in tree.walk(expression, (*keys,), is_deep=False):
+            parts: Iterable[tree.Expression] = (found,)
+            if isinstance(found, tree.Subquery) and found not in keys:
+                parts = tree.walk(found.query)
+            for part in parts:
+                if isinstance(part, tree.ColumnRef) and part not in keys and part.relation in own:
+                    raise scope.error(
+                        "42803",
+                        f'column "{part.name}" must be in GROUP BY or in an aggregate',
+                        _first_column(node, part.name),
+                    )
     return tuple(keys)
 
 

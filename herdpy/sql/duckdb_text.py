@@ -52,7 +52,6 @@ _INFIX = {*COMPARISONS, "/", "%", "||"}
 _AGGREGATES = frozenset(AGGREGATES.values())
 _SPREADS = {"stddev_samp", "stddev_pop", "var_samp", "var_pop"}
 _REPEATED_MAX = 8  # nodes of an argument that an aggregate's text has several times
-_SUBQUERIES = (tree.ScalarSubquery, tree.Exists, tree.InQuery, tree.Quantified)
 _WINDOWS = _AGGREGATES.union(RANKINGS, ROW_VALUES)
 _TESTS = {"=", "<>", "<", "<=", ">", ">=", "is_null", "distinct"}
 _TEMPLATES = {
@@ -245,6 +244,7 @@ class _Printer:
         """Print what stands outside of all lambdas, and is needed."""
         place = (
             "depth", "variables", "hoisted", "group_keys", "is_lazy", "allows_lists", "replaced",
+            "inner_count",
         )  # fmt: skip
         kept = {name: getattr(self, name) for name in place}
         self.depth, self.variables, self.hoisted, self.is_lazy = 0, {}, None, False
@@ -747,13 +747,39 @@ class _Printer:
         return f"EXISTS ({self.query(node.query)})"
 
     def in_query(self, node: tree.InQuery) -> str:
+        if self._is_counted(node):
+            return self._counted(node, "<>" if node.is_negated else "=", node.is_negated)
         word = "NOT IN" if node.is_negated else "IN"
         return f"({self.expression(node.operand)} {word} ({self.query(node.query)}))"
 
     def quantified(self, node: tree.Quantified) -> str:
+        if self._is_counted(node):
+            return self._counted(node, node.operator, node.is_all)
         word = "ALL" if node.is_all else "ANY"
         operand = self.expression(node.operand)
         return f"({operand} {node.operator} {word} ({self.query(node.query)}))"
+
+    def _is_counted(self, node: tree.InQuery | tree.Quantified) -> bool:
+        """Tell whether DuckDB's own IN, ANY and ALL would be wrong.
+
+        It takes what may raise for volatile, and of a correlated query with such a part NULLs of
+        other rows' answers, too. An aggregate or a key of GROUP BY cannot be printed in a query.
+        """
+        if _stands_alone(node.query) or all(map(_is_plain, tree.walk((node.operand, node.query)))):
+            return False
+        return not any(
+            isinstance(part, (tree.Aggregate, tree.Window)) or part in self.group_keys
+            for part in tree.walk(node.operand, is_deep=False)
+        )
+
+    def _counted(self, node: tree.InQuery | tree.Quantified, operator: str, is_all: bool) -> str:
+        """Print the answer as the greatest of its rows': 0 leaves it open, 1 is NULL, 2 decides."""
+        answer = f"2 * CAST(({self.expression(node.operand)} {operator} m.c0) AS INTEGER)"
+        if is_all:
+            answer = f"2 - {answer}"
+        rows = f"SELECT max(coalesce({answer}, 1)) FROM ({self.query(node.query)}) AS m(c0)"  # noqa: S608 - printed by us
+        answers = "true, NULL, false" if is_all else "false, NULL, true"
+        return f"[{answers}][1 + coalesce(({rows}), 0)]"
 
     def aggregate(self, node: tree.Aggregate) -> str:
         if node.function not in _AGGREGATES:
@@ -804,7 +830,7 @@ class _Printer:
     ) -> str:
         function, result = node.function, node.type
         walked = tuple(tree.walk(node, is_deep=False))
-        has_queries = any(isinstance(part, _SUBQUERIES) for part in walked)
+        has_queries = any(isinstance(part, tree.Subquery) for part in walked)
 
         def applied(values: Sequence[str], make: Callable[[Sequence[str]], str]) -> str:
             """Return make(values), where DuckDB reads each once if there are queries in them."""
@@ -930,6 +956,13 @@ def _may_raise(key: tree.Expression) -> bool:
         else not isinstance(part, (tree.ColumnRef, tree.Literal, tree.Parameter))
         for part in tree.walk(key)
     )
+
+
+def _is_plain(part: tree.Expression) -> bool:
+    """Tell whether DuckDB takes it for what gives the same each time, by its kind alone."""
+    if isinstance(part, tree.Call):
+        return part.function in _TESTS or part.function in ("and", "or", "not")
+    return isinstance(part, (tree.ColumnRef, tree.Literal, tree.Parameter))
 
 
 def _relations(relation: tree.Relation | None) -> set[int]:

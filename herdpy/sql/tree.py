@@ -586,6 +586,8 @@ def is_arithmetic(function: str) -> bool:
     return not function.strip("+-*")
 
 
+Subquery = ScalarSubquery | Exists | InQuery | Quantified
+"""What has a query in it."""
 Atom = Literal | Parameter | ColumnRef | Variable
 """What costs nothing to be computed again, and may stand in a tree several times."""
 
