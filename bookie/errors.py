@@ -183,6 +183,12 @@ class TaskRunningError(IllegalOperationError):
     retry = Retry.SAFE
 
 
+class LedgersLeftError(IllegalOperationError):
+    """Some ledgers still need a bookie. What was copied stays; the same call does the others."""
+
+    retry = Retry.SAFE
+
+
 class UnsupportedOperationError(IllegalOperationError):
     """This process does not do that; the message names what takes its place."""
 

@@ -20,7 +20,7 @@ from bookie.autorecovery.operations import ReplicationOperations
 from bookie.autorecovery.repair import Outcome, Repairer, Result
 from bookie.autorecovery.tasks import TaskStore
 from bookie.config import AutoRecoveryConfig
-from bookie.errors import IllegalOperationError
+from bookie.errors import IllegalOperationError, LedgersLeftError
 from bookie.ledger.types import BookieId
 from bookie.lifecycle.operations import Operations
 from bookie.metadata.cookies import CookieStore
@@ -222,7 +222,7 @@ async def _copy(
         f"{entries} entries, {bytes_text(copied)} copied",
     )  # fmt: skip
     if bad:
-        raise IllegalOperationError(
+        raise LedgersLeftError(
             f"{len(bad)} ledgers still need {', '.join(sources)}; the reasons are above. Run it "
             "again when they are mended"
         )

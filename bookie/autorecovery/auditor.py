@@ -3,7 +3,8 @@
 lead() is what the elected one does: it follows the list of bookies, looks for the ledgers of lost
 ones when LossWatch says so, and checks all ledgers at intervals: their first and last entries, all
 their entries, their placement. It only reads and publishes; workers repair. A bookie is lost when
-some ledger names it and it is not registered; one that must be left (`leaving`) counts as lost.
+some ledger names it and it is not registered; one that must be left (`leaving`) is published by
+the same look, and is no cause for one.
 Every write carries the checks of the vote.
 """
 
@@ -149,16 +150,20 @@ class Auditor:
         return self._clock.wall_us() // 1000
 
     async def _lost_bookies(self) -> frozenset[BookieId]:
-        """Return the known bookies that are not registered, and those that must be left."""
-        known, leaving = await self._client.bookies.all_known(), await self._leaving()
-        return frozenset(known) - self._client.bookies.registered | leaving
+        """Return the known bookies that are not registered.
+
+        One that must be left and is registered still serves: it is no loss, and the ledgers of
+        those that drain are published by their coordinator.
+        """
+        known = await self._client.bookies.all_known()
+        return frozenset(known) - self._client.bookies.registered
 
     # --- the checks -------------------------------------------------------------------------------
 
     async def audit_bookies(self, guard: Guard) -> frozenset[BookieId]:
         """Publish every ledger that names a bookie which is not registered, or must be left.
 
-        Return these bookies: one that was back for a moment is not among them, and stays to do.
+        Return the former: one that was back for a moment is not among them, and stays to do.
         """
         await self._client.bookies.refresh()
         leaving, spared = await self._leaving(), await self._spared()
@@ -174,7 +179,7 @@ class Auditor:
         count = await self._publish_all(find, guard)
         self.figures.audit_count += 1
         _log.info("audit of bookies: %d ledgers, %d published", self.figures.ledger_count, count)
-        return frozenset(known) - registered | leaving
+        return frozenset(known) - registered
 
     async def check_ledgers(self, guard: Guard) -> None:
         """Publish every ledger of which a bookie lacks the first or last entry of a segment."""

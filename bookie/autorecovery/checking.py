@@ -11,8 +11,9 @@ import asyncio
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import chain
 
-from bookie.autorecovery.spans import Span, ends_at, entries_at, spans_of
+from bookie.autorecovery.spans import Span, ends_at, entries_at, runs_at, spans_of
 from bookie.client.interfaces import ReadReply
 from bookie.client.services import Services
 from bookie.errors import DigestMismatchError, IllegalOperationError, MalformedFrameError
@@ -22,6 +23,7 @@ from bookie.ledger.types import BookieId, DigestType, LedgerMetadata, Status
 from bookie.proto.availability import Availability, decode
 
 _READS_AT_ONCE = 256
+_RUNS_PER_TURN = 1024
 _LACKING = (*NEGATIVES, Status.IO_ERROR)
 
 
@@ -48,9 +50,10 @@ class Finding:
 
     def missing(self, metadata: LedgerMetadata, *, is_in_place: bool) -> Iterator[int]:
         """Yield the entries that another bookie must get; or this one, when it keeps its place."""
-        held = self.held if is_in_place else None
-        entry_ids = entries_at(metadata, self.span, self.index)
-        return entry_ids if held is None else (e for e in entry_ids if e not in held)
+        if self.held is None or not is_in_place:
+            return entries_at(metadata, self.span, self.index)
+        runs = runs_at(metadata, self.span, self.index)
+        return chain.from_iterable(map(self.held.lacking, runs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +162,17 @@ class LedgerCheck:
                 if held is None:
                     found[place] = replace(member, fault=Fault.UNSURE)
                     continue
-                entry_ids = entries_at(self._metadata, member.span, member.index)
-                if any(entry_id not in held for entry_id in entry_ids):
+                if await self._lacks(member, held):
                     found[place] = replace(member, held=held)
+
+    async def _lacks(self, member: Finding, held: Availability) -> bool:
+        """Tell whether some entry that a member must have is not held; lets others run between."""
+        for number, run in enumerate(runs_at(self._metadata, member.span, member.index), 1):
+            if next(held.lacking(run), None) is not None:
+                return True
+            if not number % _RUNS_PER_TURN:
+                await asyncio.sleep(0)
+        return False
 
     async def _held_by(self, bookie: BookieId) -> tuple[Status, Availability | None]:
         """Return what a bookie answers, and what it has; None: it does not say."""

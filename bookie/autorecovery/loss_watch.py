@@ -19,6 +19,8 @@ class LossWatch:
         self._interval_s = interval_s
         self._delay_s = delay_s
         self._lost: frozenset[BookieId] = frozenset()
+        self._awaited: frozenset[BookieId] = frozenset()
+        """Those that were new when it was last told of the bookies."""
         self._seen: frozenset[BookieId] = frozenset()
         """Those of which the ledgers were published."""
         self._waits_until_s: float | None = None
@@ -44,8 +46,9 @@ class LossWatch:
             self._waits_until_s = None
         elif len(new) > 1:
             self._waits_until_s = now_s
-        elif self._waits_until_s is None:
+        elif new != self._awaited:  # another one's wait is not this one's
             self._waits_until_s = now_s + self._delay_s
+        self._awaited = new
 
     def on_delay(self, delay_s: float, now_s: float) -> None:
         """Take the delay, written anew: an operator wants a look."""
@@ -56,5 +59,5 @@ class LossWatch:
         """Take note that the ledgers of these were published; all others are new."""
         self._seen = frozenset(lost)
         self._next_s = now_s + self._interval_s
-        self._waits_until_s = None
+        self._awaited = frozenset()
         self.on_bookies(self._lost | self._seen, now_s)

@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from bookie.autorecovery.operations import ReplicationOperations
 from bookie.autorecovery.repair import Outcome, Repairer, Result
-from bookie.autorecovery.spans import entries_at, members_of, open_segment, spans_of
+from bookie.autorecovery.spans import count_at, members_of, open_segment, spans_of
 from bookie.autorecovery.tasks import TaskStore
 from bookie.errors import (
     IllegalOperationError,
+    LedgersLeftError,
     MetadataFormatError,
     NoSuchLedgerMetadataError,
 )
@@ -83,7 +84,7 @@ def named(metadata: LedgerMetadata, bookies: Collection[BookieId]) -> Named:
     for span in spans_of(metadata):
         for index, bookie in enumerate(span.ensemble):
             if bookie in bookies:
-                count += sum(1 for _ in entries_at(metadata, span, index))
+                count += count_at(metadata, span, index)
     total = metadata.last_entry_id + 1
     byte_count = None
     if metadata.is_closed:
@@ -201,7 +202,7 @@ async def decommission(
                 f"first is {ledger_id} ({reason}); mend or delete their metadata, and run it again"
             )
         if clock.monotonic() >= deadline_s:
-            raise IllegalOperationError(
+            raise LedgersLeftError(
                 f"bookie {bookie_id}: {len(left)} ledgers still name it after {timeout_s:g} "
                 "s; `bookie replication under-replicated` says why. Run it again"
             )

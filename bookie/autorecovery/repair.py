@@ -209,6 +209,17 @@ class Repairer:
         """Whether it copies to one bookie only: others may copy what it cannot."""
         return self._local is not None
 
+    async def takes_tasks(self) -> bool:
+        """Tell whether tasks may be taken: beside a bookie that drains or is Drained, none.
+
+        Its drain may wait for admission, or have failed: it takes no copy all the same. One that is
+        writable is not asked for, because a bookie that notices its drain turns read-only.
+        """
+        local, bookies = self._local, self._services.bookies
+        if local is None or local in bookies.writable:
+            return True
+        return await bookies.active_check(local) is not None
+
     def _may_fence(self, segment: Segment | None, fence: Segment | None) -> bool:
         """Whether the grace period of this segment is over: its writer has not replaced it."""
         return fence is not None and segment == fence

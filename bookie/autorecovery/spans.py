@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from bookie.ledger.distribution import entries_of, holds
+from bookie.ledger.distribution import count_of, entries_of, holds, runs_of
 from bookie.ledger.types import BookieId, LedgerMetadata, Segment
 
 
@@ -47,6 +47,18 @@ def entries_at(metadata: LedgerMetadata, span: Span, index: int) -> Iterator[int
     return entries_of(
         index, span.first, span.last, metadata.ensemble_size, metadata.write_quorum_size
     )
+
+
+def runs_at(metadata: LedgerMetadata, span: Span, index: int) -> Iterator[range]:
+    """Yield these entries as runs of consecutive ids."""
+    sizes = metadata.ensemble_size, metadata.write_quorum_size
+    return runs_of(index, span.first, span.last, *sizes)
+
+
+def count_at(metadata: LedgerMetadata, span: Span, index: int) -> int:
+    """Return how many these entries are."""
+    sizes = metadata.ensemble_size, metadata.write_quorum_size
+    return count_of(index, span.first, span.last, *sizes)
 
 
 def ends_at(metadata: LedgerMetadata, span: Span, index: int) -> tuple[int, ...]:

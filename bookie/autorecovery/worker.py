@@ -75,6 +75,10 @@ class ReplicationWorker:
 
     async def work_once(self) -> None:
         """Look at every task once, in random order."""
+        if not await self._repairer.takes_tasks():
+            await self._give_back_all()
+            await self._tasks.unregister_worker(self._name)
+            return
         await self._tasks.register_worker(self._name)
         if not await self._tasks.is_enabled():
             await self._give_back_all()
@@ -102,7 +106,7 @@ class ReplicationWorker:
             for ledger_id, fence in waiting:
                 if fence is None and not self._is_due(ledger_id):
                     continue
-                if not await self._tasks.is_enabled():
+                if not (await self._repairer.takes_tasks() and await self._tasks.is_enabled()):
                     return
                 await self._work(ledger_id, fence)
 

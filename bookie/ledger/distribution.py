@@ -45,9 +45,33 @@ def entries_of(
     index: int, first: int, last: int, ensemble_size: int, write_quorum_size: int
 ) -> Iterator[int]:
     """Yield which of the entries first to last the bookie at index holds, ascending."""
-    for entry_id in range(first, last + 1):
-        if holds(index, entry_id, ensemble_size, write_quorum_size):
-            yield entry_id
+    for run in runs_of(index, first, last, ensemble_size, write_quorum_size):
+        yield from run
+
+
+def runs_of(
+    index: int, first: int, last: int, ensemble_size: int, write_quorum_size: int
+) -> Iterator[range]:
+    """Yield these entries as runs of consecutive ids: one, where every bookie holds every entry."""
+    if ensemble_size == write_quorum_size:
+        step = max(1, last + 1 - first)
+        begin, length = first, step
+    else:
+        step, length = ensemble_size, write_quorum_size
+        begin = first - (first - (index - length + 1)) % step
+    for start in range(begin, last + 1, step):
+        run = range(max(start, first), min(start + length, last + 1))
+        if run:
+            yield run
+
+
+def count_of(index: int, first: int, last: int, ensemble_size: int, write_quorum_size: int) -> int:
+    """Return how many these entries are, without going through them."""
+    cycles, rest = divmod(max(0, last + 1 - first), ensemble_size)
+    return cycles * write_quorum_size + sum(
+        holds(index, entry_id, ensemble_size, write_quorum_size)
+        for entry_id in range(last + 1 - rest, last + 1)
+    )
 
 
 def absent_threshold(write_quorum_size: int, ack_quorum_size: int) -> int:

@@ -10,7 +10,12 @@ from bookie.autorecovery.manual import decommission, ledgers_naming, recover_led
 from bookie.autorecovery.operations import ReplicationOperations
 from bookie.autorecovery.repair import Repairer, Result
 from bookie.config import AutoRecoveryConfig
-from bookie.errors import IllegalOperationError, IncorrectParameterError, NoSuchBookieError
+from bookie.errors import (
+    IllegalOperationError,
+    IncorrectParameterError,
+    LedgersLeftError,
+    NoSuchBookieError,
+)
 from bookie.ledger.types import BookieId, parse_bookie_id
 from bookie.lifecycle.operations import Operations
 from bookie.management.access import Role
@@ -215,7 +220,7 @@ class RecoveryEndpoints:
                 bad.append({"ledger_id": ledger_id, "reason": reason})
         record["bad_ledgers"] = bad[:PAGE_LEDGERS]
         if bad:
-            raise IllegalOperationError(
+            raise LedgersLeftError(
                 f"{len(bad)} ledgers still need {', '.join(sources)}, or may; bad_ledgers has the "
                 "reasons. Begin it again when they are mended"
             )

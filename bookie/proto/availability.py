@@ -53,13 +53,26 @@ class Availability:
         self.count = sum(group.run_count * group.size for group in groups)
 
     def __contains__(self, entry_id: int) -> bool:
+        return self._held_until(entry_id) > entry_id
+
+    def lacking(self, wanted: range) -> Iterator[int]:
+        """Yield which of these consecutive ids it does not hold, passing over whole runs."""
+        entry_id = wanted.start
+        while entry_id < wanted.stop:
+            end = self._held_until(entry_id)
+            if end == entry_id:
+                yield entry_id
+                end += 1
+            entry_id = end
+
+    def _held_until(self, entry_id: int) -> int:
+        """Return the end of the run that holds an entry; its own id where none does."""
         index = bisect_right(self._firsts, entry_id) - 1
         if index < 0:
-            return False
+            return entry_id
         first, last, size, period = self.groups[index]
-        if entry_id >= last:
-            return entry_id - last < size
-        return (entry_id - first) % period < size
+        offset = entry_id - last if entry_id >= last else (entry_id - first) % period
+        return entry_id + size - offset if offset < size else entry_id
 
     def ranges(self) -> Iterator[range]:
         """Yield the runs, ascending; a peer may have named very many."""

@@ -52,6 +52,7 @@ SAFE = {
     "NotEnoughBookiesError",
     "BookieUnavailableError",
     "LedgerRecoveryError",
+    "LedgersLeftError",
     "ReadOnlyBookieError",
     "TaskRunningError",
     "TooManyRequestsError",

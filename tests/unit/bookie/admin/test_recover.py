@@ -10,7 +10,7 @@ from bookie.admin.output import Output
 from bookie.admin.recover import _recover
 from bookie.autorecovery.tasks import TaskStore
 from bookie.config import AutoRecoveryConfig
-from bookie.errors import IllegalOperationError
+from bookie.errors import IllegalOperationError, error_record
 from bookie.ledger.types import BookieId
 from bookie.metadata.ledger_paths import Layout, ledger_path, task_lock_path
 from bookie.metadata.memory import MemoryStore
@@ -69,6 +69,7 @@ def test_copies_that_a_collector_is_about_to_remove_are_not_counted_on(
                 host.node, host.service.collector._storage.delete_ledger(ledger_id)
             )
         assert "1 ledgers still need" in str(caught.value)
+        assert error_record(caught.value)["retry"] == "safe"
         assert await scene.ensembles(ledger_id) == [ensemble]
         await recover(scene, ensemble[1], target)
         assert ensemble[1] not in (await scene.ensembles(ledger_id))[0]

@@ -375,7 +375,7 @@ def test_an_open_segment_keeps_a_bookie_that_is_drained_without_fences() -> None
         assert outcome.result is Result.WHOLE
         assert (await scene.metadata(made.ledger_id)).state is LedgerState.OPEN
         auditor = Auditor(scene.client, scene.tasks, scene.clock, CONFIG, drains, drains)
-        assert await auditor.audit_bookies(()) == {bookie(0)}
+        assert await auditor.audit_bookies(()) == frozenset()
         assert [found async for found in scene.tasks.ledger_ids()] == []
         fencing = Repairer(scene.client, scene.clock, CONFIG, leaving=drains)
         assert (await fencing.repair(made.ledger_id, fence=segment)).result is Result.WHOLE
@@ -505,6 +505,34 @@ def test_a_worker_of_one_bookie_leaves_to_others_what_it_cannot_copy() -> None:
         await anywhere.work_once()
         (status,) = await scene.tasks.statuses()
         assert (status.worker, status.failure_count) == ("other", 1)
+
+    run(4, scenario)
+
+
+def test_a_worker_beside_a_bookie_that_drains_takes_no_task() -> None:
+    async def scenario(scene: Scene) -> None:
+        whole, made = await scene.written(3), await scene.made(LedgerState.OPEN, -1, 0, 1)
+        states = LifecycleStore(scene.store, ROOT)
+        await scene.lose(bookie(0))
+        await scene.tasks.publish(made.ledger_id, (bookie(0),), 1)
+        worker = ReplicationWorker(
+            scene.tasks, scene.repairer(bookie(2)), "me", scene.clock, SeededRng(1), CONFIG
+        )
+        await worker.work_once()
+        assert await scene.tasks.locked() == [made.ledger_id]  # its grace period
+        await states.move(bookie(2), Step.DRAIN, lambda record: record)
+        bookies = scene.client.bookies
+        await scene.until(lambda: bookie(2) in bookies.read_only)
+        await scene.tasks.publish(whole, (bookie(0),), 1)
+        await asyncio.sleep(CONFIG.open_ledger_grace_s)
+        await worker.work_once()
+        assert await scene.tasks.locked() == []
+        assert await scene.tasks.workers() == ()
+        assert (await scene.metadata(made.ledger_id)).state is LedgerState.OPEN
+        await states.move(bookie(2), Step.CANCEL, lambda record: record)
+        await worker.work_once()
+        assert await scene.tasks.workers() == ("me",)
+        assert await scene.tasks.locked() == [made.ledger_id]
 
     run(4, scenario)
 
@@ -684,28 +712,42 @@ def test_each_check_publishes_what_it_is_for() -> None:
     run(3, scenario)
 
 
-def test_a_bookie_that_returned_for_the_audit_alone_is_audited_again() -> None:
+def test_an_audit_says_which_bookies_were_away_for_it() -> None:
     """What was lost before the audit, and not for the audit, has not been published."""
 
     async def scenario(scene: Scene) -> None:
-        ledger_id = await scene.written(3)
-        away = [frozenset({bookie(0)}), frozenset[BookieId](), frozenset({bookie(0)})]
-
         async def leaving() -> frozenset[BookieId]:
-            return away.pop(0) if len(away) > 1 else away[0]
+            return frozenset({bookie(1)})
 
-        auditor = Auditor(
-            scene.client,
-            scene.tasks,
-            scene.clock,
-            replace(CONFIG, ledger_check_interval_s=0),
-            leaving,
-        )
+        auditor = Auditor(scene.client, scene.tasks, scene.clock, CONFIG, leaving)
+        assert await auditor.audit_bookies(()) == frozenset()
+        await scene.lose(bookie(0))
+        assert await auditor.audit_bookies(()) == {bookie(0)}
+
+    run(3, scenario)
+
+
+def test_one_lost_bookie_is_waited_for_though_another_one_drains() -> None:
+    async def scenario(scene: Scene) -> None:
+        made = await scene.made(LedgerState.CLOSED, -1, 0, 2)
+        leaving: set[BookieId] = set()
+
+        async def drains() -> frozenset[BookieId]:
+            return frozenset(leaving)
+
+        await scene.tasks.set_lost_bookie_delay(60)
+        config = replace(CONFIG, ledger_check_interval_s=0)
+        auditor = Auditor(scene.client, scene.tasks, scene.clock, config, drains)
         leading = asyncio.get_running_loop().create_task(auditor.lead(()))
-        await asyncio.sleep(10.0)  # of the simulated clock
+        await asyncio.sleep(2.0)  # of the simulated clock: the first look is over
+        await scene.lose(bookie(0))
+        leaving.add(bookie(1))
+        await asyncio.sleep(30.0)
+        assert await scene.tasks.read(made.ledger_id) is None
+        await asyncio.sleep(40.0)
+        assert await scene.tasks.read(made.ledger_id) is not None
         leading.cancel()
         await asyncio.gather(leading, return_exceptions=True)
-        assert [found async for found in scene.tasks.ledger_ids()] == [ledger_id]
 
     run(3, scenario)
 

@@ -189,6 +189,22 @@ def test_one_beside_those_that_were_looked_for_is_waited_for() -> None:
     assert made.due_s == 40.0
 
 
+def test_one_that_is_lost_as_another_returns_is_waited_for_from_then_on() -> None:
+    made = watch(30.0)
+    made.on_bookies({A}, 5.0)
+    made.on_bookies({B}, 34.0)
+    assert made.due_s == 64.0
+    made.on_bookies({B}, 50.0)
+    assert made.due_s == 64.0
+
+
+def test_one_that_the_look_found_returned_is_waited_for_anew() -> None:
+    made = watch(30.0)
+    made.on_bookies({A}, 5.0)
+    made.looked((), 35.0)
+    assert made.due_s == 65.0
+
+
 def test_without_a_delay_the_look_is_due_at_once() -> None:
     made = watch(0.0)
     made.on_bookies({A}, 5.0)

@@ -9,10 +9,12 @@ from bookie.ledger.distribution import (
     Coverage,
     absent_threshold,
     check_quorums,
+    count_of,
     entries_of,
     failures_max,
     holds,
     no_news_threshold,
+    runs_of,
     write_set,
 )
 from bookie.ledger.types import Status
@@ -43,6 +45,9 @@ def test_every_bookie_has_its_share(e: int, qw: int, qa: int) -> None:
     for index in range(e):
         expected = [n for n in range(3, 20) if index in write_set(n, e, qw)]
         assert list(entries_of(index, 3, 19, e, qw)) == expected
+        for first, last in product(range(7), range(-1, 15)):
+            entries = list(entries_of(index, first, last, e, qw))
+            assert count_of(index, first, last, e, qw) == len(entries)
 
 
 def test_entries_striped_to_one_bookie_by_hand() -> None:
@@ -51,6 +56,12 @@ def test_entries_striped_to_one_bookie_by_hand() -> None:
     assert list(entries_of(4, 0, 9, 5, 3)) == [2, 3, 4, 7, 8, 9]
     assert list(entries_of(1, 100, 102, 3, 3)) == [100, 101, 102]
     assert list(entries_of(1, 5, 4, 3, 2)) == []
+
+
+def test_entries_of_a_huge_ledger_are_counted_and_taken_as_runs() -> None:
+    assert count_of(1, 0, 10**15 - 1, 3, 2) == 666_666_666_666_667
+    assert list(runs_of(1, 5, 10**15, 3, 3)) == [range(5, 10**15 + 1)]
+    assert list(runs_of(0, 0, 9, 5, 3)) == [range(1), range(3, 6), range(8, 10)]
 
 
 @pytest.mark.parametrize(("e", "qw", "qa"), QUORUMS)

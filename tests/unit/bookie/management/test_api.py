@@ -447,7 +447,7 @@ def test_recovery_and_decommission_go_on_in_the_background() -> None:
             last = (await ask("GET", path, READ_TOKEN))[1]
         assert last["state"] == "failed"  # there is no other bookie to copy to
         assert last["bad_ledgers"][0]["ledger_id"] == 0
-        assert last["error"]["error"] == "IllegalOperationError"
+        assert last["error"]["error"] == "LedgersLeftError"
         for body in ({"bookie_src": []}, {"bookie_src": [ID], "bookie_dest": [ID]}, {}):
             assert (await ask("PUT", path, ADMIN_TOKEN, body))[0] == 400
         body = {"bookie_src": [ID], "delete_cookie": True}

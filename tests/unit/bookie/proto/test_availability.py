@@ -54,6 +54,13 @@ def test_round_trip(ids: set[int]) -> None:
     assert list(chain.from_iterable(held.ranges())) == sorted(ids)
     for entry_id in [*range(-1, 63), *(i + d for i in ids for d in (-1, 0, 1))]:
         assert (entry_id in held) == (entry_id in ids)
+    near = range(63)
+    assert list(held.lacking(near)) == [entry_id for entry_id in near if entry_id not in ids]
+
+
+def test_what_is_lacking_of_very_many_is_found_without_going_through_them() -> None:
+    held = decode(header(1) + group(0, 0, 2**31 - 1, 0))
+    assert list(held.lacking(range(2**31 + 1))) == [2**31 - 1, 2**31]
 
 
 @given(st.integers(0, 5), st.integers(0, 2), st.binary(max_size=80))
