@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from rich.console import Console
 from rich.text import Text
@@ -135,7 +135,7 @@ class Shell:
         return self._run_long(run, text, where)
 
     def _run_long(self, run: Callable[[], str], text: str, where: str) -> bool:
-        """Run what _call()s, and write the line that it returns; False: it failed, cancelled."""
+        """Run what _call()s, and write the line that it returns; False: it failed, or Ctrl-C."""
         begun_s = time.perf_counter()
         self._is_cancelled = False
         # No KeyboardInterrupt from here on: raised between two lines it would lose the statement.
@@ -143,7 +143,7 @@ class Shell:
         try:
             footer = run()
         except Error as error:
-            if self._is_cancelled:
+            if self._is_cancelled and isinstance(error, QueryCanceledError):
                 self.errors.print("cancelled", style="yellow")
             else:
                 print_error(self.errors, error, text, where)
@@ -155,7 +155,9 @@ class Shell:
             footer = f"{footer} · {took}" if footer else took
         if footer:
             self.console.print(Text(footer, style="dim"))
-        return True
+        if self._is_cancelled:  # what comes behind it in a script is not run
+            self.errors.print("it was done before it could be cancelled", style="yellow")
+        return not self._is_cancelled
 
     def _write_result(self, cursor: Cursor, text: str) -> str:
         description = cursor.description
@@ -163,7 +165,7 @@ class Shell:
             return write_rows(
                 self.console,
                 description,
-                lambda count: self._call(lambda: cursor.fetchmany(count)),
+                lambda count: self._fetch(cursor, count),
                 self.mode,
                 self.rows_max,
             )
@@ -179,10 +181,13 @@ class Shell:
             wait([future], timeout=_CANCEL_AGAIN_S)
             if self._is_cancelled:  # a cancel before the statement has begun is lost
                 self.connection.cancel()
+        return future.result()  # also where the cancel came too late: it has happened
+
+    def _fetch(self, cursor: Cursor, count: int) -> list[tuple[Any, ...]]:
+        rows = self._call(lambda: cursor.fetchmany(count))
         if self._is_cancelled:
-            future.exception()
             raise QueryCanceledError("the statement was cancelled")
-        return future.result()
+        return rows
 
     def _on_interrupt(self, _signal: int, _frame: object) -> None:
         self._is_cancelled = True

@@ -14,7 +14,7 @@ import json
 import math
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 MARKER = "herdpy_pushdown"
 _MARKED = spark.IsNull((MARKER,))
 _VALUES_MAX = 1_000
+_DIGITS_MAX = 38
+"""Of a DECIMAL; Spark makes Python's of it by a multiplication, which rounds to 28 by itself."""
 _FAR = object()
 """A value that Python cannot hold: it is sent nowhere."""
 _COMPARISONS: dict[type[spark.Filter], str] = {
@@ -129,7 +131,8 @@ def _read_far_values() -> None:
     @wraps(read)
     def tolerant(value: VariantVal) -> Any:
         try:
-            return read(value)
+            with localcontext(prec=_DIGITS_MAX):
+                return read(value)
         except (OverflowError, ValueError):
             return _FAR
 

@@ -9,6 +9,7 @@ renews it (leases.py), when no task has used it for leaseSeconds.
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -53,8 +54,9 @@ class HerdReader(DataSourceReader):
         """
         self._options = options
         self._frame = frame
+        read_at = leases.agreed(frame, None) or options.snapshot
         with closing(connect_again(options)) as connection:  # DefaultSource.schema() reached it
-            columns = result_columns(connection, options)
+            columns = result_columns(connection, replace(options, snapshot=read_at))
         what = "the query" if options.table is None else f'table "{options.table}"'
         self._names = chosen(columns, schema, what)
         self._shown = list(schema.names)

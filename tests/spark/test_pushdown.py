@@ -107,6 +107,11 @@ def test_all_plans_of_a_data_frame_read_one_state(
         assert kept.count() == 10
     with pytest.raises(Exception, match="SQLSTATE 72000"):
         kept.where("id >= 0").count()
+    twenty.execute("CREATE TABLE other (id BIGINT PRIMARY KEY)")
+    other = load(table="other")
+    assert other.count() == 0
+    twenty.execute("DROP TABLE other")
+    assert other.where("id >= 0").count() == 0  # at its lease the table is there
     twenty.execute("INSERT INTO t SELECT id + 5, s FROM t")
     pushing.conf.unset(SETTING)
     is_over = threading.Event()
@@ -124,6 +129,22 @@ def test_all_plans_of_a_data_frame_read_one_state(
                 assert pushing.sql(f"SELECT {' + '.join(parts)}").collect()[0][0] == 10
         finally:
             is_over.set()
+
+
+def test_decimals_of_all_their_digits(
+    server: Served, conn: herdpy.Connection, pushing: SparkSession
+) -> None:
+    conn.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, d DECIMAL(38,10))")
+    long = "12345678901234567890.1234567891"
+    conn.execute(f"INSERT INTO t VALUES (1, {long}), (2, 1), (3, -{long})")
+    for condition, ids in (
+        (f"d = {long}BD", [1]),
+        (f"d >= {long}BD", [1]),
+        (f"d IN (1BD, -{long}BD)", [2, 3]),
+        ("d < 9999999999999999999999999999.9999999999BD", [1, 2, 3]),
+    ):
+        found = herdpy.spark.with_pushdown(pushing, url=server.url, table="t").where(condition)
+        assert sorted(row.id for row in found.collect()) == ids, condition
 
 
 def test_what_would_leak_is_refused_and_nothing_else(

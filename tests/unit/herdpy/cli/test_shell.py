@@ -4,7 +4,9 @@ import io
 import json
 import re
 import signal
+import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -12,6 +14,7 @@ from rich.console import Console
 import herdpy
 from herdpy.cli.prompt import is_ready, prompt_text
 from herdpy.cli.shell import Shell
+from herdpy.driver.cursor import Cursor
 from tests.style.test_layers import ROOT
 
 
@@ -225,6 +228,25 @@ def test_ctrl_c_cancels_and_the_shell_goes_on(desk: Desk) -> None:
     desk.shell.console.file = stream
     assert not connection.in_transaction
     assert desk.run("SELECT 1;")[0]
+
+
+def test_ctrl_c_that_comes_too_late_says_what_has_happened(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert desk.run("CREATE TABLE t (id BIGINT PRIMARY KEY);")[0]
+    execute = Cursor.execute
+
+    def interrupted(cursor: Cursor, text: str) -> Any:
+        found = execute(cursor, text)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        return found
+
+    monkeypatch.setattr(Cursor, "execute", interrupted)
+    is_well, out, err = desk.run("INSERT INTO t VALUES (1); INSERT INTO t VALUES (2);")
+    monkeypatch.undo()
+    assert (is_well, err) == (False, "it was done before it could be cancelled\n")
+    assert out == "1 row inserted\n"
+    assert desk.run(".mode csv\nSELECT id FROM t;")[1].splitlines() == ["id", "1"]
 
 
 class InterruptingFile(io.StringIO):
