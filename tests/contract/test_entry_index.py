@@ -1,7 +1,10 @@
 """The EntryIndex contract, over LMDB and memory."""
 
 import struct
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from errno import ENOMEM
 from pathlib import Path
 
 import pytest
@@ -197,6 +200,29 @@ class TestLmdb:
         with pytest.raises(Exception, match="move the file away") as caught:
             LmdbIndex(str(path))
         assert str(path) in str(caught.value)
+
+    def test_no_memory_for_a_larger_map_is_an_os_error(self, tmp_path: Path) -> None:
+        script = """
+import resource, sys
+from bookie.server.storage.lmdb_index import LmdbIndex
+index = LmdbIndex(sys.argv[1], map_bytes=1 << 20)
+sizes = [int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmSize")]
+limit = (sizes[0] << 10) + (12 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+try:
+    for ledger_id in range(2000):
+        index.put([(ledger_id, entry_id, 7) for entry_id in range(1000)])
+except OSError as error:
+    print("put", error.errno)
+resource.setrlimit(resource.RLIMIT_AS, (limit - (12 << 20), limit))
+try:
+    LmdbIndex(sys.argv[1] + "2", map_bytes=1 << 30)
+except OSError as error:
+    print("open", error.errno)
+"""
+        command = [sys.executable, "-c", script, str(tmp_path / "index.lmdb")]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert ended.stdout.split("\n")[:2] == [f"put {ENOMEM}", f"open {ENOMEM}"], ended.stderr
 
     def test_what_cannot_be_read_is_an_os_error(self, tmp_path: Path) -> None:
         index = LmdbIndex(str(tmp_path / "index.lmdb"))

@@ -1,7 +1,8 @@
 """One entry log: a header, then records; a sealed one ends with a map of its ledgers and a trailer.
 
     header   8s magic "bookieE1" | u32 version | u32 log number | u32 count of source logs |
-             u32 each of them (at most 64) | u32 CRC32C of all before; zeros up to 512
+             u32 each of them (at most 64) | u32 CRC32C of all before; zeros up to 492;
+             u64 journal file | u64 offset | u32 CRC32C of both, or zeros
     record   u8 kind, 3 zeros | u32 byte count | u32 CRC32C of the body | u32 check | u64 origin |
              body
     map      for each ledger: i64 ledger id | u64 bytes of its records
@@ -35,9 +36,11 @@ LOG_NUMBER_MAX = 2**31 - 1  # a location fits a signed 64-bit integer
 _MAGIC = b"bookieE1"
 _TRAILER_MAGIC = b"bookieT1"
 _HEADER = Struct(">8sIII")
+_JOURNAL = Struct(">QQ")
 _TRAILER = Struct(">8sIIQI")
 _TRAILER_BYTES = _TRAILER.size + 4
 _CRC = Struct(">I")
+_JOURNAL_AT = HEADER_BYTES - _JOURNAL.size - _CRC.size
 _RECORD = Struct(">B3xIIIQ")
 RECORD_HEADER_BYTES = _RECORD.size
 _MAP_ROW = Struct(">qQ")
@@ -65,6 +68,8 @@ class LogHeader(NamedTuple):
     log_number: int
     sources: tuple[int, ...]
     """The logs that compaction took the records from; none for a log of flushes."""
+    journal: tuple[int, int] = (0, 0)
+    """Journal file and offset before which all was durable when the log was begun; 0, 0: none."""
 
 
 class LogTrailer(NamedTuple):
@@ -120,10 +125,14 @@ def _check(kind: int, byte_count: int, crc: int, origin: int, log_number: int) -
 
 
 def encode_log_header(header: LogHeader) -> bytes:
-    number, sources = header
+    number, sources, journal = header
     data = _HEADER.pack(_MAGIC, VERSION, number, len(sources))
     data += pack(f">{len(sources)}I", *sources)
-    return (data + _CRC.pack(value(data))).ljust(HEADER_BYTES, b"\0")
+    data = (data + _CRC.pack(value(data))).ljust(HEADER_BYTES, b"\0")
+    if journal == (0, 0):
+        return data
+    position = _JOURNAL.pack(*journal)
+    return data[:_JOURNAL_AT] + position + _CRC.pack(value(position))
 
 
 def decode_log_header(data: bytes, path: str) -> LogHeader:
@@ -134,11 +143,22 @@ def decode_log_header(data: bytes, path: str) -> LogHeader:
         if magic == _MAGIC and count <= SOURCES_MAX:
             (crc,) = _CRC.unpack_from(data, end)
             if crc == value(data[:end]) and version == VERSION:
-                return LogHeader(number, Struct(f">{count}I").unpack_from(data, _HEADER.size))
+                sources = Struct(f">{count}I").unpack_from(data, _HEADER.size)
+                return LogHeader(number, sources, _decode_journal(data))
     raise CorruptFileError(
         f"{path}: expected the header of an entry log of version {VERSION}, found "
         f"{data[:16].hex()}; its entries cannot be listed, and it is kept"
     )
+
+
+def _decode_journal(header: bytes) -> tuple[int, int]:
+    """Return the journal position of a header; 0, 0 of a damaged one: nothing is read by it."""
+    position = header[_JOURNAL_AT : _JOURNAL_AT + _JOURNAL.size]
+    (crc,) = _CRC.unpack_from(header, _JOURNAL_AT + _JOURNAL.size)
+    if crc != value(position):
+        return 0, 0
+    file_number, offset = _JOURNAL.unpack(position)
+    return file_number, offset
 
 
 def encode_map(log_number: int, map_offset: int, ledger_bytes: Mapping[int, int]) -> bytes:
@@ -166,7 +186,13 @@ class EntryLogWriter:
     """
 
     def __init__(
-        self, disk: Disk, log_number: int, *, suffix: str = "log", sources: Sequence[int] = ()
+        self,
+        disk: Disk,
+        log_number: int,
+        *,
+        suffix: str = "log",
+        sources: Sequence[int] = (),
+        journal: tuple[int, int] = (0, 0),
     ) -> None:
         self._disk = disk
         self.log_number = log_number
@@ -181,7 +207,7 @@ class EntryLogWriter:
         self._is_named = False
         self._is_dirty = True
         self._settled: tuple[int, dict[int, int]] = (0, {})  # byte_count, ledger_bytes
-        self._put(encode_log_header(LogHeader(log_number, tuple(sources))))
+        self._put(encode_log_header(LogHeader(log_number, tuple(sources), journal)))
 
     def _put(self, data: bytes) -> None:
         self._buffer.append(data)

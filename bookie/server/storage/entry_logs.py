@@ -152,10 +152,12 @@ class EntryLogs:
         except OSError:
             return float("inf")
 
-    def begin(self, directory: LedgerDirectory) -> EntryLogWriter:
-        """Return a new log for flushes in this directory."""
+    def begin(
+        self, directory: LedgerDirectory, journal: tuple[int, int] = (0, 0)
+    ) -> EntryLogWriter:
+        """Return a new log for flushes in this directory; journal: as LogHeader."""
         number = self.new_number()
-        writer = EntryLogWriter(directory.disk, number)
+        writer = EntryLogWriter(directory.disk, number, journal=journal)
         with self._mutex:
             self._enter(number, _Place(directory, "log"))
         return writer

@@ -129,7 +129,7 @@ class Flusher:
     ) -> list[tuple[int, int, int]]:
         locations: list[tuple[int, int, int]] = []
         records = dict(work.ledgers)
-        writer = self._log()
+        writer = self._log(work.position)
         for ledger_id in sorted(work.entries.keys() | records.keys()):
             if ledger_id in records:
                 body = encode_ledger_body(ledger_id, records[ledger_id])
@@ -138,25 +138,27 @@ class Flusher:
             for entry_id in sorted(entries):
                 packet, crc = entries[entry_id]
                 if writer.byte_count + len(packet) > self._log_bytes_max:
-                    writer = self._next_log(failures)
+                    writer = self._next_log(failures, work.position)
                 location = writer.append(RecordKind.ENTRY, ledger_id, packet, crc)
                 locations.append((ledger_id, entry_id, location))
         writer.sync()
         return locations
 
-    def _log(self) -> EntryLogWriter:
+    def _log(self, position: Position) -> EntryLogWriter:
         writer = self._writer
         if writer is None:
             if self._directory is None:
                 raise RuntimeError("flush: no directory was chosen")
-            writer = self._writer = self._logs.begin(self._directory)
+            writer = self._writer = self._logs.begin(self._directory, position)
         return writer
 
-    def _next_log(self, failures: Mapping[LedgerDirectory, OSError]) -> EntryLogWriter:
+    def _next_log(
+        self, failures: Mapping[LedgerDirectory, OSError], position: Position
+    ) -> EntryLogWriter:
         """End the log at hand, and begin one where the next is to be."""
         self.seal()
         self._choose(failures)
-        return self._log()
+        return self._log(position)
 
     def seal(self) -> None:
         """End the open log; the next flush begins another."""

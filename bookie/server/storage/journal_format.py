@@ -63,6 +63,10 @@ class Position(NamedTuple):
     offset: int
 
 
+NOWHERE = Position(0, 0)
+"""Before every file."""
+
+
 class Record(NamedTuple):
     """One record; `crc` is that of the body."""
 
@@ -224,10 +228,24 @@ class JournalFileReader:
         return None
 
 
-def read_records(disk: Disk, mark: Position | None) -> Iterator[tuple[Position, Record]]:
+def check_reached(disk: Disk, durable: Position) -> None:
+    """Check that the journal has the file of a position that was durable; CorruptFileError."""
+    if not disk.exists(path_of(durable.file_number)):
+        raise CorruptFileError(
+            f"{path_of(durable.file_number)}: expected the file up to which index or entry logs "
+            f"have the journal, found none; the journal is an older copy, or they are left of a "
+            f"bookie that was here before: restore the newer journal, or format this bookie, its "
+            f"index too, and let its ledgers be replicated again"
+        )
+
+
+def read_records(
+    disk: Disk, mark: Position | None, durable: Position = NOWHERE
+) -> Iterator[tuple[Position, Record]]:
     """Yield the records from mark on (None: from the first file), and end at the torn tail.
 
-    CorruptFileError when something that was fsynced is missing or damaged.
+    durable: everything before it was fsynced. CorruptFileError when something that was fsynced is
+    missing or damaged.
     """
     names = disk.list(DIRECTORY)
     numbers = sorted(n for n in map(number_of, names) if n is not None)
@@ -242,7 +260,10 @@ def read_records(disk: Disk, mark: Position | None) -> Iterator[tuple[Position, 
     must_begin = mark is not None
     for index, number in enumerate(numbers):
         start = mark.offset if mark and number == mark.file_number else BLOCK_BYTES
-        is_ended = yield from _read_file(disk, number, start, must_begin=must_begin)
+        durable_offset = durable.offset if number == durable.file_number else 0
+        is_ended = yield from _read_file(
+            disk, number, start, must_begin=must_begin, durable_offset=durable_offset
+        )
         rest = numbers[index + 1 :]
         if not is_ended:
             _check_unused(disk, number, rest)
@@ -256,7 +277,7 @@ def read_records(disk: Disk, mark: Position | None) -> Iterator[tuple[Position, 
 
 
 def _read_file(
-    disk: Disk, number: int, offset: int, *, must_begin: bool
+    disk: Disk, number: int, offset: int, *, must_begin: bool, durable_offset: int
 ) -> Iterator[tuple[Position, Record]]:
     """Yield the records of one file and return whether it ends with END."""
     reader = JournalFileReader(disk, number)
@@ -278,6 +299,8 @@ def _read_file(
                 broken_at = batch.damaged_at
                 break
             offset = batch.end
+        if broken_at < durable_offset:
+            raise _damage(reader.path, broken_at, f"index or logs have all before {durable_offset}")
         proof = reader.is_durable_beyond(broken_at)
         if proof is not None:
             raise _damage(

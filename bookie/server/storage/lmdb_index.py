@@ -65,6 +65,8 @@ class LmdbIndex:
             )
             self._locations = self._env.open_db(b"locations")
             self._ledgers = self._env.open_db(b"ledgers")
+        except lmdb.MemoryError as error:
+            raise _failed(path, error) from error
         except lmdb.Error as error:
             raise _damaged(path, str(error)) from error
         self._map_bytes: int = self._env.info()["map_size"]
@@ -255,13 +257,19 @@ class LmdbIndex:
                 except lmdb.MapFullError as error:
                     if self._map_bytes >= _MAP_BYTES_MAX:
                         raise _failed(self._path, error) from error
-                    with self._read_mutex:  # the map must not move under a reader
-                        self._map_bytes *= 2
-                        self._env.set_mapsize(self._map_bytes)
+                    self._grow()
                 except lmdb.Error as error:
                     raise _failed(self._path, error) from error
                 else:
                     return
+
+    def _grow(self) -> None:
+        try:
+            with self._read_mutex:  # the map must not move under a reader
+                self._env.set_mapsize(2 * self._map_bytes)
+        except lmdb.Error as error:  # LMDB has closed the file: all calls fail from now on
+            raise _failed(self._path, error) from error
+        self._map_bytes *= 2
 
     @property
     def is_whole(self) -> bool:

@@ -55,6 +55,8 @@ def _metas(file: File) -> Iterator[tuple[int, tuple[bytes, bytes], int, int]]:
         if magic != _MAGIC:
             return
         page_bytes = page_bytes or _TREE.unpack(free)[0]
+        if page_bytes < _META.size:
+            return
         yield page_bytes, (free, named), last_page, transaction
 
 

@@ -24,9 +24,11 @@ from bookie.server.storage.flush import Flusher, FlushInput
 from bookie.server.storage.journal import JournalWriter, Mark
 from bookie.server.storage.journal_format import (
     DIRECTORY,
+    NOWHERE,
     Kind,
     Position,
     Record,
+    check_reached,
     read_records,
     split_record,
 )
@@ -34,7 +36,7 @@ from bookie.server.storage.ledger_record import decode_ledger_body, merge_ledger
 from bookie.server.storage.ledger_state import LedgerState
 from bookie.server.storage.write_cache import WriteCache
 
-_NO_MARK = Mark(Position(0, 0), 0, 0)
+_NO_MARK = Mark(NOWHERE, 0, 0)
 _SCAN_BATCH = 4096
 _REBUILD_BATCH = 50_000
 """Entries that rebuild_index() holds before it writes them: a log may have ten millions."""
@@ -102,6 +104,9 @@ def recover(
             f"{DIRECTORY}: expected the journal's mark beside entry logs, found none; the journal "
             f"was lost, and with it what was acknowledged last: restore it, or format this bookie"
         )
+    durable = _durable_position(None if is_index_lost else index, logs, mark or _NO_MARK)
+    if durable.file_number > (mark or _NO_MARK).position.file_number:
+        check_reached(disk, durable)
     damaged = finish_interrupted(index, logs)
     leftovers = _seal_leftovers(logs, None if is_index_lost else index, mark or _NO_MARK)
     unsealed = (*damaged, *leftovers)
@@ -120,7 +125,7 @@ def recover(
     count = 0
     writer = JournalWriter(disk, config.journal_bytes_max, config.journal_preallocation_bytes)
     try:
-        for _, record in read_records(disk, mark.position if mark else None):
+        for _, record in read_records(disk, mark.position if mark else None, durable):
             count += 1
             if replay.apply(record):
                 flusher.store(replay.take())
@@ -151,6 +156,25 @@ def _is_older(index: EntryIndex, mark: Mark | None) -> bool:
     """Tell whether the index is a copy of before the mark: it lacks what the journal has not."""
     position = index.journal_position  # None: of a bookie that did not keep it yet
     return mark is not None and position is not None and position < mark.position
+
+
+def _durable_position(index: EntryIndex | None, logs: EntryLogs, mark: Mark) -> Position:
+    """Return up to where the journal was durable, by index and logs: an older copy ends before it.
+
+    Only logs that were begun after the mark can know more than it does.
+    """
+    found: tuple[int, int] = NOWHERE
+    if index is not None:
+        found = index.journal_position or NOWHERE
+    for number in logs.numbers():
+        if number >= mark.log_number:
+            try:
+                reader = logs.reader(number)
+            except (CorruptFileError, OSError):  # what it means is told where logs are sealed
+                continue
+            reader.close()
+            found = max(found, reader.header.journal)
+    return Position(*found)
 
 
 def _make_directory(disk: Disk, path: str) -> None:

@@ -1,7 +1,7 @@
 """Full disks, failing disks, damage at rest, and what is collected: one bookie, no threads."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from errno import EIO, ENOSPC
@@ -10,6 +10,7 @@ import pytest
 
 from bookie.errors import CorruptFileError, MetadataStoreError, NoSuchLedgerMetadataError
 from bookie.ledger.types import Status
+from bookie.runtime.files import replace_file
 from bookie.runtime.memory_disk import MemoryDisk
 from bookie.server.bookie import Bookie
 from bookie.server.interfaces import LedgerRecord
@@ -19,6 +20,7 @@ from bookie.server.storage import recovery
 from bookie.server.storage.collector import Holding
 from bookie.server.storage.directories import LedgerDirectory
 from bookie.server.storage.entry_log import LOG_NUMBER_MAX
+from bookie.server.storage.journal import MARK_PATH
 from bookie.server.storage.journal_format import Position
 from bookie.server.storage.memory_index import MemoryIndex
 from bookie.server.storage.read_cache import ReadCache
@@ -944,3 +946,72 @@ def test_the_index_of_another_bookie_is_refused() -> None:
     recovery.recover(disk, MemoryIndex(), CONFIG, owner="bookie b").writer.close()
     with pytest.raises(CorruptFileError, match="expected that of bookie b, found that of bookie a"):
         recovery.recover(disk, index, CONFIG, owner="bookie b")
+
+
+async def _put_back(
+    put_back: Sequence[str], *, is_index_older: bool = False, is_index_lost: bool = False
+) -> tuple[str, bool]:
+    """Start on older copies of these files; return the refusal and whether it changed a file."""
+    disk, index = SimulatedDisk(7), MemoryIndex()
+    bookie = await open_bookie(disk, index)
+    assert await add(bookie, packet_of(7, 0)) is Status.OK
+    await bookie.close()
+    copy, older = disk.contents(), index.crash(lambda count: count)
+    bookie = await open_bookie(disk, index)
+    assert await add(bookie, packet_of(7, 1)) is Status.OK
+    await bookie.checkpoint()
+    assert await add(bookie, packet_of(7, 2)) is Status.OK
+    disk = disk.restart(is_power_lost=False)
+    found = older if is_index_older else index.crash(lambda count: count)
+    for path in [name for name in disk.contents() if name.startswith(tuple(put_back))]:
+        disk.unlink(path)
+    for path, data in copy.items():
+        if path.startswith(tuple(put_back)):
+            file = disk.open(path, create=True)
+            file.write_at(0, data)
+            file.close()
+    before = disk.contents()
+    with pytest.raises(CorruptFileError) as refusal:
+        await open_bookie(disk, MemoryIndex() if is_index_lost else found)
+    return str(refusal.value), disk.contents() != before
+
+
+def test_an_older_copy_of_the_journal_is_refused() -> None:
+    for is_index_older, is_index_lost in ((False, False), (True, False), (False, True)):
+        message, is_changed = asyncio.run(
+            _put_back(["journal/"], is_index_older=is_index_older, is_index_lost=is_index_lost)
+        )
+        assert "the journal is an older copy" in message
+        assert not is_changed
+
+
+def test_the_index_of_a_bookie_that_was_here_before_is_refused() -> None:
+    async def test() -> None:
+        disk, index = SimulatedDisk(7), MemoryIndex()
+        bookie = await open_bookie(disk, index)
+        assert await add(bookie, packet_of(7, 0)) is Status.OK
+        await bookie.close()
+        again = await open_bookie(disk, index)
+        await again.close()
+        with pytest.raises(CorruptFileError, match="left of a bookie that was here before"):
+            await open_bookie(SimulatedDisk(8), index)
+
+    asyncio.run(test())
+
+
+def test_a_journal_that_ends_before_what_the_index_has_is_damage() -> None:
+    async def test() -> None:
+        disk, index = SimulatedDisk(7), MemoryIndex()
+        bookie = await open_bookie(disk, index)
+        assert await add(bookie, packet_of(7, 0)) is Status.OK
+        mark = disk.contents()[MARK_PATH]
+        await bookie.checkpoint()
+        path = sorted(name for name in disk.contents() if name.endswith(".journal"))[-1]
+        disk = disk.restart(is_power_lost=False)
+        index = index.crash(lambda count: count)
+        replace_file(disk, MARK_PATH, mark)  # as if the bookie was killed before the mark moved
+        disk.flip(path, 520)  # of the only batch
+        with pytest.raises(CorruptFileError, match="index or logs have all before"):
+            await open_bookie(disk, index)
+
+    asyncio.run(test())

@@ -125,6 +125,9 @@ class TestEntryLog:
         assert entry_log.encode_log_header(LogHeader(2, (1,))) == hexes(
             "626f6f6b69654531 00000001 00000002 00000001 00000001 6081c88c"
         ).ljust(512, b"\0")
+        assert entry_log.encode_log_header(LogHeader(2, (), (5, 1024))) == hexes(
+            "626f6f6b69654531 00000001 00000002 00000000 ddac59e1"
+        ).ljust(492, b"\0") + hexes("0000000000000005 0000000000000400 260bef4d")
         disk = self.disk()
         assert disk.read("entries/00000002.log")[512:] == self.RECORDS + self.END
         reader = EntryLogReader(disk, 2)
@@ -134,6 +137,21 @@ class TestEntryLog:
         assert reader.is_read_whole
         assert reader.ledger_map() == {7: len(self.RECORDS)}
         reader.close()
+
+    def test_the_journal_position_of_a_header(self) -> None:
+        disk = MemoryDisk()
+        disk.make_directory("entries")
+        writer = EntryLogWriter(disk, 2, sources=range(3, 67), journal=(5, 1024))
+        writer.sync()
+        writer.close()
+        for offset, expected in ((None, (5, 1024)), (499, (0, 0)), (511, (0, 0))):
+            if offset is not None:
+                file = disk.open("entries/00000002.log")
+                file.write_at(offset, bytes([file.read_at(offset, 1)[0] ^ 1]))
+                file.close()
+            reader = EntryLogReader(disk, 2)
+            assert reader.header == LogHeader(2, tuple(range(3, 67)), expected)
+            reader.close()
 
     @pytest.mark.parametrize("offset", range(24 + len(PACKET)))
     def test_any_byte_of_a_record_that_changed_is_noticed(self, offset: int) -> None:
