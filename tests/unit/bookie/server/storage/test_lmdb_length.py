@@ -105,3 +105,14 @@ def test_what_is_no_index_is_not_looked_into(tmp_path: Path) -> None:
     for content in (b"", b"hello", bytes(4096), bytes(9000), b"\xff" * 9000):
         path.write_bytes(content)
         assert missing(path) is None
+
+
+def test_a_page_size_of_nothing_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "index.lmdb"
+    LmdbIndex(str(path)).close()
+    content = bytearray(path.read_bytes())
+    content[40:44] = bytes(4)  # of the first meta page
+    path.write_bytes(content)
+    assert missing(path) is None
+    with pytest.raises(CorruptFileError, match="move the file away"):
+        LmdbIndex(str(path))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import replace
 from errno import EIO, ENOSPC
 
@@ -18,6 +18,7 @@ from bookie.server.storage import journal as journals
 from bookie.server.storage import ledger_storage as storages
 from bookie.server.storage import recovery
 from bookie.server.storage.collector import Holding
+from bookie.server.storage.compaction import Compaction, Switch
 from bookie.server.storage.directories import LedgerDirectory
 from bookie.server.storage.entry_log import LOG_NUMBER_MAX
 from bookie.server.storage.journal import MARK_PATH
@@ -821,6 +822,32 @@ def test_a_bookie_that_is_closed_answers(caplog: pytest.LogCaptureFixture) -> No
 
     asyncio.run(main())
     assert not caplog.records
+
+
+def test_an_entry_that_is_added_again_during_a_compaction_stays_where_it_is() -> None:
+    async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
+        bookie = await open_bookie(disk, index)
+        assert await add(bookie, packet_of(7, 0, BIG)) is Status.OK
+        assert await add(bookie, packet_of(7, 1, BIG)) is Status.OK
+        await bookie.checkpoint()
+        bookie._storage.flusher.seal()
+        logs = bookie._storage.logs
+        compaction = Compaction(logs, index, [1])
+        while not compaction.step(1 << 20):
+            pass
+        compaction.seal()
+        assert await add(bookie, packet_of(7, 0, b"again")) is Status.OK
+        await bookie.checkpoint()
+        with closing(Switch(logs, index, compaction.log_number)) as switch:
+            while not switch.step():
+                pass
+            switch.finish()
+        numbers = [location >> 32 for _, location in index.locations(7, 0, 2)]
+        assert numbers == [bookie._storage.flusher.open_log_number, compaction.log_number]
+        assert await read(bookie, 7, 0) == (Status.OK, packet_of(7, 0, b"again"))
+        await bookie.close()
+
+    run(test)
 
 
 async def _compacted_behind_the_open_log(disk: SimulatedDisk, index: MemoryIndex) -> None:
