@@ -245,7 +245,7 @@ def test_ctrl_c_that_comes_too_late_says_what_has_happened(
     is_well, out, err = desk.run("INSERT INTO t VALUES (1); INSERT INTO t VALUES (2);")
     monkeypatch.undo()
     assert (is_well, err) == (False, "it was done before it could be cancelled\n")
-    assert out == "1 row inserted\n"
+    assert out == "1 row inserted"
     assert desk.run(".mode csv\nSELECT id FROM t;")[1].splitlines() == ["id", "1"]
 
 
