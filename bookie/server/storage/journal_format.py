@@ -286,6 +286,8 @@ def _read_file(
             if must_begin:
                 raise _damage(reader.path, 0, "the header is not that of the file")
             return False
+        if reader.byte_count < offset:
+            raise _damage(reader.path, reader.byte_count, f"the mark has all before {offset}")
         while True:
             batch = reader.batch(offset)
             if batch is None:

@@ -1042,3 +1042,23 @@ def test_a_journal_that_ends_before_what_the_index_has_is_damage() -> None:
             await open_bookie(disk, index)
 
     asyncio.run(test())
+
+
+def test_a_journal_file_that_ends_before_the_mark_is_damage() -> None:
+    async def test() -> None:
+        disk, index = SimulatedDisk(7), MemoryIndex()
+        bookie = await open_bookie(disk, index)
+        assert await add(bookie, packet_of(7, 0)) is Status.OK
+        await bookie.checkpoint()
+        path = sorted(name for name in disk.contents() if name.endswith(".journal"))[-1]
+        assert await add(bookie, packet_of(7, 1)) is Status.OK  # behind the mark
+        disk = disk.restart(is_power_lost=False)
+        index = index.crash(lambda count: count)
+        file = disk.open(path)
+        file.truncate(600)
+        file.sync()
+        file.close()
+        with pytest.raises(CorruptFileError, match="the mark has all before"):
+            await open_bookie(disk, index)
+
+    asyncio.run(test())
