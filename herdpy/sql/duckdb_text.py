@@ -384,13 +384,14 @@ class _Printer:
             if isinstance(part, tree.Window | tree.Aggregate) and id(part) not in own:
                 continue
             if isinstance(part, tree.Window):
-                atoms.update(dict.fromkeys(_window_keys(part)))
+                # A constant stays one: where DuckDB wants one, a column will not do.
+                atoms.update((key, None) for key in _window_keys(part) if not _is_constant(key))
             elif isinstance(part, tree.ColumnRef):
                 if part.relation in _relations(select.source) and (
                     not is_grouped or part in group_by
                 ):
                     atoms[part] = None
-            elif isinstance(part, tree.Literal | tree.Parameter):
+            elif _is_constant(part):
                 continue  # where a key is one, others like it are none
             elif is_grouped and (isinstance(part, tree.Aggregate) or part in group_by):
                 atoms[part] = None
@@ -763,23 +764,35 @@ class _Printer:
         """Tell whether DuckDB's own IN, ANY and ALL would be wrong.
 
         It takes what may raise for volatile, and of a correlated query with such a part NULLs of
-        other rows' answers, too. An aggregate or a key of GROUP BY cannot be printed in a query.
+        other rows' answers, too.
         """
-        if _stands_alone(node.query) or all(map(_is_plain, tree.walk((node.operand, node.query)))):
+        if _stands_alone(node.query):
             return False
-        return not any(
-            isinstance(part, (tree.Aggregate, tree.Window)) or part in self.group_keys
-            for part in tree.walk(node.operand, is_deep=False)
-        )
+        return not all(map(_is_plain, tree.walk((node.operand, node.query))))
 
     def _counted(self, node: tree.InQuery | tree.Quantified, operator: str, is_all: bool) -> str:
         """Print the answer as the greatest of its rows': 0 leaves it open, 1 is NULL, 2 decides."""
-        answer = f"2 * CAST(({self.expression(node.operand)} {operator} m.c0) AS INTEGER)"
-        if is_all:
-            answer = f"2 - {answer}"
-        rows = f"SELECT max(coalesce({answer}, 1)) FROM ({self.query(node.query)}) AS m(c0)"  # noqa: S608 - printed by us
         answers = "true, NULL, false" if is_all else "false, NULL, true"
-        return f"[{answers}][1 + coalesce(({rows}), 0)]"
+
+        def answer(operand: str, value: str) -> str:
+            text = f"2 * CAST(({operand} {operator} {value}) AS INTEGER)"
+            return f"coalesce({f'2 - {text}' if is_all else text}, 1)"
+
+        operand, rows = self.expression(node.operand), f"FROM ({self.query(node.query)}) AS m(c0)"
+        if not any(
+            isinstance(part, (tree.Aggregate, tree.Window)) or part in self.group_keys
+            for part in tree.walk(node.operand, is_deep=False)
+        ):
+            greatest = f"SELECT max({answer(operand, 'm.c0')}) {rows}"
+            return f"[{answers}][1 + coalesce(({greatest}), 0)]"
+
+        # An aggregate or a key of GROUP BY cannot be printed in a query: it meets a list of values.
+        def body(name: str) -> str:
+            found = answer(_of(name, "a0"), "m")
+            greatest = f"list_max(list_transform({_of(name, 'a1')}, lambda m: {found}))"
+            return f"[{answers}][1 + coalesce({greatest}, 0)]"
+
+        return self._lambda([("a0", operand), ("a1", f"(SELECT list(DISTINCT c0) {rows})")], body)
 
     def aggregate(self, node: tree.Aggregate) -> str:
         if node.function not in _AGGREGATES:
@@ -946,6 +959,10 @@ def _interval_total(function: str, text: str, word: str, tail: str, applied: _Ap
 
 def _window_keys(window: tree.Window) -> tuple[tree.Expression, ...]:
     return (*window.partition, *(key.expression for key in window.order))
+
+
+def _is_constant(part: tree.Expression) -> bool:
+    return isinstance(part, (tree.Literal, tree.Parameter))
 
 
 def _may_raise(key: tree.Expression) -> bool:

@@ -506,6 +506,8 @@ def test_connect_can_be_repeated(monkeypatch: pytest.MonkeyPatch, *, is_new: boo
     assert n > 10
 
 
+# What hits a __del__ Python reports, and goes on.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_signal_while_duckdb_asks_for_rows() -> None:
     """DuckDB forgets, or tells by errors of its own, what a signal's handler raises in it."""
     queries = (
