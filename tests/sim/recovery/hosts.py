@@ -35,6 +35,8 @@ class RecoveryBookieHost(BookieHost):
         super().__init__(world, number)
         self.storage_delay_s = 0.0
         """How much longer a job on its entry logs takes than usual."""
+        self.machine_number = 0
+        """A bookie that is installed anew runs on another machine."""
         self._make_disks()
 
     def _make_disks(self) -> None:
@@ -63,7 +65,8 @@ class RecoveryBookieHost(BookieHost):
         self.second_disk = None
 
     def install(self) -> None:
-        """Come back as a new bookie with empty disks, under the same id."""
+        """Come back as a new bookie with empty disks, under the same id; the old one is down."""
+        self.machine_number += 1
         self._make_disks()
         self.is_wiped = False
         self.is_wanted = True

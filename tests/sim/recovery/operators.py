@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING
 
 from bookie.autorecovery.manual import decommission
 from bookie.autorecovery.operations import ReplicationOperations
-from bookie.errors import BookieError, IllegalOperationError, NoSuchBookieError
+from bookie.errors import (
+    BookieError,
+    IllegalOperationError,
+    MetadataVersionError,
+    NoSuchBookieError,
+)
 from bookie.ledger.types import BookieId
 from bookie.lifecycle.operations import Operations
 from bookie.lifecycle.states import LifecycleState
@@ -55,7 +60,14 @@ class Operator:
         if plan.is_cancelled:
             world.kept[bookie_id] = None
         world.say(f"--- the operator drains {bookie_id}")
-        await ask.drain(bookie_id, "operator", may_fence=plan.may_fence)
+        try:
+            await ask.drain(bookie_id, "operator", may_fence=plan.may_fence)
+        except NoSuchBookieError:
+            if world.is_known(bookie_id):
+                raise
+            world.happen("drain of a bookie that was forgotten, refused")
+            world.kept.pop(bookie_id, None)
+            return
         if plan.is_cancelled:
             await asyncio.sleep(plan.cancel_after_s)
             await ask.cancel(bookie_id)
@@ -124,7 +136,7 @@ class Operator:
         replication = ReplicationOperations(self._store, ROOT, ask)
         cookies = CookieStore(self._store, ROOT)
         deadline = world.loop.time() + _REMOVED_S_MAX
-        while bookie_id not in world.records:
+        while bookie_id in world.lost and bookie_id not in world.records:
             try:
                 await decommission(
                     ask,
@@ -138,9 +150,11 @@ class Operator:
                 )
             except NoSuchBookieError:
                 return  # its drain ended, and it was removed
-            except IllegalOperationError as error:
+            except (IllegalOperationError, MetadataVersionError) as error:
                 world.say(f"operator: {error}")
                 if not world.can_be_left(bookie_id):
+                    return
+                if world.given_up and await self._forget_with_loss(cookies, bookie_id):
                     return
                 if world.loop.time() > deadline:
                     raise CheckError("liveness", f"{bookie_id}: not forgotten: {error}") from error
@@ -148,6 +162,27 @@ class Operator:
                 world.happen("lost bookie decommissioned")
                 return
             await asyncio.sleep(0.2)
+
+    async def _forget_with_loss(self, cookies: CookieStore, bookie_id: BookieId) -> bool:
+        """Forget it although ledgers name it whose loss was accepted for another bookie.
+
+        As `bookie cookie delete --accept-loss` does; refused while other ledgers name it.
+        """
+        world, ask = self._world, self._operations
+        cookie = await cookies.read(bookie_id)
+        accepted = [one for one in await ask.naming(bookie_id) if one in world.given_up]
+        if cookie is None or not accepted:
+            return False
+        world.say(f"--- the operator forgets {bookie_id}, and gives up {accepted}")
+        try:
+            await ask.expect_forgettable(bookie_id)
+            await ask.expect_given_up(bookie_id, accepted)
+            await cookies.delete(bookie_id, cookie[1])
+        except (IllegalOperationError, MetadataVersionError) as error:
+            world.say(f"operator: {error}")
+            return False
+        world.happen("lost bookie forgotten with an accepted loss")
+        return True
 
     async def close(self) -> None:
         await self._store.close()

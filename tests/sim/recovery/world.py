@@ -145,14 +145,16 @@ class RecoveryWorld(World):
 
     def leads(self, session_id: int) -> bool:
         """Whether a session has the lowest vote, or there is no vote at all."""
-        tree = self.store_server.tree
-        if tree.exists(VOTES[:-1]) is None:
-            return False
-        votes = tree.children(VOTES[:-1])
+        votes = self._votes()
         if not votes:
             return False
-        stat = tree.exists(VOTES + min(votes))
+        stat = self.store_server.tree.exists(VOTES + min(votes))
         return stat is not None and stat.ephemeral_owner == session_id
+
+    def _votes(self) -> list[str]:
+        """Return the names of the votes; their parent may not be there yet."""
+        tree = self.store_server.tree
+        return [] if tree.exists(VOTES[:-1]) is None else tree.children(VOTES[:-1])
 
     def on_change(
         self,
@@ -231,7 +233,7 @@ class RecoveryWorld(World):
                 self.remove_vote()
 
     def remove_vote(self) -> None:
-        votes = self.store_server.tree.children(VOTES[:-1])
+        votes = self._votes()
         if votes:
             self.say(f"an operator removes {min(votes)}")
             self.happen("auditor deposed")
@@ -345,7 +347,13 @@ class RecoveryWorld(World):
         for ledger in self.ledgers:
             ledger.history.forget(bookie_id)  # type: ignore[attr-defined]
         host = next(host for host in self.hosts if host.bookie_id == bookie_id)
-        self._call_later(self.rng.choice((0.0, 0.3, 0.8)), lambda: self.take_away(host))
+        machine = host.machine_number
+
+        def take_away() -> None:
+            if host.machine_number == machine:
+                self.take_away(host)
+
+        self._call_later(self.rng.choice((0.0, 0.3, 0.8)), take_away)
 
     def counts_on(self, ledger: Ledger, bookie_id: str, entry_id: int) -> bool:
         """Whether the metadata says that an entry is to be read from a bookie."""
@@ -403,8 +411,11 @@ class RecoveryWorld(World):
 
     def is_taken_out(self, bookie_id: str) -> bool:
         """Whether a bookie is Drained, or was forgotten: no ledger may come to count on it."""
-        is_known = self.store_server.tree.exists(COOKIES + bookie_id) is not None
-        return not is_known or self.state_of(bookie_id) is LifecycleState.DRAINED
+        return not self.is_known(bookie_id) or self.state_of(bookie_id) is LifecycleState.DRAINED
+
+    def is_known(self, bookie_id: str) -> bool:
+        """Whether the cluster has a cookie of a bookie."""
+        return self.store_server.tree.exists(COOKIES + bookie_id) is not None
 
     def store_of(self, name: str) -> MemoryStore | None:
         """Return the metadata client of a process that heals, recovers or writes."""
@@ -528,7 +539,11 @@ class RecoveryWorld(World):
         host.crash(power=True)
 
     def install(self, host: RecoveryBookieHost) -> None:
-        """Let a bookie that was removed come back as a new one with the same id."""
+        """Let a bookie that was removed come back as a new one with the same id.
+
+        On another machine: what is left of the old one goes before.
+        """
+        self.take_away(host)
         self.say(f"--- {host.name} is installed anew")
         self.happen("removed bookie installed anew")
         for known in (self.lost, self.gone, self.leaving):
@@ -541,7 +556,7 @@ class RecoveryWorld(World):
             self._delete(path)
         elif self.store_server.tree.exists(path) is None:
             self.happen("AutoRecovery off for a while")
-            self._write([Create(path)])
+            self._write([Create(path)], make_parents=True)
 
     def set_delay(self, delay_s: int) -> None:
         self.happen("lost bookies are waited for")
