@@ -204,7 +204,8 @@ async def decommission(
         if clock.monotonic() >= deadline_s:
             raise LedgersLeftError(
                 f"bookie {bookie_id}: {len(left)} ledgers still name it after {timeout_s:g} "
-                "s; `bookie replication under-replicated` says why. Run it again"
+                "s; `bookie replication under-replicated` says why. Run it again, or name each "
+                f"that is lost: `bookie cookie delete {bookie_id} --accept-loss LEDGER`"
             )
         await asyncio.sleep(_POLL_S)
     cookie = await cookies.read(bookie_id)

@@ -78,6 +78,18 @@ def test_a_decommission_without_a_worker_says_so_at_once(
     run(scenario)
 
 
+def test_a_decommission_that_cannot_end_says_how_the_loss_is_accepted() -> None:
+    async def scenario(world: MetadataWorld) -> None:
+        cluster, _ = await made(world)
+        created, _ = await world.manager(world.client()).create(metadata(BOOKIE, "b2:3181"))
+        message = await refused(decommission, cluster)
+        assert f"`bookie cookie delete {BOOKIE} --accept-loss LEDGER`" in message
+        await _delete(cluster, BOOKIE, (created.ledger_id,))
+        assert await CookieStore(cluster.store, ROOT).read(BOOKIE) is None
+
+    run(scenario)
+
+
 async def refused(forget: Forget, cluster: Cluster) -> str:
     with pytest.raises(IllegalOperationError) as caught:
         await forget(cluster)
