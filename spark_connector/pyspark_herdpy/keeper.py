@@ -31,8 +31,6 @@ RENEWED_MAX = 20
 """How many leases of one application are renewed, the last used ones; others end by themselves."""
 HELD_MAX = 1_000
 """How many leases are remembered: more than a server has, and no more than a request takes."""
-FRAMES_MAX = 10_000
-"""How many DataFrames are known; the plans of one that is forgotten take leases of their own."""
 REQUEST_BYTES_MAX = 64 * 1024
 _RENEWALS_PER_LIFE = 3
 _TOO_OLD = "72000"
@@ -61,8 +59,6 @@ class Book:
 
     def __init__(self) -> None:
         self._held: dict[str, Held] = {}
-        self._frames: dict[str, str] = {}
-        """The leases of DataFrames, also those that have ended: none reads at another one then."""
 
     def __iter__(self) -> Iterator[Held]:
         return iter(list(self._held.values()))
@@ -78,14 +74,6 @@ class Book:
         """Drop leases that have ended; repeatable."""
         for lease in leases:
             self._held.pop(lease, None)
-
-    def of_frame(self, frame: str, lease: str | None) -> str | None:
-        """Return at which lease a DataFrame reads; where it has none yet, at this one from now."""
-        if lease is not None and frame not in self._frames:
-            self._frames[frame] = lease
-            if len(self._frames) > FRAMES_MAX:
-                del self._frames[next(iter(self._frames))]
-        return self._frames.get(frame)
 
     def shareable(self, url: str, password: str | None, seconds: float) -> str | None:
         """Return the last lease of this server and user that lives as long; None: there is none."""
@@ -122,8 +110,6 @@ class Book:
                 seconds = float(request["seconds"])
                 self.note(Held(str(request["lease"]), url, password, seconds, now_s))
                 return {}
-            case "frame":
-                return {"lease": self.of_frame(str(request["frame"]), request.get("lease"))}
             case "leases":
                 return {"leases": self.of_server(str(request["url"]))}
             case "forget":

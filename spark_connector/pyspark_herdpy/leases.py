@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _CALL_S = 10.0
+FRAMES_MAX = 10_000
+"""How many DataFrames are known; the plans of one that is forgotten take leases of their own."""
 _PATH_BYTES_MAX = 100
 """Of a Unix socket's path, on every system."""
 _DAEMON = "pyspark.daemon"
@@ -56,12 +58,36 @@ def take(connection: herdpy.Connection, options: Options) -> "tuple[SnapshotLeas
 def agreed(frame: str, lease: str | None) -> str | None:
     """Return the lease at which all plans of a DataFrame read: the first that one of them named.
 
-    lease None: one that only asks. Without a keeper it is this plan's own.
+    lease None: one that only asks. Without an application it is this plan's own.
     """
     application = _application()
-    if application is None:
-        return lease
-    return _ask(application, {"do": "frame", "frame": frame, "lease": lease}).get("lease", lease)
+    if application is not None:
+        with suppress(OSError):  # there is no folder, which is no reason for a read to fail
+            return first_named(_own_folder(), application.jvm, frame, lease)
+    return lease
+
+
+def first_named(folder: Path, jvm: int, frame: str, lease: str | None) -> str | None:
+    """Return a DataFrame's lease as a file of the application has it; note this one if none is.
+
+    A file, because a DataFrame whose keeper has died must not read at a newer lease.
+    """
+    for path in folder.glob("*.frames"):
+        with suppress(PermissionError):
+            try:
+                os.kill(int(path.stem), 0)
+            except ProcessLookupError:  # the application has ended
+                path.unlink(missing_ok=True)
+    with Path(folder, f"{jvm}.frames").open("a+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
+        file.seek(0)
+        known = dict(line.split() for line in file)
+        if lease is not None and frame not in known:
+            if len(known) >= FRAMES_MAX:
+                file.truncate(0)
+                file.writelines(f"{key} {value}\n" for key, value in list(known.items())[1:])
+            file.write(f"{frame} {lease}\n")
+        return known.get(frame, lease)
 
 
 def release(options: Options) -> int:

@@ -14,7 +14,6 @@ import pytest
 import herdpy
 from pyspark_herdpy import keeper
 from pyspark_herdpy.keeper import (
-    FRAMES_MAX,
     HELD_MAX,
     RENEWED_MAX,
     REQUEST_BYTES_MAX,
@@ -24,6 +23,7 @@ from pyspark_herdpy.keeper import (
     Renewals,
     login_of,
 )
+from pyspark_herdpy.leases import FRAMES_MAX, first_named
 from tests.fixtures.served import Served
 
 URL = "herd://localhost:7000/default"
@@ -68,19 +68,23 @@ def test_only_the_last_ones_are_renewed() -> None:
     assert len(book.of_server(URL)) == RENEWED_MAX + 5
 
 
-def test_a_data_frame_has_the_first_lease_that_one_of_its_plans_named() -> None:
-    book = book_of()
+def test_a_data_frame_has_the_first_lease_that_one_of_its_plans_named(tmp_path: Path) -> None:
+    """In a file: behind its keeper's death it must not take a newer state."""
 
-    def ask(frame: str, lease: str | None) -> Any:
-        return book.answer({"do": "frame", "frame": frame, "lease": lease}, 0)["lease"]
+    def ask(frame: str, lease: str | None) -> str | None:
+        return first_named(tmp_path, os.getpid(), frame, lease)
 
     assert [ask("a", lease) for lease in (None, "l1", "l2", None)] == [None, "l1", "l1", "l1"]
     assert ask("b", "l2") == "l2"
-    book.forget(["l1"])
-    assert ask("a", "l3") == "l1"  # gone, which reading at it says
-    for number in range(FRAMES_MAX):
-        ask(str(number), "l")
-    assert ask("a", None) is None
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    (tmp_path / f"{ended.pid}.frames").touch()
+    (file,) = (path for path in tmp_path.iterdir() if path.stat().st_size)
+    with file.open("a") as frames:
+        frames.writelines(f"{number} l\n" for number in range(FRAMES_MAX - 2))
+    assert ask("c", "l3") == "l3"
+    assert [ask(frame, None) for frame in "abc"] == [None, "l2", "l3"]
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_what_is_remembered_fits_in_a_request() -> None:
