@@ -478,7 +478,8 @@ class _Printer:
 
     def _hoist(self, hoisted: dict[str, str], expression: tree.Expression) -> str:
         """Print it as a field of the outermost lambda's struct; return the field."""
-        if isinstance(expression, tree.ScalarSubquery) and self.is_lazy:
+        is_key = expression in self.group_keys  # which has one text
+        if isinstance(expression, tree.ScalarSubquery) and self.is_lazy and not is_key:
             return self._deferred(expression)
         with self._outside():
             text = _PRINTERS[type(expression)](self, expression)
@@ -719,7 +720,8 @@ class _Printer:
         return f"CAST(${name} AS {type_text(kind)}[])"
 
     def scalar_subquery(self, node: tree.ScalarSubquery) -> str:
-        return self._deferred(node) if self.is_lazy else f"({self.query(node.query)})"
+        is_late = self.is_lazy and node not in self.group_keys  # a key has one text
+        return self._deferred(node) if is_late else f"({self.query(node.query)})"
 
     def _deferred(self, node: tree.ScalarSubquery) -> str:
         """Print a subquery whose errors are raised where its value is used, if it is."""
