@@ -501,7 +501,9 @@ class Tablespace:
                     applier.finish(record)
             if entry.ends:
                 entry.transaction.state = TransactionState.ENDED
-                self._release(entry.transaction)
+                self.locks.release_all(entry.transaction)  # _release(), without its call
+                if self._lease_delays:
+                    self._end_delay(entry.transaction)
                 # Before it leaves the queue, so that its session is surely told.
                 entry.transaction.outcome.complete(None)
             queue.popleft()
@@ -516,6 +518,9 @@ class Tablespace:
     def _release(self, transaction: Transaction) -> None:
         """Let what waits for an ended transaction go on; repeatable."""
         self.locks.release_all(transaction)
+        self._end_delay(transaction)
+
+    def _end_delay(self, transaction: Transaction) -> None:
         if (delay := self._lease_delays.get(transaction)) is not None:
             delay.complete(None)  # before it is forgotten, so that those who wait are surely told
             del self._lease_delays[transaction]
