@@ -91,7 +91,7 @@ class Auditor:
             self._tasks.watch_switch(self._news.set),
         ]
         # Beside the loop: it may wait for a silent bookie for hours, and another one be lost.
-        checks = asyncio.get_running_loop().create_task(self._check_again_and_again(guard))
+        checks = asyncio.get_running_loop().create_task(self._check_periodically(guard))
         checks.add_done_callback(lambda _: self._news.set())
         try:
             while True:
@@ -125,7 +125,7 @@ class Auditor:
         if self._clock.monotonic() >= watch.due_s:
             watch.looked(await self.audit_bookies(guard), self._clock.monotonic())
 
-    async def _check_again_and_again(self, guard: Guard) -> None:
+    async def _check_periodically(self, guard: Guard) -> None:
         """Check all ledgers at intervals; the errors of lead()."""
         while True:
             if await self._tasks.is_enabled():

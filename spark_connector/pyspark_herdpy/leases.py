@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _CALL_S = 10.0
+_PAIR = 2
 FRAMES_MAX = 10_000
 """How many DataFrames are known; the plans of one that is forgotten take leases of their own."""
 _PATH_BYTES_MAX = 100
@@ -70,7 +71,8 @@ def agreed(frame: str, lease: str | None) -> str | None:
 def first_named(folder: Path, jvm: int, frame: str, lease: str | None) -> str | None:
     """Return a DataFrame's lease as a file of the application has it; note this one if none is.
 
-    A file, because a DataFrame whose keeper has died must not read at a newer lease.
+    A file, because a DataFrame whose keeper has died must not read at a newer lease. Any process of
+    the application may call, at the same time as others: the file is locked. OSError.
     """
     for path in folder.glob("*.frames"):
         with suppress(PermissionError):
@@ -81,12 +83,14 @@ def first_named(folder: Path, jvm: int, frame: str, lease: str | None) -> str | 
     with Path(folder, f"{jvm}.frames").open("a+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
         file.seek(0)
-        known = dict(line.split() for line in file)
+        # A planner that was killed while it wrote, or a full disk, leaves a line that is no pair.
+        pairs = (line.split() for line in file if line.endswith("\n"))
+        known = {pair[0]: pair[1] for pair in pairs if len(pair) == _PAIR}
         if lease is not None and frame not in known:
             if len(known) >= FRAMES_MAX:
                 file.truncate(0)
                 file.writelines(f"{key} {value}\n" for key, value in list(known.items())[1:])
-            file.write(f"{frame} {lease}\n")
+            file.write(f"\n{frame} {lease}\n")  # on a line of its own, behind such a one
         return known.get(frame, lease)
 
 

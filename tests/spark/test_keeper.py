@@ -87,6 +87,17 @@ def test_a_data_frame_has_the_first_lease_that_one_of_its_plans_named(tmp_path: 
     assert list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.parametrize("torn", ["b", "b l", "b l2 c\n", "\n\n", "b\n"])
+def test_a_file_of_leases_that_a_killed_planner_was_writing(torn: str, tmp_path: Path) -> None:
+    assert first_named(tmp_path, os.getpid(), "a", "l1") == "l1"
+    with (tmp_path / f"{os.getpid()}.frames").open("a") as file:
+        file.write(torn)
+    assert first_named(tmp_path, os.getpid(), "b", None) is None
+    assert first_named(tmp_path, os.getpid(), "b", "l3") == "l3"
+    for frame, lease in (("a", "l1"), ("b", "l3")):
+        assert first_named(tmp_path, os.getpid(), frame, "l4") == lease
+
+
 def test_what_is_remembered_fits_in_a_request() -> None:
     """An application that loads at ever new states for months: most of its leases have ended."""
     book = book_of(*(f"{number:032x}" for number in range(HELD_MAX + 5)))

@@ -277,14 +277,14 @@ def _seal_leftovers(logs: EntryLogs, index: EntryIndex | None, mark: Mark) -> tu
     compaction made may be newer than the mark's.
     """
     kept: list[int] = []
-    headless: list[int] = []
+    headerless: list[int] = []
     replaced: set[int] = set()  # by a compaction that came to its end
     for number in logs.numbers():
         try:
             reader = logs.reader(number)
         except CorruptFileError:
             if (number, 0) >= (mark.log_number, mark.log_bytes):
-                headless.append(number)
+                headerless.append(number)
             else:
                 kept.append(number)
             continue
@@ -308,11 +308,11 @@ def _seal_leftovers(logs: EntryLogs, index: EntryIndex | None, mark: Mark) -> tu
         except OSError as error:  # full, or read only: what is there is served
             logs.survive(directory, error)
             kept.append(number)
-    unneeded = {*headless, *replaced.intersection(logs.numbers())}
+    unneeded = {*headerless, *replaced.intersection(logs.numbers())}
     if unneeded:
         unneeded -= _located_logs(logs, index, unneeded)
         logs.remove_all(sorted(unneeded))
-    return tuple(sorted({*kept, *headless} - unneeded))
+    return tuple(sorted({*kept, *headerless} - unneeded))
 
 
 def _located_logs(logs: EntryLogs, index: EntryIndex | None, numbers: set[int]) -> set[int]:
