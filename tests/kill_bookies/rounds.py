@@ -137,10 +137,15 @@ def disk(cluster: Cluster, folder: Path, rng: random.Random, ledgers: int) -> Ev
     async def play(world: World) -> Evidence:
         open_count = await world.write_ledgers(ledgers, SHAPES)
         load = await world.start_load((3, 3, 2), _ADDS_BEFORE)
-        victim = rng.choice(load.writer.metadata.last_segment.ensemble)
+        # A CLOSED ledger that the victim has in every directory; the others may be in one.
+        # One bookie is none of its members, to take the copies.
+        everywhere = await world.start_load((count - 1, count - 1, count - 1), _ADDS_BEFORE)
+        both = [one.writer.metadata.last_segment.ensemble for one in (load, everywhere)]
+        victim = rng.choice([one for one in both[0] if one in both[1]])
         bookie = world.bookies[victim]
         lost = rng.choice([Path(f"{bookie.directory}-{place}") for place in range(2)])
         await _until_flushed(world, lost)
+        await world.end(everywhere)
         lost_bytes = _bytes_of(lost)
         # Kept off until what it answers was seen: else it is copied away meanwhile.
         await world.command("replication", "disable")
@@ -172,6 +177,10 @@ def disk(cluster: Cluster, folder: Path, rng: random.Random, ledgers: int) -> Ev
         await world.recover_abandoned()
         await world.command("replication", "enable")
         await _until_restored(world, victim)
+        restored_s = time.monotonic() - begun_s
+        # The ledger that was open all the time is among the CLOSED ones only now.
+        await _end_writers(world)
+        await _until_restored(world, victim)
         return {
             "is_running_when_removed": is_running,
             "is_replaced": is_replaced,
@@ -179,8 +188,8 @@ def disk(cluster: Cluster, folder: Path, rng: random.Random, ledgers: int) -> Ev
             "open": open_count + 1,
             "lost_bytes": lost_bytes,
             "answers_of_the_victim": dict(counts),
-            "restored_s": round(time.monotonic() - begun_s, 2),
-            **await _finish(world, begun_s),
+            "restored_s": round(restored_s, 2),
+            **await _checked(world, begun_s),
         }
 
     recovery = (*RECOVERY_SETTINGS, "ledger_check_interval_s=2", "entry_check_interval_s=2")
@@ -259,9 +268,18 @@ async def _more(world: World, load: Load) -> None:
 
 async def _finish(world: World, fault_s: float) -> Evidence:
     """End the writers and check everything; return what both found."""
+    await _end_writers(world)
+    return await _checked(world, fault_s)
+
+
+async def _end_writers(world: World) -> None:
     for load in world.loads:
         await _more(world, load)
         await load.end()
+
+
+async def _checked(world: World, fault_s: float) -> Evidence:
+    """Check everything; return what was found and what the ended writers tell."""
     acknowledged = sum(one.acknowledged for one in world.written)
     checked = await world.check_whole()
     return {

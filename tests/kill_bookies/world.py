@@ -192,6 +192,11 @@ class World:
         )
         return load
 
+    async def end(self, load: Load) -> None:
+        """End a load before the round's fault; it is among the ledgers, not the writers."""
+        await load.end()
+        self.loads.remove(load)
+
     async def recover_abandoned(self) -> None:
         """Close the ledgers whose writers died."""
         at_work = {load.writer.ledger_id for load in self.loads}
