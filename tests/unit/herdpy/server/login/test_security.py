@@ -146,7 +146,7 @@ class TestLogins:
         assert b"SCRAM" not in written
 
 
-class TestStrangers:
+class TestUnauthenticatedConnections:
     def test_nothing_runs_before_welcome(self, server: RunningServer) -> None:
         drop = Execute(1, "DROP TABLE t", None)
         with socket.create_connection(("127.0.0.1", server.port)) as peer:
