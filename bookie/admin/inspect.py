@@ -103,9 +103,12 @@ def entry_logs(
             for record in reader.records():
                 count += 1
                 is_damaged |= record.is_damaged
-                ledgers.add(record.ledger_id)
-                if not is_summary and ledger in (None, record.ledger_id):
-                    _print_record(output, _log_record(log_number, record))
+                found = _log_record(log_number, record)
+                ledger_id = found.get("ledger_id")
+                if isinstance(ledger_id, int):
+                    ledgers.add(ledger_id)
+                if not is_summary and ledger in (None, ledger_id):
+                    _print_record(output, found)
             is_cut = reader.is_sealed and not reader.is_read_whole
             is_damaged |= is_cut
             logs.append(
@@ -132,8 +135,11 @@ def _log_record(log_number: int, record: entry_log.LogRecord) -> dict[str, objec
         "log": log_number,
         "offset": split_location(record.location)[1],
         "kind": "damage" if record.is_damaged else _name_of(RecordKind, record.kind),
-        "ledger_id": record.ledger_id,
     }
+    if record.kind == RecordKind.JOURNAL:
+        found["position"] = None if record.is_damaged else list(record.journal)
+    else:
+        found["ledger_id"] = record.ledger_id
     if record.kind == RecordKind.ENTRY:
         found["entry_id"] = record.ids[1]
     return {**found, "bytes": len(record.body)}

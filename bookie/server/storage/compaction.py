@@ -62,7 +62,9 @@ class Compaction:
             with self._writing() as writer:
                 if record.kind == RecordKind.LEDGER:
                     self._copy_ledger(writer, record.ledger_id)
-                elif self._index.get(*record.ids) == record.location:
+                elif record.kind == RecordKind.ENTRY and (
+                    self._index.get(*record.ids) == record.location
+                ):
                     writer.append(
                         record.kind, record.ledger_id, record.body, record.crc, record.origin
                     )

@@ -60,6 +60,8 @@ class RecordKind(IntEnum):
     """An entry packet."""
     LEDGER = 2
     """i64 ledger id, then the ledger's record: key, fence, LACs."""
+    JOURNAL = 3
+    """u64 journal file, u64 offset: what was durable when this flush began."""
 
 
 class LogHeader(NamedTuple):
@@ -102,7 +104,20 @@ class LogRecord(NamedTuple):
 
     @property
     def ledger_id(self) -> int:
+        """Of an ENTRY or a LEDGER."""
         return int.from_bytes(self.body[:8], "big", signed=True)
+
+    @property
+    def journal(self) -> tuple[int, int]:
+        """File and offset of a JOURNAL."""
+        file_number, offset = _JOURNAL.unpack(self.body)
+        return file_number, offset
+
+    def count_in(self, ledger_bytes: dict[int, int]) -> None:
+        """Add its bytes to those of its ledger, as the map has them."""
+        if self.kind != RecordKind.JOURNAL:
+            ledger_id = self.ledger_id
+            ledger_bytes[ledger_id] = ledger_bytes.get(ledger_id, 0) + self.total_bytes
 
 
 def path_of(log_number: int, suffix: str = "log") -> str:
@@ -239,6 +254,14 @@ class EntryLogWriter:
         if self._buffer_bytes >= _BUFFER_BYTES:
             self.write()
         return location
+
+    def append_journal(self, position: tuple[int, int]) -> None:
+        """Append the journal file and offset before which all was durable; the map has it not."""
+        body = _JOURNAL.pack(*position)
+        kind, byte_count, crc = RecordKind.JOURNAL, len(body), value(body)
+        origin = self.log_number << 32 | (self.byte_count + RECORD_HEADER_BYTES)
+        check = _check(kind, byte_count, crc, origin, self.log_number)
+        self._put(_RECORD.pack(kind, byte_count, crc, check, origin) + body)
 
     def write(self) -> None:
         """Hand the buffer to the operating system."""
@@ -421,8 +444,7 @@ def seal_leftover(disk: Disk, log_number: int, records_end_min: int) -> bool:
             if record.is_damaged and reader.offset > records_end_min:
                 break
             end = reader.offset
-            ledger_id = record.ledger_id
-            ledger_bytes[ledger_id] = ledger_bytes.get(ledger_id, 0) + record.total_bytes
+            record.count_in(ledger_bytes)
     finally:
         reader.close()
     if end < records_end_min:

@@ -287,8 +287,7 @@ class EntryLogs:
                 for record in reader.records():
                     if record.is_damaged:
                         return None
-                    size = record.total_bytes
-                    found[record.ledger_id] = found.get(record.ledger_id, 0) + size
+                    record.count_in(found)
                 if not reader.is_read_whole:
                     return None
         finally:

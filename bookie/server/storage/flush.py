@@ -24,7 +24,7 @@ from bookie.server.storage.directories import NO_SPACE, LedgerDirectory, worst_o
 from bookie.server.storage.entry_log import EntryLogWriter, RecordKind
 from bookie.server.storage.entry_logs import EntryLogs
 from bookie.server.storage.journal import Mark
-from bookie.server.storage.journal_format import Position
+from bookie.server.storage.journal_format import NOWHERE, Position
 from bookie.server.storage.ledger_record import encode_ledger_body
 
 
@@ -141,6 +141,8 @@ class Flusher:
                     writer = self._next_log(failures, work.position)
                 location = writer.append(RecordKind.ENTRY, ledger_id, packet, crc)
                 locations.append((ledger_id, entry_id, location))
+        if work.position > NOWHERE:
+            writer.append_journal(work.position)
         writer.sync()
         return locations
 

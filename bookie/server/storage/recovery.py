@@ -6,6 +6,7 @@ leads back to the same start. Blocks; runs in the storage executor.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import islice
 from typing import NamedTuple
 
@@ -161,20 +162,30 @@ def _is_older(index: EntryIndex, mark: Mark | None) -> bool:
 def _durable_position(index: EntryIndex | None, logs: EntryLogs, mark: Mark) -> Position:
     """Return up to where the journal was durable, by index and logs: an older copy ends before it.
 
-    Only logs that were begun after the mark can know more than it does.
+    Only what was flushed behind the mark can know more than it does.
     """
     found: tuple[int, int] = NOWHERE
     if index is not None:
         found = index.journal_position or NOWHERE
     for number in logs.numbers():
         if number >= mark.log_number:
+            start = mark.log_bytes if number == mark.log_number else 0
             try:
-                reader = logs.reader(number)
+                found = max(found, _last_journal(logs, number, start))
             except (CorruptFileError, OSError):  # what it means is told where logs are sealed
                 continue
-            reader.close()
-            found = max(found, reader.header.journal)
     return Position(*found)
+
+
+def _last_journal(logs: EntryLogs, number: int, start: int) -> tuple[int, int]:
+    """Return the greatest journal position that a log names from an offset on."""
+    with closing(logs.reader(number)) as reader:
+        found = reader.header.journal
+        if not reader.header.sources:
+            for record in reader.records(max(start, entry_log.HEADER_BYTES)):
+                if record.kind == RecordKind.JOURNAL and not record.is_damaged:
+                    found = max(found, record.journal)
+    return found
 
 
 def _make_directory(disk: Disk, path: str) -> None:

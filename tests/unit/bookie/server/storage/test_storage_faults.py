@@ -976,15 +976,26 @@ def test_the_index_of_another_bookie_is_refused() -> None:
 
 
 async def _put_back(
-    put_back: Sequence[str], *, is_index_older: bool = False, is_index_lost: bool = False
+    put_back: Sequence[str],
+    *,
+    is_index_older: bool = False,
+    is_index_lost: bool = False,
+    is_of_this_process: bool = False,
 ) -> tuple[str, bool]:
-    """Start on older copies of these files; return the refusal and whether it changed a file."""
+    """Start on older copies of these files; return the refusal and whether it changed a file.
+
+    is_of_this_process: the copy is one of the running bookie, whose entry log was open before it.
+    """
     disk, index = SimulatedDisk(7), MemoryIndex()
     bookie = await open_bookie(disk, index)
     assert await add(bookie, packet_of(7, 0)) is Status.OK
-    await bookie.close()
+    if is_of_this_process:
+        await bookie.checkpoint()
+    else:
+        await bookie.close()
     copy, older = disk.contents(), index.crash(lambda count: count)
-    bookie = await open_bookie(disk, index)
+    if not is_of_this_process:
+        bookie = await open_bookie(disk, index)
     assert await add(bookie, packet_of(7, 1)) is Status.OK
     await bookie.checkpoint()
     assert await add(bookie, packet_of(7, 2)) is Status.OK
@@ -1010,6 +1021,19 @@ def test_an_older_copy_of_the_journal_is_refused() -> None:
         )
         assert "the journal is an older copy" in message
         assert not is_changed
+
+
+def test_an_older_copy_of_the_journal_within_one_entry_log_is_refused() -> None:
+    for is_index_older, is_index_lost in ((False, False), (True, False), (False, True)):
+        message, _ = asyncio.run(
+            _put_back(
+                ["journal/"],
+                is_index_older=is_index_older,
+                is_index_lost=is_index_lost,
+                is_of_this_process=True,
+            )
+        )
+        assert "index or logs have all before" in message
 
 
 def test_the_index_of_a_bookie_that_was_here_before_is_refused() -> None:

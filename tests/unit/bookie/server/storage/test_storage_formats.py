@@ -138,6 +138,40 @@ class TestEntryLog:
         assert reader.ledger_map() == {7: len(self.RECORDS)}
         reader.close()
 
+    def test_the_journal_position_that_ends_a_flush_is_of_no_ledger(self) -> None:
+        disk = MemoryDisk()
+        disk.make_directory("entries")
+        writer = EntryLogWriter(disk, 2)
+        writer.append(RecordKind.ENTRY, 7, PACKET, value(PACKET))
+        entry_bytes = writer.byte_count - 512
+        writer.append_journal((5, 1024))
+        writer.sync()
+        assert disk.read("entries/00000002.log")[512 + entry_bytes :] == hexes(
+            "03 000000 00000010 260bef4d 43659979 00000002000002550000000000000005 0000000000000400"
+        )
+        writer.seal()
+        writer.close()
+        reader = EntryLogReader(disk, 2)
+        _, found = reader.records()
+        assert (found.kind, found.journal, found.is_damaged) == (
+            RecordKind.JOURNAL,
+            (5, 1024),
+            False,
+        )
+        assert reader.ledger_map() == {7: entry_bytes}
+        reader.close()
+        disk = MemoryDisk()  # the same by a start that seals it
+        disk.make_directory("entries")
+        writer = EntryLogWriter(disk, 2)
+        writer.append(RecordKind.ENTRY, 7, PACKET, value(PACKET))
+        writer.append_journal((5, 1024))
+        writer.sync()
+        writer.close()
+        assert entry_log.seal_leftover(disk, 2, 0)
+        reader = EntryLogReader(disk, 2)
+        assert reader.ledger_map() == {7: entry_bytes}
+        reader.close()
+
     def test_the_journal_position_of_a_header(self) -> None:
         disk = MemoryDisk()
         disk.make_directory("entries")
