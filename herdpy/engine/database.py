@@ -338,6 +338,9 @@ class Database:
             self.replica.reopen()
         except OSError as error:
             raise cannot_open_error(self.where, error) from error
+        finally:
+            if self._is_closing:
+                self.tablespace.end_hold()
         self.end_dropped_users()
 
     def dump(self) -> "Dump":
@@ -414,6 +417,7 @@ class Database:
             sessions = list(self._sessions.values())
         for session in sessions:
             session.cancel()  # all at once: one may wait for what another is doing
+        self.tablespace.end_hold()
         for session in sessions:
             session.close()
         with self._mutex:

@@ -595,6 +595,17 @@ class Tablespace:
                 self._take(self._incoming)
             self.is_held = True
 
+    def end_hold(self) -> None:
+        """Tell COMMITs whose log was taken from them what a stopped log tells; repeatable.
+
+        For a tablespace that is held and not resumed: nothing else would end their waits.
+        """
+        log = self.log
+        if self.is_held and log.failure is not None:
+            self.on_durable(log.durable_lsn)
+            with self.monitor:
+                self._fail(log.failure)
+
     def resume(self, log: CommitLog, applier: Applier, end: Lsn, epoch: int) -> None:
         """Go on with another log and the state that it gives; repeatable after an interrupt.
 

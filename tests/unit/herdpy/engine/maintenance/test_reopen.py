@@ -10,6 +10,7 @@ import random
 import threading
 from collections.abc import Callable
 from errno import EIO
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ from herdpy.log.syncer import unmeasured
 from herdpy.model.settings import Settings
 from herdpy.storage.manifest import Manifest
 from tests.fixtures.digest import state_digest
-from tests.fixtures.engines import Background, Engine, engine, rows, run, table
+from tests.fixtures.engines import Background, Engine, WatchedDriver, engine, rows, run, table
 from tests.fixtures.memory_log import MemoryLog, MemoryStore
 from tests.fixtures.metadata import SeededRng
 from tests.sim.disk import SimulatedDisk
@@ -417,6 +418,85 @@ def test_a_commit_that_waits_for_its_sync_is_answered_once(seed: int) -> None:
         background.join()
         disk.latency = None
         assert keys_of(a) == [1, 2]
+
+
+def test_a_database_that_stays_held_is_closed(seed: int) -> None:
+    """A COMMIT that its log cannot answer any more waits for no resume() that never comes."""
+    is_broken = False
+
+    def open_log(site: LogSite) -> CommitLog:
+        log = open_file_log(site)  # takes over
+        if is_broken:
+            raise OSError(EIO, "the disk failed")
+        return log
+
+    driver = WatchedDriver()
+    db = Engine(disk=SimulatedDisk(seed), driver=driver, open_log=open_log)
+    database = db.database
+    table(session_of(database), (1, 0))
+    written = Pending(database, 2)
+    database.tablespace.log.write()
+    unwritten = Pending(database, 3)
+    is_broken = True
+    with pytest.raises(OperationalError):
+        database.reopen()
+    assert not written.ticket.is_done
+    closer = threading.Thread(target=database.close, name="closer", daemon=True)
+    closer.start()
+    while closer.is_alive() and driver.waits.empty():
+        pass
+    assert driver.waits.empty(), "close() waits for a commit"
+    closer.join()
+    unknown, safe = written.error(), unwritten.error()
+    assert isinstance(unknown, LogFailedError)
+    assert unknown.retry is Retry.UNKNOWN
+    assert isinstance(safe, SerializationError)
+    assert safe.retry is Retry.SAFE
+    is_broken = False
+    db.open()
+    assert keys_of(session_of(db.database)) == [1, 2]
+    db.database.close()
+
+
+def test_a_reopening_that_fails_while_the_database_closes() -> None:
+    is_closing = threading.Event()
+    driver = WatchedDriver()
+
+    def open_log(site: LogSite) -> CommitLog:
+        log = open_file_log(site)  # takes over
+        if is_closing.is_set():
+            raise OSError(EIO, "the disk failed")
+        return log
+
+    db = Engine(driver=driver, open_log=open_log)
+    database = db.database
+    table(session_of(database), (1, 0))
+    commit = Pending(database, 2)
+    refused: list[Error] = []
+
+    class Late:
+        """Reopens the database when close() has told all to stop; put among its sessions."""
+
+        def cancel(self) -> None:
+            pass
+
+        def close(self) -> None:
+            is_closing.set()
+            try:
+                database.reopen()
+            except OperationalError as error:
+                refused.append(error)
+
+    late: Any = Late()
+    database._sessions = {-1: late, **database._sessions}
+    closer = threading.Thread(target=database.close, name="closer", daemon=True)
+    closer.start()
+    while closer.is_alive() and driver.waits.empty():
+        pass
+    assert driver.waits.empty(), "close() waits for a commit"
+    closer.join()
+    assert len(refused) == 1
+    assert commit.error() is not None
 
 
 def test_a_lease_and_its_readers_go_on(seed: int) -> None:
