@@ -19,10 +19,12 @@ from herdpy.proto.messages import (
     CloseResult,
     Done,
     Failed,
+    Leased,
     LoginRequired,
     Message,
     ScramChallenge,
     ScramVerified,
+    StagingSettled,
     Welcome,
     decode_to_driver,
     encode_frame,
@@ -35,6 +37,17 @@ _LARGE_BYTES_MAX = 8 * 1024 * 1024
 _ARROW_ALIGNMENT = 64
 _BEFORE_REQUESTS = frozenset((LoginRequired, ScramChallenge, ScramVerified, Welcome))
 _OUTCOMES = frozenset((Done, Failed, Answers))
+_POSITIONED = frozenset((Leased, StagingSettled))
+"""Answers whose position is text: programs hand it on."""
+
+
+def _lsn_of(position: str) -> Lsn:
+    """Return a position that an answer tells as text; ProtocolError."""
+    try:
+        ledger, entry, index = map(int, position.split("."))
+    except ValueError:
+        raise ProtocolError(f"expected a position, found {position!r:.100}") from None
+    return Lsn(ledger, entry, index)
 
 
 def _zeros(byte_count: int) -> memoryview:
@@ -164,6 +177,8 @@ class DriverMachine:
             elif message.lsn > self._lsn:
                 self._lsn = message.lsn
             self.in_transaction = message.in_transaction
+        elif kind in _POSITIONED and message.position is not None:
+            self._lsn = max(self._lsn, _lsn_of(message.position))
         if request in self._expected:
             self._expected.remove(request)
             self.answers[request] = message

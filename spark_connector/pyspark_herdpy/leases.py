@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import herdpy
-from pyspark_herdpy.options import Options
+from pyspark_herdpy.options import Options, wrong
 
 if TYPE_CHECKING:
     from herdpy.driver.leases import SnapshotLease
@@ -41,19 +41,46 @@ class _Application(NamedTuple):
     """A process that ends with the application: the JVM may serve another one behind it."""
 
 
-def take(connection: herdpy.Connection, options: Options) -> "tuple[SnapshotLease, bool]":
+def take(
+    connection: herdpy.Connection, options: Options, position: str | None
+) -> "tuple[SnapshotLease, bool]":
     """Return the application's lease of what is committed now, or a new one, and whether it is one.
 
-    53400: there are too many.
+    `position`: up to which it has everything; None: none. 53400: there are too many; 22023: the
+    database is not there yet.
     """
     application = _application()
     if application is None:
-        return connection.lease(options.lease_s), True
+        return _taken(connection, options, position, None), True
     said: dict[str, Any] = {"url": options.url, "password": options.password}
     found = _ask(application, {**said, "do": "share", "seconds": options.lease_s}).get("lease")
-    lease = connection.lease(options.lease_s, reuse=found)
+    lease = _taken(connection, options, position, found)
     _ask(application, {**said, "do": "note", "lease": lease.id, "seconds": lease.seconds})
     return lease, lease.id != found
+
+
+def _taken(
+    connection: herdpy.Connection, options: Options, position: str | None, shared: str | None
+) -> "SnapshotLease":
+    """Return the shared lease, or a new one; 22023: the database is not at the position yet."""
+    lease = connection.lease(options.lease_s, reuse=shared)
+    if position is not None and lease.id == shared and not _reaches(lease.position, position):
+        # Nothing was committed since it was taken, but the log has gone on.
+        lease = connection.lease(options.lease_s)
+    if position is not None and not _reaches(lease.position, position):
+        lease.release()
+        raise wrong(
+            f'option "snapshot": the database is at {lease.position}, and not at {position} yet',
+            "That is the position of another server, or of one that was restored since: ask it for"
+            " herdpy.spark.commit_position().",
+        )
+    return lease
+
+
+def _reaches(position: str, wanted: str) -> bool:
+    """Tell whether a state has everything up to a position."""
+    found, asked = ([int(part) for part in text.split(".")] for text in (position, wanted))
+    return found >= asked
 
 
 def agreed(frame: str, lease: str | None) -> str | None:

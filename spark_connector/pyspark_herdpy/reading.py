@@ -83,9 +83,8 @@ class HerdReader(DataSourceReader):
             if kept_at is not None:
                 connection.renew_lease(kept_at)  # 72000: it is gone
                 return kept_at, self._cut(connection, kept_at)
-            lease, is_new = leases.take(connection, options)
+            lease, is_new = leases.take(connection, options, snapshot)
             try:
-                _check_reached(lease.position, snapshot)
                 partitions = self._cut(connection, lease.id)
             except BaseException:
                 if is_new:  # else other DataFrames read at it
@@ -159,22 +158,6 @@ def _renew(connection: herdpy.Connection, lease: str) -> None:
     """Begin the lease's time anew; what is being read is there without it."""
     with suppress(herdpy.Error):
         connection.renew_lease(lease)
-
-
-def _check_reached(position: str, wanted: str | None) -> None:
-    """Raise 22023 when a state has not everything up to a position."""
-    if wanted is not None and not _reaches(position, wanted):
-        raise wrong(
-            f'option "snapshot": the database is at {position}, and not at {wanted} yet',
-            "That is the position of another server, or of one that was restored since: ask it for"
-            " herdpy.spark.commit_position().",
-        )
-
-
-def _reaches(position: str, wanted: str) -> bool:
-    """Tell whether a state has everything up to a position."""
-    found, asked = ([int(part) for part in text.split(".")] for text in (position, wanted))
-    return found >= asked
 
 
 def _count_for(rows: int, byte_count: int) -> int:

@@ -39,6 +39,27 @@ def test_what_was_committed_is_before_the_position_of_who_has_seen_it(shared: st
         assert place(reader) >= places[-1]
 
 
+def test_leases_and_staged_commits_tell_it_too(target: str) -> None:
+    with herdpy.connect(target, autocommit=True) as conn:
+        conn.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        with conn.lease() as lease:
+            told = [(lease.position, conn.position)]
+            lease.renew()
+        job = conn.begin_staging("t", job="nightly")
+        with conn.stage(job, 0) as stage:
+            stage.add([{"id": 1}])
+            tokens = [stage.finish()]
+        told.append((conn.commit_staging(job, tokens), conn.position))
+    for position, heard in told:
+        assert tuple(map(int, heard.rsplit(".", 2))) >= tuple(map(int, position.rsplit(".", 2)))
+    if target == ":memory:":
+        return
+    with herdpy.connect(target, autocommit=True) as other:
+        found = other.commit_position("nightly")
+        assert found == told[-1][0]
+        assert place(other) >= tuple(map(int, found.rsplit(".", 2)))
+
+
 def test_rows_by_key_and_pipelines_tell_it_too(shared: str) -> None:
     with (
         herdpy.connect(shared, autocommit=True) as writer,

@@ -185,6 +185,25 @@ def test_the_snapshot_of_a_lease(conn: herdpy.Connection, load: Load) -> None:
     assert load(table="t", snapshot=lease.position).count() == 2
 
 
+def test_a_position_behind_the_last_commit(
+    server: Served, conn: herdpy.Connection, load: Load
+) -> None:
+    """The log goes on without commits; the application's lease is from before that."""
+    conn.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+    conn.execute("INSERT INTO t VALUES (1)")
+    frame = load(table="t")
+    assert frame.count() == 1
+    conn.execute("BEGIN")
+    conn.execute("INSERT INTO t VALUES (2)")
+    conn.rollback()
+    assert conn.execute("SELECT count(*) FROM t").fetchone() == (1,)
+    assert load(table="t", snapshot=conn.position).count() == 1
+    assert load(table="t").count() == frame.count() == 1
+    with pytest.raises(Exception, match="22023"):
+        load(table="t", snapshot="-1.999999.0").count()
+    assert herdpy.spark.release(server.url) == 2
+
+
 def test_a_data_frame_outlives_a_server(
     server: Served, conn: herdpy.Connection, load: Load
 ) -> None:

@@ -10,9 +10,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
 import herdpy
 import herdpy.spark
+from pyspark_herdpy.options import write_options
+from pyspark_herdpy.writing import HerdWriter
 from tests.fixtures.served import Served
 from tests.spark.conftest import Load, Save
 from tests.spark.test_read import COLUMNS, ROWS, of_types
@@ -196,6 +199,18 @@ def test_what_cannot_be_written_says_why(
         save(spark.sql(given), **options)
     assert words in str(caught.value), caught.value
     assert len(rows(table)) == 3
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_data_frame_without_columns_is_refused(
+    server: Served, table: herdpy.Connection, *, overwrite: bool
+) -> None:
+    """Its tasks see no rows, however many it has: nothing would be written, or nothing left."""
+    options = write_options({"url": server.url, "table": "t"})
+    with pytest.raises(herdpy.ProgrammingError, match="the DataFrame has no columns") as caught:
+        HerdWriter(options, StructType([]), overwrite=overwrite)
+    assert caught.value.sqlstate == "22023"
+    assert table.execute("SELECT count(*) FROM sysstagings").fetchone() == (0,)
 
 
 def test_key_columns_are_found_in_any_case(

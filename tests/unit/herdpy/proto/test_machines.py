@@ -28,6 +28,7 @@ from herdpy.proto.messages import (
     ExecuteKept,
     Failed,
     Hello,
+    Leased,
     Ping,
     Pong,
     Rollback,
@@ -312,6 +313,14 @@ class TestHostileServers:
         body = bytes((0x93, number, 1, 0xDD)) + count.to_bytes(4, "big") + b"\x90" * count
         with pytest.raises(ProtocolError, match="at most"):
             decode_to_driver(body)
+
+    @pytest.mark.parametrize("position", ["", "1", "1.2", "1.2.3.4", "1.x.3", "Infinity"])
+    def test_a_position_that_is_none(self, position: str) -> None:
+        machine = DriverMachine()
+        machine.new_request()
+        machine.receive(encode_frame(Leased(1, "a", position, 60.0)))
+        assert isinstance(machine.failure, ProtocolError)
+        assert "expected a position" in str(machine.failure)
 
     def test_more_rows_than_anybody_asks_for(self) -> None:
         decode = rows_decoder((Kind.BIGINT,))
