@@ -423,8 +423,11 @@ def _bind_sort_item(
 
 
 def _by_output(key: tree.Expression, outputs: Sequence[tree.Output]) -> tree.Expression:
-    """Return a key that is computed for the result anyway as a reference to that output."""
-    if isinstance(key, tree.Atom):
+    """Return a key that is computed for the result anyway as a reference to that output.
+
+    A constant that an open query leaves untyped is one, too: `retarget` gives the output its type.
+    """
+    if isinstance(key, tree.Atom) and not _is_untyped(key):
         return key
     for ordinal, output in enumerate(outputs):
         if output.expression == key:
@@ -652,8 +655,9 @@ def retarget(
     names: Sequence[str | None] = [None] * len(types) if stored_in is None else stored_in
     found = [kind for _, kind in query.columns]
     body, scope = query.body, Scope(context)
-    has_pending = isinstance(body, tree.Select) and any(map(_is_pending, body.outputs))
-    if found == list(types) and UNKNOWN not in found and not has_pending:
+    outputs = body.outputs if isinstance(body, tree.Select) else ()
+    is_settled = not any(_is_untyped(output.expression) for output in outputs)
+    if found == list(types) and UNKNOWN not in found and is_settled:
         return query
     columns = tuple((name, kind) for (name, _), kind in zip(query.columns, types, strict=True))
     if isinstance(body, tree.Values):
@@ -668,7 +672,7 @@ def retarget(
     if isinstance(body, tree.Select):
         outputs = tuple(
             replace(output, expression=convert(output.expression, kind, node, scope, name))
-            if output.expression.type.kind is Kind.UNKNOWN or _is_pending(output)
+            if _is_untyped(output.expression)
             else output
             for output, kind, name in zip(body.outputs, types, names, strict=True)
         )
@@ -679,10 +683,10 @@ def retarget(
     return _wrap(query, types, context)
 
 
-def _is_pending(output: tree.Output) -> bool:
-    """Tell whether an open query left a parameter for what stands around to settle."""
-    expression = output.expression
-    return isinstance(expression, tree.Parameter) and expression.index < 0
+def _is_untyped(expression: tree.Expression) -> bool:
+    """Tell whether an open query left it for what stands around to settle."""
+    is_pending = isinstance(expression, tree.Parameter) and expression.index < 0
+    return is_pending or expression.type.kind is Kind.UNKNOWN
 
 
 def _wrap(query: tree.Query, types: Sequence[SqlType], context: StatementContext) -> tree.Query:

@@ -1,6 +1,7 @@
 """Every *.test file with its strings as parameters: they mean what the untyped literals mean."""
 
 import re
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,24 @@ def test_a_negative_row_count_is_refused_by_both_paths(target: str, query: str) 
             with pytest.raises(herdpy.DataError) as caught:
                 connection.execute(text, (-1,))
             assert caught.value.sqlstate == state
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT ?, k, ? FROM u GROUP BY 1, 2, 3",
+        "SELECT ? AS a, k, ? AS b FROM u GROUP BY k, a, b ORDER BY b, a",
+        "SELECT DISTINCT ?, k, ? FROM u ORDER BY 3, 1",
+        "SELECT DISTINCT ON (3) ?, k, ? FROM u ORDER BY 3",
+    ],
+)
+@pytest.mark.parametrize("before", ["INSERT INTO t", "SELECT * FROM t UNION ALL"])
+def test_keys_whose_types_others_decide(target: str, before: str, text: str) -> None:
+    connection = herdpy.connect(target, autocommit=True)
+    connection.execute("CREATE TABLE u (k INTEGER PRIMARY KEY)")
+    connection.execute("CREATE TABLE t (a INTEGER, k INTEGER, d DATE)")
+    connection.execute("INSERT INTO u VALUES (7)")
+    cursor = connection.execute(f"{before} ({text})", [1, "2020-01-31"])
+    rows = connection.execute("SELECT * FROM t") if cursor.description is None else cursor
+    assert rows.fetchall() == [(1, 7, date(2020, 1, 31))]
+    connection.close()
