@@ -355,3 +355,15 @@ class TestOverTheWire:
             for target in targets:
                 target.abort()
             assert stored(conn) == []
+
+
+def test_dicts_without_names_are_rows_of_defaults(target: str) -> None:
+    with herdpy.connect(target, autocommit=True) as conn:
+        conn.execute("CREATE TABLE numbers (id BIGINT DEFAULT 7, n INTEGER)")
+        assert conn.ingest("numbers", [{}] * 10_000) == 10_000
+        text = "SELECT count(*), min(id), max(id), count(n) FROM numbers"
+        assert conn.execute(text).fetchone() == (10_000, 7, 7, 0)
+        for data in ([{}, {"id": 1}], [[]], ["", ""]):
+            with pytest.raises(herdpy.ProgrammingError, match="a dict with the same names"):
+                conn.ingest("numbers", data)
+        assert conn.execute(text).fetchone() == (10_000, 7, 7, 0)

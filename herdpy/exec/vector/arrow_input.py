@@ -105,7 +105,10 @@ def _of_dicts(rows: Iterator[Any], table: Table) -> Iterator[pa.RecordBatch]:
             _array([row[o] for row in whole], table.columns[o].type, field.type)
             for o, field in zip(known, schema, strict=True)
         ]
-        yield pa.record_batch(arrays, schema=schema)
+        if arrays:
+            yield pa.record_batch(arrays, schema=schema)
+        else:  # of which the number of rows is all there is
+            yield pa.RecordBatch.from_struct_array(pa.array(chunk, pa.struct([])))
 
 
 def _chunks(rows: Iterator[Any]) -> Iterator[list[Any]]:
@@ -115,14 +118,16 @@ def _chunks(rows: Iterator[Any]) -> Iterator[list[Any]]:
 
 def _converted(row: Any, names: Sequence[str], convert: Any, at: int) -> tuple[Any, ...]:
     try:
-        if len(row) != len(names):
+        if len(row) != len(names) or not (names or isinstance(row, Mapping)):
             raise KeyError
         values = [row[name] for name in names]
     except (TypeError, LookupError):
         found = ", ".join(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
+        wanted = (
+            f"a dict with {', '.join(map(str, names))}" if names else "a dict with the same names"
+        )
         raise ProgrammingError(
-            f"row {at:,} of the data: expected a dict with {', '.join(map(str, names))}, as the "
-            f"first row has; found {found[:200]}",
+            f"row {at:,} of the data: expected {wanted}, as the first row has; found {found[:200]}",
             sqlstate="07001",
             hint="None stands for NULL",
         ) from None
