@@ -4,7 +4,7 @@ Shared by replication workers and the tools. A member that is registered, writab
 entries gets them in its place; any other is replaced by a bookie that is no member of the segment:
 the worker's own one, or one drawn by the placement policy. The last segment of a ledger that is not
 CLOSED is left to its writer until the caller says that its grace period is over; then the ledger is
-recovered, which fences it. Nothing here knows of tasks and locks.
+recovered, which fences it. Nothing here knows of tasks, nor of locks but whether one is still held.
 """
 
 import asyncio
@@ -36,6 +36,8 @@ from bookie.metadata.interfaces import Check
 from bookie.runtime.interfaces import Clock
 
 Leaving = Callable[[], Awaitable[frozenset[BookieId]]]
+MayName = Callable[[], bool]
+"""Answers without waiting whether collectors still leave a target alone that is not named yet."""
 """Answers which registered bookies must be left: nothing is copied there, and all from there."""
 _TICK_MIN_S = 0.0125
 _BUDGET_S = 0.01
@@ -55,6 +57,8 @@ class Result(Enum):
     """Its last segment is hurt and not settled: `segment`. Everything else is whole."""
     NO_TARGET = "no target"
     """What is missing cannot be copied to where this repair may copy; others may."""
+    UNLOCKED = "unlocked"
+    """It may no longer name a target; where it named one all the same, that is `named`."""
     FAILED = "failed"
 
 
@@ -66,6 +70,8 @@ class Outcome:
     reason: str = ""
     is_loss: bool = False
     segment: Segment | None = None
+    named: BookieId | None = None
+    """A target whose copies may have been collected before the metadata named it."""
     entry_count: int = 0
     byte_count: int = 0
 
@@ -107,10 +113,12 @@ class Repairer:
         suspects: Collection[BookieId] = (),
         *,
         fence: Segment | None = None,
+        may_name: MayName = lambda: True,
     ) -> Outcome:
         """Repair a ledger as far as this one can; return how it ended and what was copied.
 
         fence: an open last segment of which the grace period is over; another one begins its own.
+        may_name: asked before and after each write of metadata.
         Errors are told by Result.FAILED; CancelledError and ClientClosedError are raised.
         """
         tally = _Tally()
@@ -124,7 +132,7 @@ class Repairer:
                 if leaving is None:
                     # Once: a drain that begins later has its ledgers published anew.
                     leaving = await self._leaving()
-                outcome = await self._round(ledger_id, suspects, fence, leaving, tally)
+                outcome = await self._round(ledger_id, suspects, fence, leaving, may_name, tally)
                 if outcome is not None:
                     return tally.told(outcome)
             reason = f"copies are missing again after {_ROUNDS_MAX} rounds of copying"
@@ -142,6 +150,7 @@ class Repairer:
         suspects: Collection[BookieId],
         fence: Segment | None,
         leaving: frozenset[BookieId],
+        may_name: MayName,
         tally: "_Tally",
     ) -> Outcome | None:
         """Check once and copy what can be; None: something was done, look again."""
@@ -172,9 +181,15 @@ class Repairer:
             if ended.error is not None:
                 return Outcome(Result.FAILED, str(ended.error), ended.is_loss)
             try:
-                metadata, version = await self._name(metadata, version, finding, target, guard)
+                before = metadata
+                metadata, version = await self._name(
+                    metadata, version, finding, target, guard, may_name
+                )
             except (BadVersionError, NoNodeError):
                 return _leaving(target)
+            if not may_name():
+                named = None if metadata is before else target
+                return Outcome(Result.UNLOCKED, "the lock went with its session", named=named)
             is_changed = True
         if is_changed:
             return None
@@ -252,6 +267,7 @@ class Repairer:
         finding: Finding,
         target: BookieId,
         guard: Check | None,
+        may_name: MayName,
     ) -> tuple[LedgerMetadata, int]:
         """Let the metadata name the target in the place of the member that it was copied for.
 
@@ -264,7 +280,9 @@ class Repairer:
             self._services.ledgers,
             metadata,
             version,
-            lambda found: replaced(found, finding.span, finding.bookie, target),
+            lambda found: (
+                replaced(found, finding.span, finding.bookie, target) if may_name() else None
+            ),
             () if guard is None else (guard,),
         )
 

@@ -206,6 +206,11 @@ class TaskStore:
         path = task_lock_path(self._root, ledger_id)
         return await task_locks.take(self._store, path, lock_bytes(owner), self._patience_s)
 
+    @property
+    def session_id(self) -> int:
+        """The session of the store, as this process knows it: locks are gone with theirs."""
+        return self._store.session_id
+
     async def is_lock_held(self, ledger_id: int, owner: str) -> bool:
         """Tell whether `owner` has a ledger's lock, in this session."""
         path = task_lock_path(self._root, ledger_id)

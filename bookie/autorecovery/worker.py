@@ -3,8 +3,9 @@
 A task goes only when its ledger is whole as checked under the lock, and only at the version that
 was read before the check: one that was published again meanwhile stays. What cannot be done now is
 given back with a pause and a reason in a status node. The lock of an open ledger is kept for its
-grace period; the worker takes other tasks meanwhile. Losing the session loses the locks: what is
-under way then is harmless, for metadata is written by compare-and-set.
+grace period; the worker takes other tasks meanwhile. Losing the session loses the locks: the worker
+names no target then, which a collector may have emptied. Where that came between two of its
+looks it publishes the ledger, whose task may be gone.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from bookie.autorecovery.repair import Outcome, Repairer, Result
 from bookie.autorecovery.tasks import Status, TaskStore
 from bookie.config import AutoRecoveryConfig
 from bookie.errors import BookieError, ClientClosedError, CorruptFileError
-from bookie.ledger.types import Segment
+from bookie.ledger.types import BookieId, Segment
 from bookie.runtime.interfaces import Clock, Rng
 
 _log = logging.getLogger(__name__)
@@ -60,6 +61,8 @@ class ReplicationWorker:
         self._grace = GracePeriods(config.open_ledger_grace_s)
         self._held: dict[int, None] = {}
         """Ledgers that this worker has locked."""
+        self._unsure: dict[int, BookieId] = {}
+        """Targets that were named while the lock may have been lost; to be published."""
         self.figures = WorkerFigures()
 
     async def run(self) -> None:
@@ -75,6 +78,7 @@ class ReplicationWorker:
 
     async def work_once(self) -> None:
         """Look at every task once, in random order."""
+        await self._publish_unsure()
         if not await self._repairer.takes_tasks():
             await self._give_back_all()
             await self._tasks.unregister_worker(self._name)
@@ -159,6 +163,7 @@ class ReplicationWorker:
         """Take one ledger's lock, unless it is kept since before, and do its task."""
         self._held[ledger_id] = None  # before the answer: where that is lost the lock may be there
         is_kept = False
+        session_id = self._tasks.session_id
         try:
             if not await self._tasks.lock(ledger_id, self._name):
                 self._forget(ledger_id)  # another has it
@@ -173,7 +178,12 @@ class ReplicationWorker:
                 return
             task, version = found
             _log.info("ledger %d: replicating, %s missing", ledger_id, ", ".join(task.missing))
-            outcome = await self._repairer.repair(ledger_id, task.missing, fence=fence)
+            outcome = await self._repairer.repair(
+                ledger_id,
+                task.missing,
+                fence=fence,
+                may_name=lambda: self._tasks.session_id == session_id,
+            )
             is_kept = await self._settle(ledger_id, version, outcome)
         finally:
             if ledger_id in self._held and not is_kept:
@@ -205,6 +215,11 @@ class ReplicationWorker:
                 else:
                     self._back_off.failed(ledger_id, now_s)
                     await self._report(ledger_id, outcome)
+            case Result.UNLOCKED:
+                _log.warning("ledger %d is left: %s", ledger_id, outcome.reason)
+                if outcome.named is not None:
+                    self._unsure[ledger_id] = outcome.named
+                    await self._publish_unsure()
             case Result.FAILED:
                 self._back_off.failed(ledger_id, now_s)
                 self.figures.failed_repair_count += 1
@@ -213,6 +228,12 @@ class ReplicationWorker:
                 log("ledger %d is not replicated: %s", ledger_id, outcome.reason)
                 await self._report(ledger_id, outcome)
         return False
+
+    async def _publish_unsure(self) -> None:
+        """Have ledgers checked whose new member may lack entries; tried again until it succeeds."""
+        for ledger_id, bookie in list(self._unsure.items()):
+            await self._tasks.publish(ledger_id, (bookie,), self._clock.wall_us() // 1000)
+            self._unsure.pop(ledger_id, None)
 
     async def _report(self, ledger_id: int, outcome: Outcome) -> None:
         status = Status(

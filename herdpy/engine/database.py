@@ -301,6 +301,9 @@ class Database:
         """Return the vector path, started on first use."""
         vector = self._vector
         if vector is None:
+            from herdpy.exec.vector import load_duckdb
+
+            load_duckdb()
             from herdpy.exec.vector.duck import VectorEngine
 
             with self._mutex:

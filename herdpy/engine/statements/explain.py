@@ -402,6 +402,9 @@ class _PlanPrinter:
         ranges: list[ColumnRange] = []
         if duck is not None:
             with loading():
+                from herdpy.exec.vector import load_duckdb
+
+                load_duckdb()
                 from herdpy.exec.vector.duck import column_ranges
 
                 ranges = column_ranges(duck, self._values)

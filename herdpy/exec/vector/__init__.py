@@ -1,1 +1,24 @@
 """The vector path: DuckDB over a snapshot's pages."""
+
+import sys
+from importlib import import_module
+
+from bookie.runtime.os_executors import new_executor
+
+
+def load_duckdb() -> None:
+    """Import duckdb in a thread of its own; called before the first import of a module here.
+
+    Handlers of signals run in the main thread, between any two of its lines. An error that one
+    raises within duckdb's own C++ initialisation, as Ctrl-C does, aborts the process.
+    """
+    if "duckdb" in sys.modules:
+        return
+    thread = new_executor("herdpy-load")
+    try:
+        imported = thread.submit(import_module, "duckdb")
+    except RuntimeError:  # the interpreter ends: no thread begins any more
+        return
+    finally:
+        thread.shutdown(wait=False)
+    imported.result()

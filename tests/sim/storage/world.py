@@ -125,6 +125,7 @@ class Facts:
         # Of several disks:
         self.lost_entries: dict[tuple[int, int], None] = {}
         self.limbo: dict[int, None] = {}  # ledgers of which nothing may be denied
+        self.maybe_limbo: dict[int, None] = {}  # the index alone knows whether they were there
         self.is_index_lost = False
         self.taken: dict[int, bool] = {}  # not this bookie's any more -> is it CLOSED?
         self.is_old = False
@@ -302,6 +303,7 @@ class World:
         if facts.counts.get("damage"):  # a log is not read on behind a damaged frame
             facts.lost_entries.update(facts.acknowledged)
             facts.limbo.update(dict.fromkeys(sorted(facts.named)))
+            facts.maybe_limbo.update(dict.fromkeys(facts.keys))
         if self.rng.random() < 0.4:
             facts.count("indexes lost, too")
             facts.is_index_lost = True
@@ -629,7 +631,11 @@ class World:
                 if not is_deferred and ledger_id not in facts.taken:
                     facts.acknowledged[ids] = None
                     facts.lost_entries.pop(ids, None)
-            elif status is Status.IO_ERROR and ledger_id in facts.limbo and not is_recovery:
+            elif (
+                status is Status.IO_ERROR
+                and (ledger_id in facts.limbo or ledger_id in facts.maybe_limbo)
+                and not is_recovery
+            ):
                 facts.count("adds refused in limbo")
             elif status not in (Status.FENCED, Status.TOO_MANY_REQUESTS):
                 raise LostError(f"add of {ids}: {status.name}")

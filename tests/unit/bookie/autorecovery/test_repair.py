@@ -609,6 +609,61 @@ def test_a_cancelled_worker_ends_though_its_store_fails_meanwhile() -> None:
     run(3, scenario)
 
 
+@pytest.mark.parametrize("is_named", [False, True])
+def test_a_lock_that_goes_with_its_session_leaves_no_member_without_copies(
+    *, is_named: bool
+) -> None:
+    """A collector may remove what was copied; the task may be gone, and is published again."""
+
+    async def scenario(scene: Scene) -> None:
+        ledger_id = await scene.written(3)
+        before = await scene.ensembles(ledger_id)
+        await scene.lose(before[0][0])
+        await scene.tasks.publish(ledger_id, (before[0][0],), 1)
+        ledgers = scene.client.services.ledgers
+        write = ledgers.write
+
+        async def end_session() -> None:
+            session_id = scene.store.session_id
+            scene.world.store_server.expire(session_id)
+            await scene.until(lambda: scene.store.session_id != session_id)
+
+        async def write_and_end(*arguments: Any) -> int:
+            version = await write(*arguments)
+            found = await scene.tasks.read(ledger_id)
+            assert found is not None
+            await end_session()
+            other = TaskStore(scene.store, ROOT)  # finds the ledger whole, for it looks too early
+            assert await other.lock(ledger_id, "other")
+            assert await other.finish(ledger_id, "other", found[1])
+            return version
+
+        async def read_and_end(wanted: int) -> Any:
+            found = await TaskStore.read(scene.tasks, wanted)
+            await end_session()
+            return found
+
+        worker = ReplicationWorker(
+            scene.tasks, scene.repairer(), "me", scene.clock, SeededRng(1), CONFIG
+        )
+        if is_named:
+            ledgers.write = write_and_end  # type: ignore[method-assign]
+        else:
+            scene.tasks.read = read_and_end  # type: ignore[method-assign]
+        await worker.work_once()
+        scene.tasks.__dict__.pop("read", None)
+        (after,) = await scene.ensembles(ledger_id)
+        found = await scene.tasks.read(ledger_id)
+        assert found is not None
+        if is_named:
+            (target,) = set(after) - set(before[0])
+            assert found[0].missing == (target,)
+        else:
+            assert after == before[0]
+
+    run(5, scenario)
+
+
 def test_an_open_ledger_that_cannot_be_recovered_counts_its_failures() -> None:
     """Three of them end a drain; and the pauses grow."""
 

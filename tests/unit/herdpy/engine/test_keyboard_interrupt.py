@@ -5,6 +5,8 @@ import inspect
 import os
 import random
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -537,3 +539,45 @@ def test_a_signal_while_duckdb_asks_for_rows() -> None:
             assert [connection.execute(query).fetchall() for query in queries] == answers
     finally:
         signal.signal(signal.SIGVTALRM, before)
+
+
+_FIRST_VECTOR_QUERY = """
+import os, signal, sys
+import herdpy
+
+connection = herdpy.connect(":memory:", autocommit=True)
+connection.execute("CREATE TABLE t (k BIGINT PRIMARY KEY)")
+connection.execute("INSERT INTO t VALUES (1)")
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def profile(frame, event, argument):
+    code = frame.f_code
+    if code.co_filename.endswith("enum.py") and "duckdb" in sys.modules:
+        sys.setprofile(None)
+        threading.setprofile(None)
+        os.kill(os.getpid(), signal.SIGINT)
+
+import threading
+
+threading.setprofile(profile)
+sys.setprofile(profile)
+try:
+    connection.execute("SELECT k, sum(k) OVER (ORDER BY k) FROM t").fetchall()
+except KeyboardInterrupt:
+    print("interrupted")
+sys.setprofile(None)
+threading.setprofile(None)
+print(connection.execute("SELECT k, sum(k) OVER (ORDER BY k) FROM t").fetchall())
+"""
+
+
+def test_the_first_vector_query_is_interrupted_within_the_initialisation_of_duckdb() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", _FIRST_VECTOR_QUERY],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout == "interrupted\n[(1, 1)]\n"
