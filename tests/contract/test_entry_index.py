@@ -85,6 +85,9 @@ def test_locations_of_a_stretch(index: EntryIndex) -> None:
     assert index.locations(7, 4, 1) == [(4, 40)]
     assert index.locations(7, 10, 5) == []
     assert index.locations(9, 0, 5) == []
+    top = 2**63 - 1
+    index.put([(7, top, 90)])
+    assert index.locations(7, 8, top) == [(9, 90), (top, 90)]
 
 
 def test_deleting_a_ledger_leaves_the_others(index: EntryIndex) -> None:
