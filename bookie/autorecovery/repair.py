@@ -36,8 +36,6 @@ from bookie.metadata.interfaces import Check
 from bookie.runtime.interfaces import Clock
 
 Leaving = Callable[[], Awaitable[frozenset[BookieId]]]
-MayName = Callable[[], bool]
-"""Answers without waiting whether collectors still leave a target alone that is not named yet."""
 """Answers which registered bookies must be left: nothing is copied there, and all from there."""
 _TICK_MIN_S = 0.0125
 _BUDGET_S = 0.01
@@ -58,7 +56,7 @@ class Result(Enum):
     NO_TARGET = "no target"
     """What is missing cannot be copied to where this repair may copy; others may."""
     UNLOCKED = "unlocked"
-    """It may no longer name a target; where it named one all the same, that is `named`."""
+    """The lock went while it copied: see Claim.unsure."""
     FAILED = "failed"
 
 
@@ -70,10 +68,19 @@ class Outcome:
     reason: str = ""
     is_loss: bool = False
     segment: Segment | None = None
-    named: BookieId | None = None
-    """A target whose copies may have been collected before the metadata named it."""
     entry_count: int = 0
     byte_count: int = 0
+
+
+@dataclass(slots=True)
+class Claim:
+    """What a repair knows of its ledger's lock, and what its caller has to know of its end."""
+
+    is_held: Callable[[], bool] = lambda: True
+    """Answers without waiting: while it is, collectors leave a target alone that is not named."""
+    unsure: BookieId | None = None
+    """A target that may have been named without the lock, or may have not been; however it ended,
+    by an error or cancelled: the ledger is to be published with it."""
 
 
 async def no_leaving() -> frozenset[BookieId]:
@@ -113,12 +120,12 @@ class Repairer:
         suspects: Collection[BookieId] = (),
         *,
         fence: Segment | None = None,
-        may_name: MayName = lambda: True,
+        claim: Claim | None = None,
     ) -> Outcome:
         """Repair a ledger as far as this one can; return how it ended and what was copied.
 
         fence: an open last segment of which the grace period is over; another one begins its own.
-        may_name: asked before and after each write of metadata.
+        claim: None: the caller looks at the lock itself when the ledger was found whole.
         Errors are told by Result.FAILED; CancelledError and ClientClosedError are raised.
         """
         tally = _Tally()
@@ -132,7 +139,9 @@ class Repairer:
                 if leaving is None:
                     # Once: a drain that begins later has its ledgers published anew.
                     leaving = await self._leaving()
-                outcome = await self._round(ledger_id, suspects, fence, leaving, may_name, tally)
+                outcome = await self._round(
+                    ledger_id, suspects, fence, leaving, claim or Claim(), tally
+                )
                 if outcome is not None:
                     return tally.told(outcome)
             reason = f"copies are missing again after {_ROUNDS_MAX} rounds of copying"
@@ -150,7 +159,7 @@ class Repairer:
         suspects: Collection[BookieId],
         fence: Segment | None,
         leaving: frozenset[BookieId],
-        may_name: MayName,
+        claim: Claim,
         tally: "_Tally",
     ) -> Outcome | None:
         """Check once and copy what can be; None: something was done, look again."""
@@ -181,15 +190,18 @@ class Repairer:
             if ended.error is not None:
                 return Outcome(Result.FAILED, str(ended.error), ended.is_loss)
             try:
-                before = metadata
+                if not claim.is_held():
+                    return _unlocked()
+                claim.unsure = target
                 metadata, version = await self._name(
-                    metadata, version, finding, target, guard, may_name
+                    metadata, version, finding, target, guard, claim
                 )
             except (BadVersionError, NoNodeError):
+                claim.unsure = None  # nothing was written
                 return _leaving(target)
-            if not may_name():
-                named = None if metadata is before else target
-                return Outcome(Result.UNLOCKED, "the lock went with its session", named=named)
+            if not claim.is_held():
+                return _unlocked()
+            claim.unsure = None
             is_changed = True
         if is_changed:
             return None
@@ -267,7 +279,7 @@ class Repairer:
         finding: Finding,
         target: BookieId,
         guard: Check | None,
-        may_name: MayName,
+        claim: Claim,
     ) -> tuple[LedgerMetadata, int]:
         """Let the metadata name the target in the place of the member that it was copied for.
 
@@ -281,10 +293,14 @@ class Repairer:
             metadata,
             version,
             lambda found: (
-                replaced(found, finding.span, finding.bookie, target) if may_name() else None
+                replaced(found, finding.span, finding.bookie, target) if claim.is_held() else None
             ),
             () if guard is None else (guard,),
         )
+
+
+def _unlocked() -> Outcome:
+    return Outcome(Result.UNLOCKED, "the lock went with its session")
 
 
 def _leaving(target: BookieId) -> Outcome:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from bookie.autorecovery.backoff import BackOff, GracePeriods
-from bookie.autorecovery.repair import Outcome, Repairer, Result
+from bookie.autorecovery.repair import Claim, Outcome, Repairer, Result
 from bookie.autorecovery.tasks import Status, TaskStore
 from bookie.config import AutoRecoveryConfig
 from bookie.errors import BookieError, ClientClosedError, CorruptFileError
@@ -62,7 +62,7 @@ class ReplicationWorker:
         self._held: dict[int, None] = {}
         """Ledgers that this worker has locked."""
         self._unsure: dict[int, BookieId] = {}
-        """Targets that were named while the lock may have been lost; to be published."""
+        """Targets that may have been named without the lock, by ledger; to be published."""
         self.figures = WorkerFigures()
 
     async def run(self) -> None:
@@ -131,6 +131,7 @@ class ReplicationWorker:
     async def close(self) -> None:
         """Give locks and registration back, if the store answers; else the session's end does."""
         try:
+            await self._publish_unsure()
             await self._give_back_all()
             await self._tasks.unregister_worker(self._name)
         except BookieError:
@@ -164,6 +165,7 @@ class ReplicationWorker:
         self._held[ledger_id] = None  # before the answer: where that is lost the lock may be there
         is_kept = False
         session_id = self._tasks.session_id
+        claim = Claim(lambda: self._tasks.session_id == session_id)
         try:
             if not await self._tasks.lock(ledger_id, self._name):
                 self._forget(ledger_id)  # another has it
@@ -178,16 +180,14 @@ class ReplicationWorker:
                 return
             task, version = found
             _log.info("ledger %d: replicating, %s missing", ledger_id, ", ".join(task.missing))
-            outcome = await self._repairer.repair(
-                ledger_id,
-                task.missing,
-                fence=fence,
-                may_name=lambda: self._tasks.session_id == session_id,
-            )
+            outcome = await self._repairer.repair(ledger_id, task.missing, fence=fence, claim=claim)
             is_kept = await self._settle(ledger_id, version, outcome)
         finally:
+            if claim.unsure is not None:
+                self._unsure[ledger_id] = claim.unsure
             if ledger_id in self._held and not is_kept:
                 await self._give_back(ledger_id)
+        await self._publish_unsure()
 
     async def _settle(self, ledger_id: int, version: int, outcome: Outcome) -> bool:
         """Act on what a repair found; True: the lock is kept for a grace period."""
@@ -217,9 +217,6 @@ class ReplicationWorker:
                     await self._report(ledger_id, outcome)
             case Result.UNLOCKED:
                 _log.warning("ledger %d is left: %s", ledger_id, outcome.reason)
-                if outcome.named is not None:
-                    self._unsure[ledger_id] = outcome.named
-                    await self._publish_unsure()
             case Result.FAILED:
                 self._back_off.failed(ledger_id, now_s)
                 self.figures.failed_repair_count += 1

@@ -3,6 +3,7 @@
 import datetime
 from collections.abc import Iterator
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -360,7 +361,7 @@ class TestOverTheWire:
 def test_dicts_without_names_are_rows_of_defaults(target: str) -> None:
     with herdpy.connect(target, autocommit=True) as conn:
         conn.execute("CREATE TABLE numbers (id BIGINT DEFAULT 7, n INTEGER)")
-        assert conn.ingest("numbers", [{}] * 10_000) == 10_000
+        assert conn.ingest("numbers", [{}] * 9_999 + [MappingProxyType({})]) == 10_000
         text = "SELECT count(*), min(id), max(id), count(n) FROM numbers"
         assert conn.execute(text).fetchone() == (10_000, 7, 7, 0)
         for data in ([{}, {"id": 1}], [[]], ["", ""]):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import herdpy
-from pyspark_herdpy import leases, reading, session
+from pyspark_herdpy import leases, session
 from pyspark_herdpy.again import connect_again
 from pyspark_herdpy.batches import joined
 from pyspark_herdpy.options import read_options, split_names, write_options
@@ -159,4 +159,4 @@ def test_the_environment_of_a_session(
     ],
 )  # fmt: skip
 def test_positions(position: str, wanted: str, reaches: bool) -> None:
-    assert reading._reaches(position, wanted) is reaches
+    assert leases._reaches(position, wanted) is reaches

@@ -108,7 +108,7 @@ def _of_dicts(rows: Iterator[Any], table: Table) -> Iterator[pa.RecordBatch]:
         if arrays:
             yield pa.record_batch(arrays, schema=schema)
         else:  # of which the number of rows is all there is
-            yield pa.RecordBatch.from_struct_array(pa.array(chunk, pa.struct([])))
+            yield pa.RecordBatch.from_struct_array(pa.array([{}] * len(chunk), pa.struct([])))
 
 
 def _chunks(rows: Iterator[Any]) -> Iterator[list[Any]]:

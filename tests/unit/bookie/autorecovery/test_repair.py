@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -609,10 +610,8 @@ def test_a_cancelled_worker_ends_though_its_store_fails_meanwhile() -> None:
     run(3, scenario)
 
 
-@pytest.mark.parametrize("is_named", [False, True])
-def test_a_lock_that_goes_with_its_session_leaves_no_member_without_copies(
-    *, is_named: bool
-) -> None:
+@pytest.mark.parametrize("end", ["read", "write", "lost answer", "cancelled"])
+def test_a_lock_that_goes_with_its_session_leaves_no_member_without_copies(end: str) -> None:
     """A collector may remove what was copied; the task may be gone, and is published again."""
 
     async def scenario(scene: Scene) -> None:
@@ -636,6 +635,11 @@ def test_a_lock_that_goes_with_its_session_leaves_no_member_without_copies(
             other = TaskStore(scene.store, ROOT)  # finds the ledger whole, for it looks too early
             assert await other.lock(ledger_id, "other")
             assert await other.finish(ledger_id, "other", found[1])
+            if end == "lost answer":
+                raise MetadataStoreError("what was asked may have been done")
+            if end == "cancelled":
+                working.cancel()
+                await asyncio.sleep(0)
             return version
 
         async def read_and_end(wanted: int) -> Any:
@@ -646,16 +650,21 @@ def test_a_lock_that_goes_with_its_session_leaves_no_member_without_copies(
         worker = ReplicationWorker(
             scene.tasks, scene.repairer(), "me", scene.clock, SeededRng(1), CONFIG
         )
-        if is_named:
-            ledgers.write = write_and_end  # type: ignore[method-assign]
-        else:
+        if end == "read":
             scene.tasks.read = read_and_end  # type: ignore[method-assign]
-        await worker.work_once()
+        else:
+            ledgers.write = write_and_end  # type: ignore[method-assign]
+        working = asyncio.create_task(worker.work_once())
+        with suppress(asyncio.CancelledError):
+            await working
+        assert working.cancelled() == (end == "cancelled")
+        if end == "cancelled":
+            await worker.close()
         scene.tasks.__dict__.pop("read", None)
         (after,) = await scene.ensembles(ledger_id)
         found = await scene.tasks.read(ledger_id)
         assert found is not None
-        if is_named:
+        if end != "read":
             (target,) = set(after) - set(before[0])
             assert found[0].missing == (target,)
         else:
