@@ -63,17 +63,19 @@ def _taken(
     connection: herdpy.Connection, options: Options, position: str | None, shared: str | None
 ) -> "SnapshotLease":
     """Return the shared lease, or a new one; 22023: the database is not at the position yet."""
+    if position is not None:
+        connection.execute("SELECT 1")  # its answer tells where the log is; a lease would move it
+        if not _reaches(connection.position, position):
+            raise wrong(
+                f'option "snapshot": the database is at {connection.position}, and not at'
+                f" {position} yet",
+                "That is the position of another server, or of one that was restored since: ask it"
+                " for herdpy.spark.commit_position().",
+            )
     lease = connection.lease(options.lease_s, reuse=shared)
     if position is not None and lease.id == shared and not _reaches(lease.position, position):
         # Nothing was committed since it was taken, but the log has gone on.
         lease = connection.lease(options.lease_s)
-    if position is not None and not _reaches(lease.position, position):
-        lease.release()
-        raise wrong(
-            f'option "snapshot": the database is at {lease.position}, and not at {position} yet',
-            "That is the position of another server, or of one that was restored since: ask it for"
-            " herdpy.spark.commit_position().",
-        )
     return lease
 
 

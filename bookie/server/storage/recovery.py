@@ -415,6 +415,8 @@ def _rebuild_from(
     found: dict[tuple[int, int], tuple[int, int]] = {}  # ids -> origin, location
     try:
         for record in reader.records():
+            if record.kind == RecordKind.JOURNAL:  # no entry lacks, whether it is damaged or not
+                continue
             if record.is_damaged:
                 damage.append(f"{reader.path} at offset {record.location & 0xFFFFFFFF}: damaged")
             elif record.kind == RecordKind.ENTRY:

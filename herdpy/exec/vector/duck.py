@@ -143,17 +143,26 @@ class VectorEngine:
                     " vector_results_max.",
                 )
             result.id = next(self._ids)
-            if self._connection is None:
-                self._connection = self._connect()
-            if not self._has_macros and "h_" in text.sql:
-                # They take 25 ms; most queries need none.
-                for head, body in MACROS:
-                    self._connection.execute(f"CREATE OR REPLACE MACRO {head} AS {body}")
-                self._has_macros = True
-            result.cursor = self._connection.cursor()
+            try:
+                result.cursor = self._prepared(has_macros="h_" in text.sql).cursor()
+            except RuntimeError as error:
+                if _is_signal(error):
+                    raise KeyboardInterrupt from error
+                raise
             self._results[result.id] = result
         result.start(tables, parameters)
         return result
+
+    def _prepared(self, *, has_macros: bool) -> Any:
+        """Return the connection, made on first use; with the macros where they are needed."""
+        if self._connection is None:
+            self._connection = self._connect()
+        if has_macros and not self._has_macros:
+            # They take 25 ms; most queries need none.
+            for head, body in MACROS:
+                self._connection.execute(f"CREATE OR REPLACE MACRO {head} AS {body}")
+            self._has_macros = True
+        return self._connection
 
     def _run_first(
         self,
@@ -322,8 +331,7 @@ class VectorResult:
     def _translated(self, error: BaseException) -> BaseException:
         """Return our error for one of DuckDB's; others, and Ctrl-C, as they are."""
         module = error.__class__.__module__
-        is_lost = isinstance(error, RuntimeError) and str(error) == _SIGNAL_TEXT
-        if is_lost or ("duckdb" in module and _SIGNAL_IN_CALLBACK.match(str(error))):
+        if _is_signal(error) or ("duckdb" in module and _SIGNAL_IN_CALLBACK.match(str(error))):
             # While it works DuckDB lets signals' handlers run, and forgets what they raise; what
             # is raised while it asks for a table's rows it tells by an error of its own.
             return KeyboardInterrupt()
@@ -337,6 +345,11 @@ class VectorResult:
             except Error as reason:
                 return reason
         return descriptors_error(error) or translate_error(str(error), self._sql)
+
+
+def _is_signal(error: BaseException) -> bool:
+    """Tell whether it stands for what a signal's handler raised while DuckDB worked."""
+    return isinstance(error, RuntimeError) and str(error) == _SIGNAL_TEXT
 
 
 def _close(connection: Any) -> None:

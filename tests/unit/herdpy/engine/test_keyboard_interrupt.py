@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import duckdb
 import pytest
 
 import herdpy
@@ -581,3 +582,20 @@ def test_the_first_vector_query_is_interrupted_within_the_initialisation_of_duck
     )
     assert (found.returncode, found.stderr) == (0, "")
     assert found.stdout == "interrupted\n[(1, 1)]\n"
+
+
+def test_a_signal_while_duckdb_is_prepared_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DuckDB forgets what a handler raises while it works, and tells this instead."""
+    text = "SELECT k, sum(k) OVER (ORDER BY k) FROM t"
+    with herdpy.connect(":memory:", autocommit=True) as conn:
+        conn.execute("CREATE TABLE t (k BIGINT PRIMARY KEY)")
+        conn.execute("INSERT INTO t VALUES (1)")
+
+        def interrupted(*_: object) -> object:
+            raise RuntimeError("Query interrupted")
+
+        monkeypatch.setattr(duckdb, "connect", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            conn.execute(text)
+        monkeypatch.undo()
+        assert conn.execute(text).fetchall() == [(1, 1)]
