@@ -433,7 +433,8 @@ async def _read_every_copy(world: RecoveryWorld, host: ClientHost) -> None:
         assert metadata.digest_type is not None
         digest = EntryDigest.of(metadata.digest_type, PASSWORD)
         for entry_id in range(metadata.last_entry_id + 1):
-            ensemble = metadata.segment_of(entry_id).ensemble
+            # A member may be replaced meanwhile, and its copies collected.
+            ensemble = world.metadata_of(ledger).segment_of(entry_id).ensemble
             for index in write_set(entry_id, plan.ensemble_size, plan.write_quorum_size):
                 reply = await read_from(client, ensemble[index], metadata.ledger_id, entry_id)
                 where = f"entry {entry_id} of ledger {metadata.ledger_id} on {ensemble[index]}"
