@@ -4,7 +4,8 @@ Shared by replication workers and the tools. A member that is registered, writab
 entries gets them in its place; any other is replaced by a bookie that is no member of the segment:
 the worker's own one, or one drawn by the placement policy. The last segment of a ledger that is not
 CLOSED is left to its writer until the caller says that its grace period is over; then the ledger is
-recovered, which fences it. Nothing here knows of tasks, nor of locks but whether one is still held.
+recovered, which fences it. Nothing here knows of tasks, and of locks only whether the caller holds
+one.
 """
 
 import asyncio
@@ -56,7 +57,7 @@ class Result(Enum):
     NO_TARGET = "no target"
     """What is missing cannot be copied to where this repair may copy; others may."""
     UNLOCKED = "unlocked"
-    """The lock went while it copied: see Claim.unsure."""
+    """The ledger's lock was lost meanwhile: see LedgerLock.unsure."""
     FAILED = "failed"
 
 
@@ -73,14 +74,15 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class Claim:
-    """What a repair knows of its ledger's lock, and what its caller has to know of its end."""
+class LedgerLock:
+    """The lock that the caller of a repair holds on the ledger; of one repair, used on its loop."""
 
     is_held: Callable[[], bool] = lambda: True
-    """Answers without waiting: while it is, collectors leave a target alone that is not named."""
+    """Answers without I/O. While the lock is held no collector removes what was copied."""
     unsure: BookieId | None = None
-    """A target that may have been named without the lock, or may have not been; however it ended,
-    by an error or cancelled: the ledger is to be published with it."""
+    """A target that the metadata may name though the lock was lost before: its copies may have been
+    collected. Set also where the repair ends by an error or is cancelled; the caller publishes the
+    ledger with it."""
 
 
 async def no_leaving() -> frozenset[BookieId]:
@@ -120,12 +122,12 @@ class Repairer:
         suspects: Collection[BookieId] = (),
         *,
         fence: Segment | None = None,
-        claim: Claim | None = None,
+        lock: LedgerLock | None = None,
     ) -> Outcome:
         """Repair a ledger as far as this one can; return how it ended and what was copied.
 
         fence: an open last segment of which the grace period is over; another one begins its own.
-        claim: None: the caller looks at the lock itself when the ledger was found whole.
+        lock: None: the caller looks at the lock itself when the ledger was found whole.
         Errors are told by Result.FAILED; CancelledError and ClientClosedError are raised.
         """
         tally = _Tally()
@@ -140,7 +142,7 @@ class Repairer:
                     # Once: a drain that begins later has its ledgers published anew.
                     leaving = await self._leaving()
                 outcome = await self._round(
-                    ledger_id, suspects, fence, leaving, claim or Claim(), tally
+                    ledger_id, suspects, fence, leaving, lock or LedgerLock(), tally
                 )
                 if outcome is not None:
                     return tally.told(outcome)
@@ -159,7 +161,7 @@ class Repairer:
         suspects: Collection[BookieId],
         fence: Segment | None,
         leaving: frozenset[BookieId],
-        claim: Claim,
+        lock: LedgerLock,
         tally: "_Tally",
     ) -> Outcome | None:
         """Check once and copy what can be; None: something was done, look again."""
@@ -175,6 +177,8 @@ class Repairer:
         is_changed = False
         without_target: list[str] = []
         for finding in result.findings:
+            if not lock.is_held():
+                return _unlocked()
             target = self._target(metadata, finding, leaving)
             if target is None:
                 without_target.append(finding.bookie)
@@ -190,18 +194,15 @@ class Repairer:
             if ended.error is not None:
                 return Outcome(Result.FAILED, str(ended.error), ended.is_loss)
             try:
-                if not claim.is_held():
-                    return _unlocked()
-                claim.unsure = target
                 metadata, version = await self._name(
-                    metadata, version, finding, target, guard, claim
+                    metadata, version, finding, target, guard, lock
                 )
             except (BadVersionError, NoNodeError):
-                claim.unsure = None  # nothing was written
+                lock.unsure = None  # nothing was written
                 return _leaving(target)
-            if not claim.is_held():
+            if not lock.is_held():
                 return _unlocked()
-            claim.unsure = None
+            lock.unsure = None
             is_changed = True
         if is_changed:
             return None
@@ -279,7 +280,7 @@ class Repairer:
         finding: Finding,
         target: BookieId,
         guard: Check | None,
-        claim: Claim,
+        lock: LedgerLock,
     ) -> tuple[LedgerMetadata, int]:
         """Let the metadata name the target in the place of the member that it was copied for.
 
@@ -288,19 +289,20 @@ class Repairer:
         """
         if target == finding.bookie:
             return metadata, version
+
+        def named(found: LedgerMetadata) -> LedgerMetadata | None:
+            if not lock.is_held():
+                return None
+            lock.unsure = target  # until the lock is seen to be held after the answer
+            return replaced(found, finding.span, finding.bookie, target)
+
         return await update_metadata(
-            self._services.ledgers,
-            metadata,
-            version,
-            lambda found: (
-                replaced(found, finding.span, finding.bookie, target) if claim.is_held() else None
-            ),
-            () if guard is None else (guard,),
+            self._services.ledgers, metadata, version, named, () if guard is None else (guard,)
         )
 
 
 def _unlocked() -> Outcome:
-    return Outcome(Result.UNLOCKED, "the lock went with its session")
+    return Outcome(Result.UNLOCKED, "its lock was lost with the session")
 
 
 def _leaving(target: BookieId) -> Outcome:

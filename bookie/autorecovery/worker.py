@@ -3,9 +3,9 @@
 A task goes only when its ledger is whole as checked under the lock, and only at the version that
 was read before the check: one that was published again meanwhile stays. What cannot be done now is
 given back with a pause and a reason in a status node. The lock of an open ledger is kept for its
-grace period; the worker takes other tasks meanwhile. Losing the session loses the locks: the worker
-names no target then, which a collector may have emptied. Where that came between two of its
-looks it publishes the ledger, whose task may be gone.
+grace period; the worker takes other tasks meanwhile. Losing the session loses the locks: metadata
+is not changed then, because a collector may have removed what was copied. Where the session ended
+while metadata was written the ledger is published again: another worker may have removed its task.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from bookie.autorecovery.backoff import BackOff, GracePeriods
-from bookie.autorecovery.repair import Claim, Outcome, Repairer, Result
+from bookie.autorecovery.repair import LedgerLock, Outcome, Repairer, Result
 from bookie.autorecovery.tasks import Status, TaskStore
 from bookie.config import AutoRecoveryConfig
 from bookie.errors import BookieError, ClientClosedError, CorruptFileError
@@ -61,8 +61,9 @@ class ReplicationWorker:
         self._grace = GracePeriods(config.open_ledger_grace_s)
         self._held: dict[int, None] = {}
         """Ledgers that this worker has locked."""
-        self._unsure: dict[int, BookieId] = {}
-        """Targets that may have been named without the lock, by ledger; to be published."""
+        self.unsure: dict[int, BookieId] = {}
+        """By ledger: targets that may have been named without the lock. This worker publishes them,
+        as nothing else than an auditor does."""
         self.figures = WorkerFigures()
 
     async def run(self) -> None:
@@ -165,7 +166,7 @@ class ReplicationWorker:
         self._held[ledger_id] = None  # before the answer: where that is lost the lock may be there
         is_kept = False
         session_id = self._tasks.session_id
-        claim = Claim(lambda: self._tasks.session_id == session_id)
+        lock = LedgerLock(lambda: self._tasks.session_id == session_id)
         try:
             if not await self._tasks.lock(ledger_id, self._name):
                 self._forget(ledger_id)  # another has it
@@ -180,11 +181,11 @@ class ReplicationWorker:
                 return
             task, version = found
             _log.info("ledger %d: replicating, %s missing", ledger_id, ", ".join(task.missing))
-            outcome = await self._repairer.repair(ledger_id, task.missing, fence=fence, claim=claim)
+            outcome = await self._repairer.repair(ledger_id, task.missing, fence=fence, lock=lock)
             is_kept = await self._settle(ledger_id, version, outcome)
         finally:
-            if claim.unsure is not None:
-                self._unsure[ledger_id] = claim.unsure
+            if lock.unsure is not None:
+                self.unsure[ledger_id] = lock.unsure
             if ledger_id in self._held and not is_kept:
                 await self._give_back(ledger_id)
         await self._publish_unsure()
@@ -227,10 +228,15 @@ class ReplicationWorker:
         return False
 
     async def _publish_unsure(self) -> None:
-        """Have ledgers checked whose new member may lack entries; tried again until it succeeds."""
-        for ledger_id, bookie in list(self._unsure.items()):
-            await self._tasks.publish(ledger_id, (bookie,), self._clock.wall_us() // 1000)
-            self._unsure.pop(ledger_id, None)
+        """Publish ledgers whose new member may lack entries. MetadataStoreError: call it again."""
+        while self.unsure:
+            ledger_id, bookie = next(iter(self.unsure.items()))
+            try:
+                await self._tasks.publish(ledger_id, (bookie,), self._clock.wall_us() // 1000)
+            except CorruptFileError as error:  # there is a task, which an operator has to remove
+                _log.error("ledger %d: its task is left as it is: %s", ledger_id, error)
+            if self.unsure.get(ledger_id) == bookie:  # else another repair ended so meanwhile
+                del self.unsure[ledger_id]
 
     async def _report(self, ledger_id: int, outcome: Outcome) -> None:
         status = Status(

@@ -341,9 +341,6 @@ class Database:
             self.replica.reopen()
         except OSError as error:
             raise cannot_open_error(self.where, error) from error
-        finally:
-            if self._is_closing:
-                self.tablespace.end_hold()
         self.end_dropped_users()
 
     def dump(self) -> "Dump":

@@ -57,6 +57,12 @@ class HerdWriter(DataSourceArrowWriter):
                 f' "{operation}"',
                 f'Use mode("append") with operation "{operation}".',
             )
+        if not schema.fields:
+            # Spark hands the rows of such a DataFrame to no task.
+            raise wrong(
+                "the DataFrame has no columns",
+                "Select one, and its rows take the others' defaults.",
+            )
         self._options = options
         with closing(options.connect()) as connection:
             table = _prepared_table(connection, options, schema)
@@ -144,15 +150,10 @@ def _prepared_table(connection: herdpy.Connection, options: Options, schema: Str
 def _checked_columns(
     table: str, description: Sequence[Sequence[Any]], schema: StructType
 ) -> list[Target]:
-    """Return the columns that those of the DataFrame go to; 22023, 42703, 42804.
+    """Return the columns that those of the DataFrame go to; 42703, 42804.
 
     `description` is that of begin_staging(), which takes no SELECT.
     """
-    if not schema.fields:
-        # Spark hands no rows of such a one to the tasks.
-        raise wrong(
-            "the DataFrame has no columns", "Select one, and its rows take the others' defaults."
-        )
     columns = {item[0]: Target(item[0], item[1], item[4], item[5]) for item in description}
     found: list[Target] = []
     for item in schema.fields:

@@ -253,7 +253,7 @@ class TestAllOrNothing:
 
     @pytest.mark.parametrize("rows", [[{"id": 1}, {"i": 2}], [{"id": 1}, {"id": 2, "i": 2}], [5]])
     def test_dicts_of_different_names(self, conn: herdpy.Connection, rows: list[Any]) -> None:
-        with pytest.raises(ProgrammingError, match="of the data: expected a dict with"):
+        with pytest.raises(ProgrammingError, match=r"of the data: expected a dict( with|;)"):
             conn.ingest("t", rows)
 
     def test_in_a_transaction(self, conn: herdpy.Connection) -> None:
@@ -365,6 +365,9 @@ def test_dicts_without_names_are_rows_of_defaults(target: str) -> None:
         text = "SELECT count(*), min(id), max(id), count(n) FROM numbers"
         assert conn.execute(text).fetchone() == (10_000, 7, 7, 0)
         for data in ([{}, {"id": 1}], [[]], ["", ""]):
-            with pytest.raises(herdpy.ProgrammingError, match="a dict with the same names"):
+            with pytest.raises(
+                herdpy.ProgrammingError,
+                match=r"row \d of the data: expected a dict(;| without names, as)",
+            ):
                 conn.ingest("numbers", data)
         assert conn.execute(text).fetchone() == (10_000, 7, 7, 0)

@@ -6,7 +6,7 @@ leads back to the same start. Blocks; runs in the storage executor.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import islice
 from typing import NamedTuple
 
@@ -181,10 +181,11 @@ def _last_journal(logs: EntryLogs, number: int, start: int) -> tuple[int, int]:
     """Return the greatest journal position that a log names from an offset on."""
     with closing(logs.reader(number)) as reader:
         found = reader.header.journal
-        if not reader.header.sources:
-            for record in reader.records(max(start, entry_log.HEADER_BYTES)):
-                if record.kind == RecordKind.JOURNAL and not record.is_damaged:
-                    found = max(found, record.journal)
+        with suppress(OSError):  # what it means is told where logs are sealed
+            if not reader.header.sources:
+                for record in reader.records(max(start, entry_log.HEADER_BYTES)):
+                    if record.kind == RecordKind.JOURNAL and not record.is_damaged:
+                        found = max(found, record.journal)
     return found
 
 

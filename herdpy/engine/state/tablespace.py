@@ -164,6 +164,7 @@ class Tablespace:
         self.durable_lsn = applier.state.lsn  # as far as the log has told; read by any thread
         self.failure: Error | None = None
         self.is_held = False  # see hold()
+        self._is_closing = False  # see end_hold()
         self._lease_delays: dict[Transaction, Ticket[None]] = {}  # see delay_leases()
         self._incoming: Entry | Noted | None = None
         self._noted: dict[Transaction, None] = {}  # with rows that the log does not have yet
@@ -566,7 +567,8 @@ class Tablespace:
     def _on_failure(self, log: CommitLog, error: Error) -> None:
         self.on_durable(log.durable_lsn)  # what became durable before counts
         with self.monitor:
-            if log is self.log and not self.is_held:  # else it is being replaced
+            is_replaced = self.is_held and not self._is_closing
+            if log is self.log and not is_replaced:
                 self._fail(error)
 
     def request(self, durability: Durability) -> None:
@@ -596,15 +598,14 @@ class Tablespace:
             self.is_held = True
 
     def end_hold(self) -> None:
-        """Tell COMMITs whose log was taken from them what a stopped log tells; repeatable.
+        """Tell COMMITs whose log has failed, or will, what a stopped log tells; repeatable.
 
-        For a tablespace that is held and not resumed: nothing else would end their waits.
+        For a tablespace that closes: while it is held, nothing else would end their waits.
         """
-        log = self.log
-        if self.is_held and log.failure is not None:
-            self.on_durable(log.durable_lsn)
-            with self.monitor:
-                self._fail(log.failure)
+        with self.monitor:
+            self._is_closing, log = True, self.log
+        if log.failure is not None:
+            self._on_failure(log, log.failure)
 
     def resume(self, log: CommitLog, applier: Applier, end: Lsn, epoch: int) -> None:
         """Go on with another log and the state that it gives; repeatable after an interrupt.

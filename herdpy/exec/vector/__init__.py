@@ -7,10 +7,11 @@ from bookie.runtime.os_executors import new_executor
 
 
 def load_duckdb() -> None:
-    """Import duckdb in a thread of its own; called before the first import of a module here.
+    """Import duckdb in a thread of its own, and wait for it; called before duck.py is imported.
 
     Handlers of signals run in the main thread, between any two of its lines. An error that one
-    raises within duckdb's own C++ initialisation, as Ctrl-C does, aborts the process.
+    raises within duckdb's own C++ initialisation, as Ctrl-C does, aborts the process. Any thread,
+    repeatable. ImportError, OSError.
     """
     if "duckdb" in sys.modules:
         return

@@ -123,13 +123,13 @@ def _converted(row: Any, names: Sequence[str], convert: Any, at: int) -> tuple[A
         values = [row[name] for name in names]
     except (TypeError, LookupError):
         found = ", ".join(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
-        wanted = (
-            f"a dict with {', '.join(map(str, names))}" if names else "a dict with the same names"
-        )
+        wanted = f"a dict with {', '.join(map(str, names))}, as the first row has"
+        if not names:
+            wanted = "a dict" if at == 1 else "a dict without names, as the first row is"
         raise ProgrammingError(
-            f"row {at:,} of the data: expected {wanted}, as the first row has; found {found[:200]}",
+            f"row {at:,} of the data: expected {wanted}; found {found[:200]}",
             sqlstate="07001",
-            hint="None stands for NULL",
+            hint="None stands for NULL" if names else None,
         ) from None
     try:
         return convert(values, 0)

@@ -420,6 +420,16 @@ def test_a_commit_that_waits_for_its_sync_is_answered_once(seed: int) -> None:
         assert keys_of(a) == [1, 2]
 
 
+def close(database: Database, driver: WatchedDriver) -> None:
+    """Close it in a thread of its own, and see that it waits for no commit."""
+    closer = threading.Thread(target=database.close, name="closer", daemon=True)
+    closer.start()
+    while closer.is_alive() and driver.waits.empty():
+        pass
+    assert driver.waits.empty(), "close() waits for a commit"
+    closer.join()
+
+
 def test_a_database_that_stays_held_is_closed(seed: int) -> None:
     """A COMMIT that its log cannot answer any more waits for no resume() that never comes."""
     is_broken = False
@@ -441,12 +451,7 @@ def test_a_database_that_stays_held_is_closed(seed: int) -> None:
     with pytest.raises(OperationalError):
         database.reopen()
     assert not written.ticket.is_done
-    closer = threading.Thread(target=database.close, name="closer", daemon=True)
-    closer.start()
-    while closer.is_alive() and driver.waits.empty():
-        pass
-    assert driver.waits.empty(), "close() waits for a commit"
-    closer.join()
+    close(database, driver)
     unknown, safe = written.error(), unwritten.error()
     assert isinstance(unknown, LogFailedError)
     assert unknown.retry is Retry.UNKNOWN
@@ -489,12 +494,7 @@ def test_a_reopening_that_fails_while_the_database_closes() -> None:
 
     late: Any = Late()
     database._sessions = {-1: late, **database._sessions}
-    closer = threading.Thread(target=database.close, name="closer", daemon=True)
-    closer.start()
-    while closer.is_alive() and driver.waits.empty():
-        pass
-    assert driver.waits.empty(), "close() waits for a commit"
-    closer.join()
+    close(database, driver)
     assert len(refused) == 1
     assert commit.error() is not None
 
