@@ -140,8 +140,12 @@ class EntryIndex(Protocol):
         self,
         locations: Sequence[tuple[int, int, int]],
         ledgers: Sequence[tuple[int, LedgerRecord]] = (),
+        journal: tuple[int, int] | None = None,
     ) -> None:
-        """Set (ledger_id, entry_id, location) and ledger records, all or none."""
+        """Set (ledger_id, entry_id, location) and ledger records, all or none.
+
+        journal: with these the index has all that the journal says before this position.
+        """
         ...
 
     def ledger(self, ledger_id: int) -> LedgerRecord | None: ...
@@ -175,11 +179,7 @@ class EntryIndex(Protocol):
 
     @property
     def journal_position(self) -> tuple[int, int] | None:
-        """What set_journal_position() was told last; None: nothing yet."""
-        ...
-
-    def set_journal_position(self, position: tuple[int, int]) -> None:
-        """Remember that the index has all that the journal says before it; includes sync()."""
+        """The position that put() was told last; None: nothing yet."""
         ...
 
     def delete_ledger(self, ledger_id: int) -> None:

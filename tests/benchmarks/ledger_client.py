@@ -22,6 +22,8 @@ ENSEMBLE, WRITE_QUORUM, ACK_QUORUM = 3, 3, 2
 RECORDS_AT_ONCE = 1000
 BATCHES_AT_ONCE = 8
 PACE_S = 0.005
+PENDING_MAX = 1900
+"""Adds under way of a paced writer: the client takes some more."""
 
 
 def say(**values: object) -> None:
@@ -91,20 +93,24 @@ class Bench:
         report(adder.taken, seconds, cpu)
 
     async def paced(self, size: int, rate: int, seconds: int) -> None:
-        """Add `rate` entries a second, whatever is under way; late ones count from their time."""
+        """Add `rate` entries a second while there is room; late ones count from their time."""
         writer = await self._create()
         data = b"x" * size
         taken: list[float] = []
         failed: list[BookieError] = []
-        done = asyncio.Event()
+        done, room = asyncio.Event(), asyncio.Event()
         cpu, start = cpu_s(), time.perf_counter()
         count = rate * seconds
         for begun in range(count):
             due = start + begun / rate
             if (wait := due - time.perf_counter()) > 0:
                 await asyncio.sleep(wait)
+            if writer.pending_count >= PENDING_MAX:
+                room.clear()
+                await room.wait()
 
             def on_added(_: int, error: BookieError | None, due: float = due) -> None:
+                room.set()
                 taken.append(time.perf_counter() - due)
                 if error is not None:
                     failed.append(error)

@@ -87,10 +87,12 @@ class Load:
 BULK = Load("1 KB entries, 2,000 a ledger", 20, 2000, 1024)
 LARGE = Load("64 KiB entries, 100 a ledger", 10, 100, 65_536)
 SMALL = Load("ledgers of 10 entries", 300, 10, 1024)
-UNDER_LOAD = Load("beside a writer", 60, 2000, 1024)
+UNDER_LOAD = Load("beside a writer", 90, 2000, 1024)
 LOADS = (BULK, LARGE, SMALL)
 WRITER_SIZE = 1024
-WRITER_SECONDS = 4
+WRITER_SECONDS = 5
+SETTLING = 3
+LOOKS = 4
 THROTTLED_MB = 4.0
 AUDITS = 3
 _NODES_AT_ONCE = 20
@@ -269,20 +271,41 @@ class Turns:
 
 async def beside_a_writer(
     turns: Turns, side: Side, writer: LineProcess, rate: int
-) -> tuple[dict[str, Any], float]:
-    """Let a writer add at a rate while ledgers are copied; return its times and MB/s copied."""
+) -> tuple[list[float], list[float], float]:
+    """Let a writer add at a rate; return its p99 alone, while ledgers are copied, and MB/s copied.
+
+    By turns over the same ledgers: what their writing left to the bookies to do slows the writer,
+    too, and is over after the first SETTLING runs, which count for nothing.
+    """
     load = UNDER_LOAD
     ids = await side.prepare(load, turns.next_ids(load.ledgers))
-    replicating = asyncio.create_task(side.replicate())
-    await asyncio.sleep(0.5)
-    before = await side.tasks_left()
-    told = await asyncio.to_thread(ask, writer, f"paced {WRITER_SIZE} {rate} {WRITER_SECONDS}")
-    left = await side.tasks_left()
-    assert left, "the copying ended before the writer: make UNDER_LOAD larger"
-    copied = (before - left) * load.megabytes / load.ledgers / WRITER_SECONDS
-    await replicating
+
+    async def p99_ms() -> float:
+        told = await asyncio.to_thread(ask, writer, f"paced {WRITER_SIZE} {rate} {WRITER_SECONDS}")
+        return told["p99_ms"]
+
+    for _ in range(SETTLING):
+        await p99_ms()
+    alone: list[float] = []
+    beside: list[float] = []
+    copied = 0
+    for _ in range(LOOKS):
+        alone.append(await p99_ms())
+        before = await side.tasks_left()
+        await side.tasks.enable()
+        beside.append(await p99_ms())
+        left = await side.tasks_left()
+        assert left, "the copying ended before the writer: make UNDER_LOAD larger"
+        copied += before - left
+        await side.tasks.disable()
+        end_s = time.perf_counter() + _LIMIT_S
+        while await side.tasks.locked():  # it ends what it has begun
+            assert time.perf_counter() < end_s, f"{side.name}: still copies"
+            await asyncio.sleep(0.1)
+    await side.replicate()
     await side.finish(ids)
-    return told, copied
+    seconds = LOOKS * WRITER_SECONDS
+    return alone, beside, copied * load.megabytes / load.ledgers / seconds
 
 
 def ask(client: LineProcess, command: str) -> dict[str, Any]:
@@ -461,14 +484,15 @@ class Measurement:
         beside: list[float] = []
         copied: list[float] = []
         for _ in range(self._bench.rounds):
-            told = await asyncio.to_thread(
-                ask, writer, f"paced {WRITER_SIZE} {rate} {WRITER_SECONDS}"
-            )
-            alone.append(told["p99_ms"])
-            told, mb_per_s = await beside_a_writer(turns, side, writer, rate)
-            beside.append(told["p99_ms"])
-            copied.append(mb_per_s)
-        print(f"  {title}: copied at {statistics.median(copied):.1f} MB/s meanwhile", flush=True)
+            found = await beside_a_writer(turns, side, writer, rate)
+            alone += found[0]
+            beside += found[1]
+            copied.append(found[2])
+        print(
+            f"  {title}: copied at {statistics.median(copied):.1f} MB/s meanwhile; ms alone "
+            f"{[round(one) for one in alone]}, beside {[round(one) for one in beside]}",
+            flush=True,
+        )
         self._bench.add(
             f"a writer's p99 while {title} copies : alone", "ms",
             statistics.median(beside), statistics.median(alone), "alone", bar,

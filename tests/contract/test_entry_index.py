@@ -152,8 +152,10 @@ def test_older_metadata_is_remembered_until_it_is_taken_back(index: EntryIndex) 
 def test_the_journal_position_is_that_set_last(index: EntryIndex) -> None:
     assert index.journal_position is None
     for position in ((1, 512), (1, 4096), (2, 512)):
-        index.set_journal_position(position)
+        index.put([(7, 0, 100)], [(7, RECORD)], position)
         assert index.journal_position == position
+    index.put([(7, 1, 200)])
+    assert index.journal_position == (2, 512)
 
 
 def test_the_owner_is_remembered(index: EntryIndex) -> None:

@@ -75,8 +75,9 @@ class Flusher:
         if not work.entries and not work.ledgers:
             return
         locations = self._write_logs_somewhere(work)
+        position = work.position if work.position > NOWHERE else None
         try:
-            self._index.put(locations, work.ledgers)
+            self._index.put(locations, work.ledgers, position)
             self._index.sync()
         except OSError:
             # Whatever the index points to: it will be put again, by the next try or a replay.
@@ -202,7 +203,9 @@ class Flusher:
             log_end = (self._logs.next_number, 0)
         else:
             log_end = (writer.log_number, writer.byte_count)
-        self._index.set_journal_position(position)  # so that an older copy of the index is known
+        if self._index.journal_position != position:  # by it an older copy of the index is known
+            self._index.put((), (), position)
+            self._index.sync()
         journals.write_mark(self._disk, Mark(position, *log_end))
         self._marked = position
         journals.drop_before(self._disk, position)

@@ -147,6 +147,7 @@ class LmdbIndex:
         self,
         locations: Sequence[tuple[int, int, int]],
         ledgers: Sequence[tuple[int, LedgerRecord]] = (),
+        journal: tuple[int, int] | None = None,
     ) -> None:
         pack, pack_location = _KEY.pack, _LOCATION.pack
         entries = [
@@ -167,6 +168,8 @@ class LmdbIndex:
                 cursor.putmulti(records)
             if highest > self._highest:
                 txn.put(_HIGHEST, _LOCATION.pack(highest))
+            if journal is not None:
+                txn.put(_JOURNAL, _KEY.pack(*journal))
 
         self._write(change)
         self._highest = max(self._highest, highest)
@@ -206,10 +209,6 @@ class LmdbIndex:
             return None
         file_number, offset = _KEY.unpack(found)
         return file_number, offset
-
-    def set_journal_position(self, position: tuple[int, int]) -> None:
-        self._write(lambda txn: txn.put(_JOURNAL, _KEY.pack(*position)))
-        self.sync()
 
     def ledger(self, ledger_id: int) -> LedgerRecord | None:
         with self._reading(self._ledgers) as txn:

@@ -5,13 +5,17 @@ first few, each one whole. For the simulator, tests, and bookies that keep nothi
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from bookie.runtime.drivers import new_mutex
 from bookie.server.interfaces import LedgerRecord
 
-_Write = tuple[
-    tuple[tuple[int, int, int], ...], tuple[tuple[int, LedgerRecord], ...], int | None
-]  # locations, ledgers, ledger to delete
+
+class _Write(NamedTuple):
+    locations: tuple[tuple[int, int, int], ...] = ()
+    ledgers: tuple[tuple[int, LedgerRecord], ...] = ()
+    journal: tuple[int, int] | None = None
+    deleted: int | None = None
 
 
 class MemoryIndex:
@@ -55,8 +59,9 @@ class MemoryIndex:
         self,
         locations: Sequence[tuple[int, int, int]],
         ledgers: Sequence[tuple[int, LedgerRecord]] = (),
+        journal: tuple[int, int] | None = None,
     ) -> None:
-        self._write((tuple(locations), tuple(ledgers), None))
+        self._write(_Write(tuple(locations), tuple(ledgers), journal))
 
     def ledger(self, ledger_id: int) -> LedgerRecord | None:
         with self._mutex:
@@ -92,12 +97,8 @@ class MemoryIndex:
     def journal_position(self) -> tuple[int, int] | None:
         return self._journal_position
 
-    def set_journal_position(self, position: tuple[int, int]) -> None:
-        self.sync()
-        self._journal_position = position
-
     def delete_ledger(self, ledger_id: int) -> None:
-        self._write(((), (), ledger_id))
+        self._write(_Write(deleted=ledger_id))
 
     @property
     def is_whole(self) -> bool:
@@ -129,7 +130,6 @@ class MemoryIndex:
             fresh._is_whole = self._is_whole
             fresh._is_metadata_older = self._is_metadata_older
             fresh._owner = self._owner
-            fresh._journal_position = self._journal_position
             fresh._durable_highest = self._durable_highest
             fresh._highest = max(fresh._highest, self._durable_highest)
             return fresh
@@ -140,7 +140,7 @@ class MemoryIndex:
             for ledger_id, entries in self._locations.items()
             for entry_id, location in entries.items()
         )
-        return locations, tuple(self._ledgers.items()), None
+        return _Write(locations, tuple(self._ledgers.items()), self._journal_position)
 
     def _write(self, write: _Write) -> None:
         with self._mutex:
@@ -148,13 +148,15 @@ class MemoryIndex:
             self._unsynced.append(write)
 
     def _apply(self, write: _Write) -> None:
-        locations, ledgers, deleted = write
+        locations, ledgers, journal, deleted = write
         for ledger_id, entry_id, location in locations:
             self._locations.setdefault(ledger_id, {})[entry_id] = location
             self._last[ledger_id] = max(entry_id, self._last.get(ledger_id, entry_id))
         for ledger_id, record in ledgers:
             self._ledgers[ledger_id] = record
             self._highest = max(self._highest, ledger_id)
+        if journal is not None:
+            self._journal_position = journal
         if deleted is not None:
             self._locations.pop(deleted, None)
             self._last.pop(deleted, None)

@@ -92,8 +92,11 @@ class SteppedIndex(MemoryIndex):
         self,
         locations: Any,
         ledgers: Any = (),
+        journal: Any = None,
     ) -> None:
-        self.disk._step("write", "index", lambda: MemoryIndex.put(self, locations, ledgers))
+        self.disk._step(
+            "write", "index", lambda: MemoryIndex.put(self, locations, ledgers, journal)
+        )
 
     def delete_ledger(self, ledger_id: int) -> None:
         self.disk._step("write", "index", lambda: MemoryIndex.delete_ledger(self, ledger_id))

@@ -158,10 +158,10 @@ class HeldIndex(MemoryIndex):
         self.may_go = threading.Event()
         self.may_go.set()
 
-    def put(self, locations: Any, ledgers: Any = ()) -> None:
+    def put(self, locations: Any, ledgers: Any = (), journal: Any = None) -> None:
         self.is_reached.set()
         self.may_go.wait()
-        super().put(locations, ledgers)
+        super().put(locations, ledgers, journal)
 
 
 @pytest.fixture
@@ -358,10 +358,10 @@ class FailingIndex(MemoryIndex):
             self.failures -= 1
             raise OSError(EIO, "the index cannot be written")
 
-    def put(self, locations: Any, ledgers: Any = ()) -> None:
+    def put(self, locations: Any, ledgers: Any = (), journal: Any = None) -> None:
         if not self._is_put_whole:
             self._fail()
-        super().put(locations, ledgers)
+        super().put(locations, ledgers, journal)
 
     def sync(self) -> None:
         self._fail()
