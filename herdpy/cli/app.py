@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.text import Text
 
 from herdpy.cli.backup_commands import COMMANDS as BACKUP_COMMANDS
 from herdpy.cli.console import error_console, output_console, reporting
@@ -67,7 +68,7 @@ def shell(directory: str, commands: tuple[str, ...], file: str | None, mode: str
             finally:
                 ran.close()
     except (OSError, UnicodeDecodeError) as error:
-        errors.print(f"[bold red]error:[/] {_reason(error)}", highlight=False)
+        errors.print(Text.assemble(("error:", "bold red"), f" {_reason(error)}"))
         sys.exit(1)
     sys.exit(1 if has_failed else 0)
 

@@ -38,7 +38,7 @@ def backup(source: str, file: Path, overwrite: bool) -> None:
     with connect_here(source) as connection, _progress_bar(console, "backup") as tick:
         length = connection.backup(file, overwrite=overwrite, progress=tick)
     shown = without_passwords(source)
-    console.print(f"backed up {shown} to {file}: {length:,} bytes, verified", highlight=False)
+    console.print(f"backed up {shown} to {file}: {length:,} bytes, verified")
 
 
 @click.command()
@@ -57,7 +57,7 @@ def restore(file: Path, directory: Path, replace: bool) -> None:
     console = output_console()
     with _progress_bar(console, "restore") as tick:
         exports.restore(file, directory, replace=replace, progress=tick)
-    console.print(f"restored {file} to {directory}", highlight=False)
+    console.print(f"restored {file} to {directory}")
 
 
 @click.command()
@@ -85,7 +85,7 @@ def dump(source: str, file: Path | None, overwrite: bool) -> None:
         with _progress_bar(console, "dump") as tick:
             length = connection.dump(file, overwrite=overwrite, progress=tick)
     shown = without_passwords(source)
-    console.print(f"dumped {shown} to {file}: {length:,} bytes", highlight=False)
+    console.print(f"dumped {shown} to {file}: {length:,} bytes")
 
 
 @click.command()
@@ -109,16 +109,14 @@ def doctor(directory: Path) -> None:
         f"{directory}: {report.table_count:,} tables, {report.page_count:,} pages with "
         f"{report.row_count:,} rows in {report.segment_count:,} segments of "
         f"{report.byte_count:,} bytes, {report.log_record_count:,} log records behind them",
-        highlight=False,
     )
     if report.damages:
         console.print(
             f"{len(report.damages):,} damages: restore a backup; what can still be read can be "
             "saved before by `herdpy dump`",
-            highlight=False,
         )
         sys.exit(1)
-    console.print("no damage", highlight=False)
+    console.print("no damage")
 
 
 @contextmanager

@@ -31,7 +31,13 @@ def _console(*, is_error: bool) -> Console:
     stream = sys.stderr if is_error else sys.stdout
     is_fixed = stream.isatty() or "COLUMNS" in os.environ
     return Console(
-        stderr=is_error, width=None if is_fixed else _WIDTH_WITHOUT_TERMINAL, soft_wrap=True
+        stderr=is_error,
+        width=None if is_fixed else _WIDTH_WITHOUT_TERMINAL,
+        soft_wrap=True,
+        # Paths, addresses and messages hold brackets and colons of their own.
+        markup=False,
+        emoji=False,
+        highlight=False,
     )
 
 

@@ -19,6 +19,7 @@ from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import PostgresLexer
+from rich.text import Text
 
 from herdpy.cli.shell import COMMANDS, PLAIN_WORDS, Shell
 from herdpy.driver.dsn import without_passwords
@@ -73,8 +74,11 @@ def converse(shell: Shell, directory: str, *, is_new: bool) -> None:
     what = "a new database" if is_new else "a database"
     place = "memory: gone at the end" if directory == ":memory:" else without_passwords(directory)
     shell.console.print(
-        f"[bold]herdpy[/]: {what} in {place}. [dim].help for help, Ctrl-D to leave.[/]",
-        highlight=False,
+        Text.assemble(
+            ("herdpy", "bold"),
+            f": {what} in {place}. ",
+            (".help for help, Ctrl-D to leave.", "dim"),
+        )
     )
     prompt = make_prompt(shell)
     while not shell.is_quitting:

@@ -100,23 +100,22 @@ async def _serve(
         with _listening(config.host, config.port, "--port"):
             bound_host, bound_port = await server.start(config.host, config.port)
         url = f"herd://{_in_url(bound_host)}:{bound_port}"
-        console.print(f"serving {directory} at {url}", highlight=False)
+        console.print(f"serving {directory} at {url}")
         if config.grpc_port >= 0:
             with _listening(config.host, config.grpc_port, "--grpc-port"):
                 grpc_port = await server.start_grpc(config.host, config.grpc_port)
             url = f"herd+grpc://{_in_url(bound_host)}:{grpc_port}"
-            console.print(f"gRPC for clients of any language at {url}", highlight=False)
+            console.print(f"gRPC for clients of any language at {url}")
         if http_port is not None:
             pages = f"http://{_in_url(config.http_host)}:{http_port}"
-            console.print(f"metrics and health at {pages}/metrics, /readyz", highlight=False)
-        console.print("stop with Ctrl-C", style="dim", highlight=False)
+            console.print(f"metrics and health at {pages}/metrics, /readyz")
+        console.print("stop with Ctrl-C", style="dim")
         notify("READY=1", f"STATUS=serving {directory}")
         await stop.wait()
         notify("STOPPING=1", "STATUS=open transactions have time to end")
         console.print(
             f"stopping: {server.connection_count} connections have "
             f"{config.drain_timeout_s:g} s to end their transactions",
-            highlight=False,
         )
         await server.drain(config.drain_timeout_s)
     finally:

@@ -252,7 +252,7 @@ class Shell:
         if name is not None:
             tables = [_find(tables, name.strip(';"'))]
         for table in tables:
-            self.console.out(f"{create_table_text(table)};", highlight=False)
+            self.console.out(f"{create_table_text(table)};")
 
     def set_timer(self, word: str) -> None:
         if word not in ("on", "off"):
@@ -273,7 +273,7 @@ class Shell:
         for name, command in COMMANDS.items():
             line = Text(f"  {f'{name} {command.usage}':<24}", style="bold")
             self.console.print(line.append(command.help, style="not bold"))
-        self.console.print("  Statements end with ; and may take several lines.", highlight=False)
+        self.console.print("  Statements end with ; and may take several lines.")
 
     def quit(self) -> None:
         self.is_quitting = True
