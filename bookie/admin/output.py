@@ -111,7 +111,7 @@ class Output:
             yield Advance(None, total)
             return
         with Progress(
-            TextColumn(what),
+            TextColumn(what, markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -204,5 +204,9 @@ def _console(*, is_error: bool) -> Console:
     stream = sys.stderr if is_error else sys.stdout
     is_fixed = stream.isatty() or "COLUMNS" in os.environ
     return Console(
-        stderr=is_error, width=None if is_fixed else _WIDTH_WITHOUT_TERMINAL, soft_wrap=True
+        stderr=is_error,
+        width=None if is_fixed else _WIDTH_WITHOUT_TERMINAL,
+        soft_wrap=True,
+        markup=False,  # entries, ids and reasons are printed: "[b]" is no style, ":x:" no picture
+        emoji=False,
     )

@@ -24,9 +24,25 @@ def test_people_get_tables_and_sentences(capsys: pytest.CaptureFixture[str]) -> 
     output.records([], ("n",), "there are none")
     output.records([{"n": 7, "who": b"text"}], ("n", "who"), "none")
     printed = capsys.readouterr().out
+    assert "a sentence [with brackets]" in printed
     assert "there are none" in printed
     assert "is open yes" in printed
     assert "text" in printed
+
+
+@pytest.mark.parametrize(
+    "text", ["0: [true,false] :smile:", "[/tmp/x] is gone", "bookie [fd00::1]:3181", "\\[b]x[/]"]
+)
+def test_what_is_printed_is_no_markup(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    """Entries of ledgers, ids and reasons may hold any of it."""
+    output = Output(is_json=False)
+    output.record({}, text)
+    output.say(text)
+    output.record({"": text})
+    output.warn(text)
+    captured = capsys.readouterr()
+    assert captured.out.splitlines() == [text, text, f" {text}"]
+    assert captured.err == f"{text}\n"
 
 
 @pytest.mark.parametrize("is_json", [True, False])
