@@ -37,7 +37,9 @@ LEDGER_ID = _LedgerIdType()
 
 def distinct(ctx: click.Context, param: click.Parameter, values: Sequence[T]) -> Sequence[T]:
     """Return the values of a parameter; BadParameter where one is there twice."""
-    for number, value in enumerate(values):
-        if value in values[:number]:
+    seen: set[T] = set()
+    for value in values:
+        if value in seen:
             raise click.BadParameter(f"{value} is there twice", ctx, param)
+        seen.add(value)
     return values

@@ -238,6 +238,8 @@ def _show_risk(output: Output, found: Json) -> None:
         )
     if found["warning"]:
         output.warn(f"warning: {found['warning']}")
+    if found["copies_going"]:
+        output.say(f"{found['copies_going']} copies of write sets would go")
     output.say("safe to leave now" if found["is_safe"] else "not safe to leave now: drain first")
 
 

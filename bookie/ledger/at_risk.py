@@ -5,7 +5,7 @@ is neither going nor lost. Counted by write set, because the entries of one writ
 bookies; a segment has as many as its ensemble, fewer when it has fewer entries.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -75,6 +75,8 @@ class RiskReport:
         """With all of them gone."""
         self.before = {risk: Tally() for risk in Risk}
         """With the lost ones alone."""
+        self.copies_going = 0
+        """Copies of write sets that `going` have, or may get: safe is that there are none."""
         self.segments_without_destination = 0
         """Segments that name more bookies of `going` than others are writable outside of them."""
         self.ledgers = 0
@@ -90,10 +92,12 @@ class RiskReport:
             if is_short(segment.ensemble, self._staying, self._destinations):
                 self.segments_without_destination += 1
             end = metadata.segment_end(number)
+            sets = list(_write_sets(metadata, number, end))
+            self.copies_going += sum(bookie in self.going for _, of in sets for bookie in of)
             for which, (there, tallies) in enumerate(
                 ((self._staying, self.tallies), (self._registered, self.before))
             ):
-                risks = self._count_segment(metadata, number, end, there, tallies)
+                risks = _count_sets(metadata, sets, end, there, tallies)
                 for risk in risks:
                     tallies[risk].segments += 1
                 worst[which] |= risks
@@ -104,33 +108,40 @@ class RiskReport:
                 if len(tally.ledger_ids) < LEDGERS_NAMED_MAX:
                     tally.ledger_ids.append(metadata.ledger_id)
 
-    def _count_segment(
-        self,
-        metadata: LedgerMetadata,
-        number: int,
-        end: int | None,
-        there: frozenset[BookieId],
-        tallies: dict[Risk, Tally],
-    ) -> set[Risk]:
-        segment = metadata.segments[number]
-        first, size = segment.first_entry_id, metadata.ensemble_size
-        risks: set[Risk] = set()
-        for entry_id in range(first, first + size):
-            if end is not None and entry_id > end:
-                break  # the others have no entry
-            members = write_set(entry_id, size, metadata.write_quorum_size)
-            left = sum(segment.ensemble[i] in there for i in members)
-            risk = risk_of(left, metadata.write_quorum_size, metadata.ack_quorum_size)
-            if risk is None:
-                continue
-            risks.add(risk)
-            tallies[risk].write_sets += 1
-            if end is not None:
-                tallies[risk].entries += (end - entry_id) // size + 1
-        return risks
-
     def _lost_of(self, ensemble: Ensemble) -> Iterable[BookieId]:
         return (bookie for bookie in ensemble if bookie not in self._registered)
+
+
+def _write_sets(
+    metadata: LedgerMetadata, number: int, end: int | None
+) -> Iterator[tuple[int, Ensemble]]:
+    """Yield the first entry of each write set of a segment, and its bookies."""
+    segment, size = metadata.segments[number], metadata.ensemble_size
+    for entry_id in range(segment.first_entry_id, segment.first_entry_id + size):
+        if end is not None and entry_id > end:
+            return  # the others have no entry
+        members = write_set(entry_id, size, metadata.write_quorum_size)
+        yield entry_id, tuple(segment.ensemble[i] for i in members)
+
+
+def _count_sets(
+    metadata: LedgerMetadata,
+    sets: Iterable[tuple[int, Ensemble]],
+    end: int | None,
+    there: frozenset[BookieId],
+    tallies: dict[Risk, Tally],
+) -> set[Risk]:
+    risks: set[Risk] = set()
+    for entry_id, bookies in sets:
+        left = sum(bookie in there for bookie in bookies)
+        risk = risk_of(left, metadata.write_quorum_size, metadata.ack_quorum_size)
+        if risk is None:
+            continue
+        risks.add(risk)
+        tallies[risk].write_sets += 1
+        if end is not None:
+            tallies[risk].entries += (end - entry_id) // metadata.ensemble_size + 1
+    return risks
 
 
 class DrainCheck:

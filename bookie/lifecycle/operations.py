@@ -111,7 +111,8 @@ class Operations:
     async def expect_given_up(self, bookie_id: BookieId, accepted: Collection[int]) -> None:
         """IllegalOperationError unless the ledgers that name a bookie are those accepted."""
         named = await self.naming(bookie_id)
-        wrong = [ledger_id for ledger_id in accepted if ledger_id not in named]
+        known = {*named}
+        wrong = [ledger_id for ledger_id in accepted if ledger_id not in known]
         if wrong:
             raise IllegalOperationError(
                 f"ledger {wrong[0]}: expected one that names bookie {bookie_id}, whose loss is to "
@@ -241,7 +242,8 @@ class Operations:
 
 
 def _expect_none_left(bookie_id: BookieId, named: Iterable[int], accepted: Collection[int]) -> None:
-    left = [ledger_id for ledger_id in named if ledger_id not in accepted]
+    given_up = {*accepted}  # both may be thousands
+    left = [ledger_id for ledger_id in named if ledger_id not in given_up]
     if not left:
         return
     shown = ", ".join(map(str, left[:_NAMED_IN_ERROR_MAX]))
@@ -291,13 +293,9 @@ def risk_record(report: RiskReport, found: Scan) -> Json:
     return {
         "going": sorted(report.going),
         "lost": sorted(report.lost),
-        "is_safe": not (
-            found.unreadable
-            or any(
-                report.tallies[risk].write_sets > report.before[risk].write_sets
-                for risk in report.tallies
-            )
-        ),
+        # Not by kinds: of what is under-replicated already one copy more would go unseen.
+        "is_safe": not (found.unreadable or report.copies_going),
+        "copies_going": report.copies_going,
         "ledgers_scanned": found.total,
         "ledgers_unreadable": len(found.unreadable),
         "segments_without_destination": report.segments_without_destination,

@@ -16,7 +16,7 @@ from bookie.metadata.cookies import Cookie, CookieStore
 from bookie.metadata.service_info import ServiceInfo
 from tests.fixtures.metadata import ROOT, MetadataWorld, SeededRng, metadata, run
 
-B1, B2, B3 = (BookieId(f"b{i}:3181") for i in (1, 2, 3))
+B1, B2, B3, B4 = (BookieId(f"b{i}:3181") for i in (1, 2, 3, 4))
 
 
 def same(record: LifecycleRecord) -> LifecycleRecord:
@@ -171,6 +171,25 @@ def test_at_risk_takes_what_is_away_for_lost() -> None:
         assert not (await asked.at_risk([B1]))["is_safe"], "stopped, it still has its copies"
         with pytest.raises(NoSuchBookieError, match="it knows b1:3181"):
             await asked.at_risk([BookieId("b9:1")])
+
+    run(scenario)
+
+
+def test_one_copy_less_of_what_is_under_replicated_already_is_not_safe() -> None:
+    """Two of three copies, one acknowledges: with one copy it is of the same kind as before."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        asked = await made(world, B2, B3, B4)
+        ledger_id, version = await create(world, B1, B2, B3, ack_quorum_size=1)
+        manager = world.manager(world.client())
+        stored, _ = await manager.read(ledger_id)
+        closed = replace(stored, state=LedgerState.CLOSED, last_entry_id=1)  # type: ignore[arg-type]
+        await manager.write(closed, version)
+        found = await asked.at_risk([B2])
+        assert found["after"] == found["before"]
+        assert (found["is_safe"], found["copies_going"]) == (False, 2)
+        found = await asked.at_risk([B4])
+        assert (found["is_safe"], found["copies_going"]) == (True, 0)
 
     run(scenario)
 
