@@ -34,9 +34,10 @@ from bookie.lifecycle.states import (
     Step,
     after,
 )
+from bookie.metadata.bookies import absence, registration_paths, still_registered
 from bookie.metadata.cookies import no_such_bookie
 from bookie.metadata.interfaces import Check, Create, Delete, Operation, VersionedStore, Write
-from bookie.metadata.ledger_paths import AVAILABLE, COOKIES, READ_ONLY, STATE
+from bookie.metadata.ledger_paths import COOKIES, STATE
 from bookie.metadata.paths import join
 from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
 
@@ -277,10 +278,8 @@ class LifecycleStore:
         patience = Patience(self._store, PATIENCE_S)
         for _ in range(_ATTEMPTS_MAX):
             await self.expect_unregistered(bookie_id)
-            operations: list[Operation] = [*guard]
-            for path in await self._registrations(bookie_id):
-                # The store has no check of absence: a create that fails where there is one.
-                operations += [Create(path), Delete(path)]
+            absent = await absence(self._store, self._root, bookie_id)
+            operations: list[Operation] = [*guard, *absent]
             operations += [Delete(path) for path in await self._pieces(bookie_id)]
             operations += [
                 Delete(self.state_path(bookie_id), _version(found)),
@@ -303,33 +302,16 @@ class LifecycleStore:
                 )
         raise self._contended(bookie_id)
 
-    async def _registrations(self, bookie_id: BookieId) -> list[str]:
-        """Return where the bookie may be registered: below those parents that there are."""
-        available = join(self._root, AVAILABLE)
-        parents = available, join(available, READ_ONLY)
-
-        async def question() -> list[str]:
-            return [
-                join(parent, bookie_id)
-                for parent in parents
-                if await self._store.exists(parent) is not None
-            ]
-
-        return await ask(self._store, PATIENCE_S, question)
-
     async def expect_unregistered(self, bookie_id: BookieId) -> None:
         """IllegalOperationError while a bookie is registered, as read after a sync()."""
 
         async def question() -> bool:
             await self._store.sync(self._root)
-            paths = await self._registrations(bookie_id)
+            paths = await registration_paths(self._store, self._root, bookie_id)
             return any([await self._store.exists(path) is not None for path in paths])
 
         if await ask(self._store, PATIENCE_S, question):
-            raise IllegalOperationError(
-                f"bookie {bookie_id}: expected a stopped bookie, found it registered; stop it "
-                "first (a killed one stays registered until its session has timed out)"
-            )
+            raise still_registered(bookie_id)
 
     async def _replace(
         self, found: Found, record: LifecycleRecord, guard: Sequence[Operation]

@@ -14,12 +14,20 @@ from bookie.errors import (
     BookieError,
     ClientClosedError,
     CorruptFileError,
+    IllegalOperationError,
     IncorrectParameterError,
     MetadataStoreError,
     NoNodeError,
 )
 from bookie.ledger.types import BookieId, parse_bookie_id
-from bookie.metadata.interfaces import Check, VersionedStore, Watch
+from bookie.metadata.interfaces import (
+    Check,
+    Create,
+    Delete,
+    Operation,
+    VersionedStore,
+    Watch,
+)
 from bookie.metadata.ledger_paths import AVAILABLE, COOKIES, READ_ONLY, STATE
 from bookie.metadata.paths import join
 from bookie.metadata.patience import PATIENCE_S, ask
@@ -226,6 +234,36 @@ class BookieDirectory:
         except CorruptFileError:
             # It is registered, and no client can connect to it: as with Apache's client.
             return ServiceInfo(())
+
+
+async def absence(store: VersionedStore, root: str, bookie_id: BookieId) -> list[Operation]:
+    """Return what makes a multi fail with NodeExistsError while a bookie is registered.
+
+    The store has no check of absence: a create that fails where there is a node.
+    """
+    paths = await registration_paths(store, root, bookie_id)
+    return [operation for path in paths for operation in (Create(path), Delete(path))]
+
+
+async def registration_paths(store: VersionedStore, root: str, bookie_id: BookieId) -> list[str]:
+    """Return where a bookie may be registered: below those parents that there are."""
+    available = join(root, AVAILABLE)
+    parents = available, join(available, READ_ONLY)
+
+    async def question() -> list[str]:
+        return [
+            join(parent, bookie_id) for parent in parents if await store.exists(parent) is not None
+        ]
+
+    return await ask(store, PATIENCE_S, question)
+
+
+def still_registered(bookie_id: BookieId) -> IllegalOperationError:
+    """Return the error for a bookie that has to be stopped first."""
+    return IllegalOperationError(
+        f"bookie {bookie_id}: expected a stopped bookie, found it registered; stop it "
+        "first (a killed one stays registered until its session has timed out)"
+    )
 
 
 async def read_modes(store: VersionedStore, root: str) -> dict[BookieId, Mode]:

@@ -27,9 +27,10 @@ from bookie.errors import (
 )
 from bookie.ledger import proto_text
 from bookie.ledger.types import BookieId
+from bookie.metadata.bookies import absence, still_registered
 from bookie.metadata.cluster import read_instance_id
 from bookie.metadata.formats_pb2 import CookieFormat
-from bookie.metadata.interfaces import ANY_VERSION, VersionedStore
+from bookie.metadata.interfaces import ANY_VERSION, Delete, VersionedStore
 from bookie.metadata.ledger_paths import COOKIES
 from bookie.metadata.paths import join
 from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
@@ -215,12 +216,24 @@ class CookieStore:
                 await patience.again(error)
 
     async def delete(self, bookie_id: BookieId, version: int = ANY_VERSION) -> None:
-        """Forget a bookie's cookie; one that is not there is success."""
+        """Forget a stopped bookie's cookie; one that is not there is success.
+
+        IllegalOperationError: the bookie is registered. What its caller read before, by a scan that
+        takes long, may be so no longer where it has started meanwhile.
+        """
         path = join(self._parent, bookie_id)
+
+        async def question() -> None:
+            absent = await absence(self._store, self._root, bookie_id)
+            await self._store.multi([*absent, Delete(path, version)])
+
         try:
-            await ask(self._store, PATIENCE_S, lambda: self._store.delete(path, version))
-        except NoNodeError:
-            pass
+            await ask(self._store, PATIENCE_S, question)
+        except NoNodeError as error:
+            if error.path != path:
+                raise
+        except NodeExistsError as error:
+            raise still_registered(bookie_id) from error
         except BadVersionError as error:
             raise MetadataVersionError(f"{error}") from error
         except NotEmptyError as error:

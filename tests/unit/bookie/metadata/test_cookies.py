@@ -9,6 +9,7 @@ import pytest
 from bookie.errors import (
     BookieStartError,
     CorruptFileError,
+    IllegalOperationError,
     IncorrectParameterError,
     MetadataVersionError,
 )
@@ -180,6 +181,28 @@ def test_lost_answers_of_cookie_writes(fate: Fate, lag_s: float) -> None:
         await cookies.delete(BOOKIE, 1)
         assert await cookies.read(BOOKIE) is None
         assert await cookies.bookie_ids() == ()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("parent", ["available", "available/readonly"])
+def test_the_cookie_of_a_registered_bookie_stays(parent: str) -> None:
+    """It may have started since its caller began to look through all ledgers."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        await world.format()
+        cookies = CookieStore(world.client(), ROOT)
+        version = await cookies.write(BOOKIE, COOKIE, None)
+        path = f"{ROOT}/{parent}/{BOOKIE}"
+        bookie = world.client()
+        await bookie.create(path, b"", is_ephemeral=True)
+        with pytest.raises(IllegalOperationError, match="expected a stopped bookie"):
+            await cookies.delete(BOOKIE, version)
+        assert await cookies.read(BOOKIE) == (COOKIE, version)
+        await bookie.delete(path)
+        await cookies.delete(BOOKIE, version)
+        assert await cookies.read(BOOKIE) is None
+        assert path not in world.paths()
 
     run(scenario)
 
