@@ -13,7 +13,7 @@ import click
 from bookie.admin.bookies import bookies
 from bookie.admin.ids import BOOKIE_ID, LEDGER_ID, distinct
 from bookie.admin.output import Output, bytes_text, confirm
-from bookie.admin.world import Cluster, client_options, cluster_options, run
+from bookie.admin.world import Cluster, Seconds, client_options, cluster_options, run
 from bookie.autorecovery.manual import Named, ledgers_naming, named, recover_ledgers
 from bookie.autorecovery.manual import decommission as decommission_bookie
 from bookie.autorecovery.operations import ReplicationOperations
@@ -243,7 +243,7 @@ def _row(
 @bookies.command()
 @click.argument("bookie_id", type=BOOKIE_ID)
 @click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(0), default=3600.0, show_default=True,
+    "--timeout", "timeout_s", type=Seconds(0), default=3600.0, show_default=True,
     metavar="SECONDS", help="Give up after so long; it may be run again.",
 )  # fmt: skip
 @cluster_options

@@ -17,6 +17,7 @@ from bookie.admin.serve import check_ports, log_to_stderr, setting_of
 from bookie.admin.world import (
     SESSION_TIMEOUT_S,
     Cluster,
+    Seconds,
     client_options,
     cluster_options,
     operations,
@@ -45,7 +46,7 @@ T = TypeVar("T")
 @click.option(
     "--session-timeout",
     "session_timeout_s",
-    type=click.FloatRange(0.1, 600),
+    type=Seconds(0.1, 600),
     default=SESSION_TIMEOUT_S,
     show_default=True,
     metavar="SECONDS",

@@ -24,6 +24,7 @@ from bookie.admin.output import Output
 from bookie.admin.world import (
     SESSION_TIMEOUT_S,
     Cluster,
+    Seconds,
     client_context,
     cluster_options,
     operations,
@@ -228,7 +229,7 @@ def log_to_stderr() -> None:
 @click.option(
     "--session-timeout",
     "session_timeout_s",
-    type=click.FloatRange(0.1, 600),
+    type=Seconds(0.1, 600),
     default=SESSION_TIMEOUT_S,
     show_default=True,
     metavar="SECONDS",
@@ -252,7 +253,7 @@ def log_to_stderr() -> None:
 @click.option(
     "--scrub-interval",
     "scrub_interval_s",
-    type=click.FloatRange(0, 365 * 86400),
+    type=Seconds(0, 365 * 86400),
     default=BookieConfig().scrub_interval_s,
     show_default=True,
     metavar="SECONDS",

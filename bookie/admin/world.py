@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import math
 import re
 import ssl
 import sys
@@ -130,6 +131,18 @@ class Cluster:
             yield client
         finally:
             await client.close()
+
+
+class Seconds(click.FloatRange):
+    """A range of seconds. click takes NaN for a number within every range."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        found = float(super().convert(value, param, ctx))
+        if math.isnan(found):
+            self.fail(f"{value!r} is no number of seconds", param, ctx)
+        return found
 
 
 def operations(cluster: Cluster, store: ZooKeeperStore) -> ClusterOperations:
