@@ -193,7 +193,7 @@ class DrainCheck:
             names = ", ".join(sorted(self.shared_with))
             return (
                 f"{self.broken_sets} write sets would fall below their ack quorum together with "
-                f"{names}: waits for those"
+                f"{names}, which drain or are lost: waits until no ledger names both"
             )
         if self.short_segments:
             return (

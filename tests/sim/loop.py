@@ -299,29 +299,34 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         )  # type: ignore[arg-type]
         node.tasks.append(task)  # asyncio itself would forget a task without another reference
         if len(node.tasks) > node.tasks_before_pruning:
-            self._prune(node)
+            self._prune(node, is_end=False)
             node.tasks_before_pruning = len(node.tasks) + _TASKS_BEFORE_PRUNING
         return task
 
-    def _prune(self, node: Node) -> None:
-        """Forget the tasks that are done; an exception that was not seen fails the run."""
+    def _prune(self, node: Node, *, is_end: bool) -> None:
+        """Forget the tasks that are done; an exception that was not seen at the end fails the run.
+
+        Before, the task's owner may be about to look at it.
+        """
         pending: list[asyncio.Task[Any]] = []
         for task in node.tasks:
             if not task.done():
                 pending.append(task)
             elif not task.cancelled() and task._log_traceback:  # type: ignore[attr-defined]
-                error = task.exception()
+                error = task._exception  # type: ignore[attr-defined]  # exception() counts as seen
                 if isinstance(error, SimulatedCrash):
                     self.crash(node)
                     return
-                self._fail(f"task {task.get_name()} of {node.name} died", error)
+                if is_end:
+                    self._fail(f"task {task.get_name()} of {node.name} died", error)
+                pending.append(task)
         node.tasks = pending
 
     def check_tasks(self) -> None:
         """Fail the run when a task of a living node died unnoticed."""
         for node in self._nodes:
             if node.is_alive:
-                self._prune(node)
+                self._prune(node, is_end=True)
         self._raise_failure()
 
     def pending_tasks(self, node: Node) -> list["asyncio.Task[Any]"]:

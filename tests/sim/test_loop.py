@@ -219,6 +219,29 @@ def test_an_exception_of_a_task_that_is_not_awaited_fails_the_run():
     loop.close()
 
 
+def test_an_exception_may_be_looked_at_after_many_other_tasks():
+    loop = SimulatedLoop()
+
+    async def fails():
+        raise ValueError("seen")
+
+    async def idles():
+        pass
+
+    async def looks():
+        failing = asyncio.ensure_future(fails())
+        for _ in range(1000):
+            asyncio.ensure_future(idles())
+            await asyncio.sleep(0)
+        with pytest.raises(ValueError, match="seen"):
+            await failing
+
+    task = loop.world.create_task(looks())
+    loop.run_until_complete(task)
+    loop.check_tasks()
+    loop.close()
+
+
 def test_a_standstill_and_an_endless_run_are_errors():
     loop = SimulatedLoop()
 

@@ -80,7 +80,12 @@ class Operator:
             has_failed = state is LifecycleState.DRAINING_FAILED
             if has_failed and plan.accepts_loss and await self._accept_loss(bookie_id):
                 continue
-            if has_failed and not world.is_rough:
+            if world.is_rough:
+                continue
+            if (has_failed or not world.is_admitted(bookie_id)) and world.names_loss(bookie_id):
+                world.happen("drain that waits for a ledger that was given up")
+                return
+            if has_failed:
                 if not world.can_be_left(bookie_id):
                     world.happen("drain that cannot end")
                     return

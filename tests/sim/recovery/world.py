@@ -393,6 +393,19 @@ class RecoveryWorld(World):
     def state_of(self, bookie_id: str) -> LifecycleState:
         return self.records.get(bookie_id, ACTIVE).state
 
+    def is_admitted(self, bookie_id: str) -> bool:
+        """Whether the drain of a bookie goes on, and waits for no other."""
+        return self.records.get(bookie_id, ACTIVE).is_admitted
+
+    def names_loss(self, bookie_id: str) -> bool:
+        """Whether a ledger that was given up for another bookie names this one, too."""
+        return any(
+            ledger.history.ledger_id in self.given_up
+            and ledger.history.ledger_id not in self.deleted
+            and any(bookie_id in s.ensemble for s in self.metadata_of(ledger).segments)
+            for ledger in self.ledgers
+        )
+
     def ledgers_naming(self, bookie_id: str) -> list[Ledger]:
         return [
             ledger

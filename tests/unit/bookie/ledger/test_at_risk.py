@@ -176,7 +176,8 @@ def test_a_drain_alone_may_begin_whatever_its_quorums() -> None:
 def test_beside_another_it_waits_where_they_share_a_quorum() -> None:
     shared = ledger(1, 3, 2, (0, [0, 1, 2]), last=9)
     assert check(0, "2345", "2345", shared) == (
-        "3 write sets would fall below their ack quorum together with b1: waits for those"
+        "3 write sets would fall below their ack quorum together with b1, which drain or are "
+        "lost: waits until no ledger names both"
     )
     assert check(0, "2345", "2345", ledger(1, 3, 2, (0, [0, 2, 3]), last=9)) == ""
     assert check(0, "2345", "2345", ledger(1, 3, 1, (0, [0, 1, 2]), last=9)) == ""
