@@ -231,8 +231,7 @@ def test_an_exception_may_be_looked_at_after_many_other_tasks():
     async def looks():
         failing = asyncio.ensure_future(fails())
         for _ in range(1000):
-            asyncio.ensure_future(idles())
-            await asyncio.sleep(0)
+            await asyncio.ensure_future(idles())
         with pytest.raises(ValueError, match="seen"):
             await failing
 
