@@ -80,6 +80,7 @@ class ReplicationWorker:
     async def work_once(self) -> None:
         """Look at every task once, in random order."""
         await self._publish_unsure()
+        await self._give_back_left()
         if not await self._repairer.takes_tasks():
             await self._give_back_all()
             await self._tasks.unregister_worker(self._name)
@@ -141,6 +142,15 @@ class ReplicationWorker:
     async def _give_back_all(self) -> None:
         for ledger_id in list(self._held):
             await self._give_back(ledger_id)
+
+    async def _give_back_left(self) -> None:
+        """Give back the locks of ledgers that were left while the store was silent.
+
+        Where the session outlived that they are there still, and keep every worker away.
+        """
+        for ledger_id in list(self._held):
+            if ledger_id not in self._grace:
+                await self._give_back(ledger_id)
 
     async def _give_back(self, ledger_id: int) -> None:
         await self._tasks.unlock(ledger_id, self._name)

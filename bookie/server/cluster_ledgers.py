@@ -41,9 +41,16 @@ class ClusterLedgers:
         self._bookie_id = bookie_id
         self._instance_id = instance_id
         self._passes = 0
+        self._locks: dict[tuple[str, bytes], None] = {}
+        """Path and content of the task locks that are ours, or may be."""
 
     async def ledger_ids(self) -> AsyncIterator[int]:
-        """Yield the ids of all ledgers; MetadataStoreError or IllegalOperationError in the end."""
+        """Yield the ids of all ledgers; MetadataStoreError or IllegalOperationError in the end.
+
+        A pass begins with this: locks that an earlier one could not give back go first.
+        """
+        for lock in list(self._locks):
+            await self._give_back(lock)
         async for ledger_id in self._ledgers.ledger_ids():
             yield ledger_id
         # After the list, in the same session: whatever took ledgers out of it is seen here, too.
@@ -82,13 +89,16 @@ class ClusterLedgers:
         # Of this pass alone, and not the name of a worker that shares this session.
         data = f'bookieId: "{self._bookie_id} collects {self._passes}"\n'.encode()
         self._passes += 1
-        if not await task_locks.take(self._store, path, data, PATIENCE_S):
-            yield False
-            return
+        lock = path, data
+        self._locks[lock] = None  # before the answer: where that is lost the lock may be there
         try:
-            yield True
+            yield await task_locks.take(self._store, path, data, PATIENCE_S)
         finally:
-            await task_locks.give_back(self._store, path, data, PATIENCE_S)
+            await self._give_back(lock)
+
+    async def _give_back(self, lock: tuple[str, bytes]) -> None:
+        await task_locks.give_back(self._store, *lock, PATIENCE_S)
+        self._locks.pop(lock, None)
 
     async def _check(self) -> None:
         found = await read_instance_id(self._store, self._root)

@@ -32,7 +32,7 @@ from bookie.ledger.types import (
 )
 from bookie.lifecycle.states import Step
 from bookie.lifecycle.store import LifecycleStore
-from bookie.metadata.interfaces import ANY_VERSION, Check, VersionedStore
+from bookie.metadata.interfaces import ANY_VERSION, Check, SessionState, VersionedStore
 from bookie.metadata.ledger_paths import task_lock_path
 from tests.fixtures.metadata import SeededRng
 from tests.sim.ledger.plan import WorldPlan
@@ -669,6 +669,37 @@ def test_a_lock_that_goes_with_its_session_leaves_no_member_without_copies(end: 
             assert found[0].missing == (target,)
         else:
             assert after == before[0]
+
+    run(5, scenario)
+
+
+def test_a_lock_that_could_not_be_given_back_goes_with_the_next_round() -> None:
+    """A session outlives a store that is silent for longer than its callers wait."""
+
+    async def scenario(scene: Scene) -> None:
+        ledger_id = await scene.written(3)
+        (before,) = await scene.ensembles(ledger_id)
+        await scene.lose(before[0])
+        await scene.tasks.publish(ledger_id, (before[0],), 1)
+        tasks = TaskStore(scene.store, ROOT, patience_s=0.0)
+        session_id = scene.store.session_id
+
+        async def break_and_finish(*arguments: Any) -> bool:
+            scene.world.store_server.disconnect(session_id, reconnect_s=None)
+            return await TaskStore.finish(tasks, *arguments)
+
+        worker = ReplicationWorker(tasks, scene.repairer(), "me", scene.clock, SeededRng(1), CONFIG)
+        tasks.finish = break_and_finish  # type: ignore[method-assign]
+        with pytest.raises(MetadataStoreError):
+            await worker.work_once()
+        del tasks.finish  # type: ignore[method-assign]
+        scene.world.store_server.reconnect(session_id)
+        await scene.until(lambda: scene.store.state is SessionState.CONNECTED)
+        assert scene.store.session_id == session_id
+        assert await scene.tasks.locked() == [ledger_id]
+        await worker.work_once()
+        assert await scene.tasks.read(ledger_id) is None
+        assert await scene.tasks.locked() == []
 
     run(5, scenario)
 

@@ -8,9 +8,15 @@ from bookie.autorecovery import formats
 from bookie.autorecovery.formats import Task
 from bookie.autorecovery.operations import ReplicationOperations
 from bookie.autorecovery.tasks import STATUS_TEXT_MAX, CheckKind, Status, TaskStore, vote_guard
-from bookie.errors import CorruptFileError, DeposedAuditorError, NoSuchBookieError
+from bookie.errors import (
+    CorruptFileError,
+    DeposedAuditorError,
+    MetadataStoreError,
+    NoSuchBookieError,
+)
 from bookie.ledger.types import BookieId
 from bookie.lifecycle.operations import Operations
+from bookie.metadata.cluster import read_instance_id
 from bookie.metadata.memory import Fate
 from bookie.server.cluster_ledgers import ClusterLedgers
 from tests.fixtures.metadata import ROOT, MetadataWorld, ScriptedLink, SeededRng, run
@@ -232,6 +238,35 @@ def test_a_lock_that_went_with_its_session_is_not_given_back_from_another() -> N
             world.server.expire(store.session_id)
             assert await worker.lock(7, B)
         assert await worker.locked() == [7]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_a_lock_that_a_collector_could_not_give_back_goes_with_the_next_pass(
+    is_taken: bool,
+) -> None:
+    """A session outlives a store that is silent for longer than its callers wait."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        worker = await prepared(world)
+        link = ScriptedLink()
+        store = world.client(link)
+        ledgers = ClusterLedgers(store, ROOT, world.manager(store), A, await read_instance_id(store, ROOT))
+        session_id = store.session_id
+        if not is_taken:
+            link.fates = [Fate.LOSE_ANSWER]
+            link.reconnect_s = None
+        with pytest.raises(MetadataStoreError):
+            async with ledgers.task_lock(7):
+                assert is_taken
+                world.server.disconnect(session_id, reconnect_s=None)
+        world.server.reconnect(session_id)
+        await asyncio.sleep(1.0)
+        assert store.session_id == session_id
+        assert await worker.locked() == [7]
+        assert [ledger_id async for ledger_id in ledgers.ledger_ids()] == []
+        assert await worker.lock(7, B)
 
     run(scenario)
 
