@@ -26,6 +26,7 @@ from bookie.config import BookieConfig
 from bookie.errors import BookieError, CorruptFileError, NoSuchLedgerMetadataError
 from bookie.server.storage.compaction import Compaction, Switch, live_share
 from bookie.server.storage.entry_log import SOURCES_MAX
+from bookie.server.storage.entry_reads import raise_of_process
 from bookie.server.storage.ledger_storage import LedgerStorage
 
 _log = logging.getLogger(__name__)
@@ -306,9 +307,8 @@ class Collector:
             except FileNotFoundError:  # a flush that failed took it back
                 continue
             except OSError as error:
-                if len(storage.logs.directories) == 1:
-                    raise
-                _log.warning("entry log %d cannot be read: %s", number, error)
+                raise_of_process(error)
+                self._keep(number, str(error))
                 continue
             if ledger_map is None:
                 if number != storage.flusher.open_log_number:

@@ -30,7 +30,7 @@ from bookie.server.storage.entry_log import (
     split_location,
 )
 from bookie.server.storage.entry_logs import EntryLogs
-from bookie.server.storage.entry_reads import locations_of, read_entry
+from bookie.server.storage.entry_reads import locations_of, raise_of_process, read_entry
 from bookie.server.storage.ledger_record import encode_ledger_body
 
 _log = logging.getLogger(__name__)
@@ -124,7 +124,12 @@ class Compaction:
         for ledger_id in self._index.ledger_ids():
             for entry_id, location in locations_of(self._index, ledger_id):
                 if location >> 32 == number and location > location_min:
-                    yield read_entry(self._logs, location, ledger_id, entry_id)
+                    try:
+                        record = read_entry(self._logs, location, ledger_id, entry_id)
+                    except OSError as error:  # of this source: the others are compacted
+                        raise_of_process(error)
+                        raise CorruptFileError(f"{self._logs.path(number)}: {error}") from error
+                    yield record
 
     def _copy_ledger(self, writer: EntryLogWriter, ledger_id: int) -> None:
         """Write what the index knows of the ledger: at least what the source's record says."""

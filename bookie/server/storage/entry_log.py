@@ -327,7 +327,10 @@ def read_records(file: File, locations: Sequence[int], path: str | None = None) 
     if start < HEADER_BYTES:
         raise CorruptFileError(f"{path} at offset {at}: no record can begin there")
     last = split_location(locations[-1])[1] if len(locations) > 1 else at
-    data = file.read_at(start, min(last - start + READ_BYTES_MIN, READ_BYTES_MAX))
+    try:
+        data = file.read_at(start, min(last - start + READ_BYTES_MIN, READ_BYTES_MAX))
+    except OSError:  # maybe of a sector behind the record
+        data = file.read_at(start, RECORD_HEADER_BYTES)
     first = _parse(data, 0, log_number, start)
     if isinstance(first, int):
         data = file.read_at(start, first)

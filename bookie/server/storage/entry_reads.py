@@ -130,7 +130,7 @@ def problem_of(
             if digest is not None:
                 digest.open(record.body, ledger_id, entry_id)
         except (OSError, CorruptFileError, DigestMismatchError) as error:
-            _raise_of_process(error)
+            raise_of_process(error)
             problem, before = str(error), location
             if isinstance(error, FileNotFoundError):
                 problem = (
@@ -142,7 +142,7 @@ def problem_of(
     return problem
 
 
-def _raise_of_process(error: Exception) -> None:
+def raise_of_process(error: Exception) -> None:
     """Raise what this process lacks: it says nothing of what is on the disk."""
     if isinstance(error, OSError) and error.errno in (EMFILE, ENFILE, ENOMEM):
         raise error
@@ -168,7 +168,7 @@ def check_log(logs: EntryLogs, number: int, offset: int, byte_count_max: int) ->
     except FileNotFoundError:  # collected, or compacted
         return LogStep(0, 0, None)
     except (OSError, CorruptFileError) as error:
-        _raise_of_process(error)
+        raise_of_process(error)
         return LogStep(0, 0, str(error))
     path = logs.path(number)
     try:
@@ -184,7 +184,7 @@ def check_log(logs: EntryLogs, number: int, offset: int, byte_count_max: int) ->
             problem = f"{path} at offset {reader.offset}: expected the map of ledgers, found none"
         return LogStep(reader.offset - offset, 0, problem)
     except OSError as error:
-        _raise_of_process(error)
+        raise_of_process(error)
         return LogStep(0, 0, str(error))
     finally:
         reader.close()

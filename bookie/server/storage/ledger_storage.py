@@ -63,6 +63,7 @@ class LedgerStorage:
         self.write_lock = asyncio.Lock()
         self.flusher = Flusher(disk, logs, index, config.entry_log_bytes_max)
         self.is_out_of_space = False
+        """On a disk, or in memory, because what is there cannot be flushed."""
         self.damaged_reads = 0
         """Reads that found an entry's bytes wrong, since the start."""
         self._config = config
@@ -147,9 +148,12 @@ class LedgerStorage:
         if self.is_out_of_space != is_out_of_space:
             self.is_out_of_space = is_out_of_space
             if is_out_of_space:
-                _log.error("the disk is full: this bookie takes no more writes until it is not")
+                _log.error(
+                    "the disk is full, or cannot be written and the memory for entries is full: "
+                    "this bookie takes no more writes until there is space"
+                )
             else:
-                _log.warning("there is space on the disk again: this bookie takes writes")
+                _log.warning("there is space again: this bookie takes writes")
             self._on_read_only()
 
     # --- ledgers ---------------------------------------------------------------------------------
@@ -431,7 +435,9 @@ class LedgerStorage:
         try:
             await self._loop.run_in_executor(self.executor, partial(self.flusher.flush, work))
         except (OSError, BookieError) as error:
-            if isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT):
+            is_full = isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT)
+            # Else adds go on while what waits behind this flush leaves room for them.
+            if is_full or 2 * self._active.byte_count >= self._config.write_cache_bytes_max:
                 self.set_out_of_space(True)
             if self._on_flush is not None:
                 self._on_flush(has_room=False)

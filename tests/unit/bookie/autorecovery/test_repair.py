@@ -879,6 +879,28 @@ def test_the_loss_of_a_bookie_is_noticed_while_all_ledgers_are_checked() -> None
     run(4, scenario)
 
 
+def test_a_check_of_which_the_time_lies_ahead_is_due() -> None:
+    """It was noted by a clock that went wrong, maybe by years."""
+
+    async def scenario(scene: Scene) -> None:
+        ledger_id = await scene.written(3)
+        (before,) = await scene.ensembles(ledger_id)
+        await scene.lose(before[0])
+        now_ms = scene.clock.wall_us() // 1000
+        ahead_ms = now_ms + 2000 * int(CONFIG.ledger_check_interval_s)
+        await scene.tasks.set_check_time(CheckKind.ALL_LEDGERS, ahead_ms, ())
+        auditor = Auditor(scene.client, scene.tasks, scene.clock, CONFIG)
+        leading = asyncio.create_task(auditor.lead(()))
+        try:
+            await asyncio.sleep(5.0)
+            assert await scene.tasks.check_time_ms(CheckKind.ALL_LEDGERS) < ahead_ms
+        finally:
+            leading.cancel()
+            await asyncio.gather(leading, return_exceptions=True)
+
+    run(3, scenario)
+
+
 def test_what_ends_a_check_ends_the_auditor() -> None:
     async def scenario(scene: Scene) -> None:
         vote = f"{scene.tasks.votes_path}/V_0000000000"

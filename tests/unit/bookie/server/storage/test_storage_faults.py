@@ -5,12 +5,15 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import replace
 from errno import EIO, ENOSPC
+from typing import Any
 
 import pytest
+from google_crc32c import value
 
 from bookie.errors import CorruptFileError, MetadataStoreError, NoSuchLedgerMetadataError
 from bookie.ledger.types import Status
 from bookie.runtime.files import replace_file
+from bookie.runtime.interfaces import File
 from bookie.runtime.memory_disk import MemoryDisk
 from bookie.server.bookie import Bookie
 from bookie.server.interfaces import LedgerRecord
@@ -20,7 +23,12 @@ from bookie.server.storage import recovery
 from bookie.server.storage.collector import Holding
 from bookie.server.storage.compaction import Compaction, Switch
 from bookie.server.storage.directories import LedgerDirectory
-from bookie.server.storage.entry_log import LOG_NUMBER_MAX
+from bookie.server.storage.entry_log import (
+    LOG_NUMBER_MAX,
+    EntryLogWriter,
+    RecordKind,
+    read_records,
+)
 from bookie.server.storage.journal import MARK_PATH
 from bookie.server.storage.journal_format import Position
 from bookie.server.storage.memory_index import MemoryIndex
@@ -1086,3 +1094,90 @@ def test_a_journal_file_that_ends_before_the_mark_is_damage() -> None:
             await open_bookie(disk, index)
 
     asyncio.run(test())
+
+
+@pytest.mark.parametrize("is_map_known", [False, True])
+def test_a_log_that_cannot_be_read_keeps_no_other_from_removal_and_compaction(
+    *, is_map_known: bool
+) -> None:
+    """Its end, where the map is, or a sector under an entry that the index points to."""
+
+    async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
+        config = replace(CONFIG, entry_log_bytes_max=1 << 16, compaction_bytes_per_s=1 << 40)
+        bookie = await open_bookie(disk, index, config)
+        for entry_id in range(30):
+            for ledger_id in (7, 8):
+                assert await add(bookie, packet_of(ledger_id, entry_id, BIG)) is Status.OK
+            await bookie.checkpoint()
+        collector = bookie.collector(Metadata(8))
+        if is_map_known:
+            assert await collector.collect() == [7]
+        bad = bookie._storage.logs.numbers()[0]
+        disk.fail("read", EIO, path=f"entries/{bad:08d}.log", times=1 << 30)
+        await collector.collect()
+        before = len(disk.list("entries"))
+        assert await collector.compact(0.9) > 0
+        assert list(collector.kept_logs) == [bad]
+        assert len(disk.list("entries")) < before
+        disk.heal()
+        for entry_id in range(30):
+            assert (await read(bookie, 8, entry_id))[0] is Status.OK
+        await bookie.close()
+
+    run(test)
+
+
+class FileWithBadSector:
+    """A File of which one sector cannot be read."""
+
+    def __init__(self, file: File, sector_at: int) -> None:
+        self._file = file
+        self._sector_at = sector_at
+
+    @property
+    def path(self) -> str:
+        return self._file.path
+
+    def read_at(self, offset: int, byte_count: int) -> bytes:
+        if offset < self._sector_at + 512 and self._sector_at < offset + byte_count:
+            raise OSError(EIO, "Input/output error", self.path)
+        return self._file.read_at(offset, byte_count)
+
+
+def test_an_entry_in_front_of_a_sector_that_cannot_be_read_is_read() -> None:
+    disk = MemoryDisk()
+    disk.make_directory("entries")
+    writer = EntryLogWriter(disk, 1)
+    packets = [packet_of(7, entry_id, bytes(700)) for entry_id in range(4)]
+    locations = [writer.append(RecordKind.ENTRY, 7, packet, value(packet)) for packet in packets]
+    writer.sync()
+    file: Any = FileWithBadSector(disk.open(writer.path), locations[2] & 0xFFFFFFFF)
+    for location, packet in zip(locations[:2], packets[:2], strict=True):
+        assert read_records(file, [location])[0].body == packet
+    with pytest.raises(OSError, match="Input/output error"):
+        read_records(file, [locations[2]])
+    assert read_records(file, [locations[3]])[0].body == packets[3]
+
+
+def test_a_bookie_that_can_keep_no_more_in_memory_while_flushes_fail_is_read_only() -> None:
+    async def test(disk: SimulatedDisk, index: MemoryIndex) -> None:
+        bookie = await open_bookie(disk, index)
+        disk.fail("write", EIO, path="entries/", times=1 << 30)
+        assert await add(bookie, packet_of(7, 0, BIG)) is Status.OK
+        with pytest.raises(OSError, match="Input/output error"):
+            await bookie.checkpoint()
+        assert not bookie.is_read_only
+        count = 1
+        while await add(bookie, packet_of(7, count, BIG)) is Status.OK:
+            count += 1
+        with pytest.raises(OSError, match="Input/output error"):
+            await bookie.checkpoint()
+        assert bookie.is_read_only
+        disk.heal()
+        await bookie.checkpoint()
+        assert not bookie.is_read_only
+        for entry_id in range(count):
+            assert (await read(bookie, 7, entry_id))[0] is Status.OK
+        await bookie.close()
+
+    run(test)
