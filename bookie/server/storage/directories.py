@@ -7,7 +7,7 @@ while there are others. Flags are plain attributes, set by any thread, each for 
 
 import logging
 from collections.abc import Mapping, Sequence
-from errno import EDQUOT, ENOSPC
+from errno import EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC
 
 from bookie.runtime.files import replace_file
 from bookie.runtime.interfaces import Disk
@@ -15,6 +15,8 @@ from bookie.runtime.paths import parent_of
 
 _log = logging.getLogger(__name__)
 NO_SPACE = (ENOSPC, EDQUOT)
+OF_PROCESS = (EMFILE, ENFILE, ENOMEM)
+"""What the process lacks: it says nothing of a disk."""
 
 
 class LedgerDirectory:
@@ -48,7 +50,7 @@ class LedgerDirectory:
             if not self.has_no_space:
                 _log.error("ledger directory %s: no space for entry logs: %s", self.name, error)
             self.has_no_space = True
-        else:
+        elif error.errno not in OF_PROCESS:
             if self.failure is None:
                 _log.error("ledger directory %s fails, no log is begun there: %s", self.name, error)
             self.failure = error

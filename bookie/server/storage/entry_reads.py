@@ -7,13 +7,13 @@ what is not the entry's record there, is a problem.
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from errno import EMFILE, ENFILE, ENOMEM
 from itertools import islice
 from typing import NamedTuple
 
 from bookie.errors import CorruptFileError, DigestMismatchError
 from bookie.ledger.codec import EntryDigest
 from bookie.server.interfaces import EntryIndex
+from bookie.server.storage.directories import OF_PROCESS
 from bookie.server.storage.entry_log import (
     NOT_HERE,
     READ_BYTES_MAX,
@@ -144,7 +144,7 @@ def problem_of(
 
 def raise_of_process(error: Exception) -> None:
     """Raise what this process lacks: it says nothing of what is on the disk."""
-    if isinstance(error, OSError) and error.errno in (EMFILE, ENFILE, ENOMEM):
+    if isinstance(error, OSError) and error.errno in OF_PROCESS:
         raise error
 
 

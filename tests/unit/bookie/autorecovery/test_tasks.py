@@ -252,15 +252,20 @@ def test_a_lock_that_a_collector_could_not_give_back_goes_with_the_next_pass(
         worker = await prepared(world)
         link = ScriptedLink()
         store = world.client(link)
-        ledgers = ClusterLedgers(store, ROOT, world.manager(store), A, await read_instance_id(store, ROOT))
+        instance_id = await read_instance_id(store, ROOT)
+        ledgers = ClusterLedgers(store, ROOT, world.manager(store), A, instance_id)
         session_id = store.session_id
+
+        async def hold() -> None:
+            async with ledgers.task_lock(7):
+                assert is_taken
+                world.server.disconnect(session_id, reconnect_s=None)
+
         if not is_taken:
             link.fates = [Fate.LOSE_ANSWER]
             link.reconnect_s = None
         with pytest.raises(MetadataStoreError):
-            async with ledgers.task_lock(7):
-                assert is_taken
-                world.server.disconnect(session_id, reconnect_s=None)
+            await hold()
         world.server.reconnect(session_id)
         await asyncio.sleep(1.0)
         assert store.session_id == session_id

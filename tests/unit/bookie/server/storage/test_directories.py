@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from errno import EIO
+from errno import EIO, EMFILE
 
 import pytest
 
@@ -204,6 +204,23 @@ def test_a_failing_directory_does_not_stop_the_others(kind: str) -> None:
         assert machine.bookie is not None
         for entry_id in range(18):
             assert (await read(machine.bookie, 1, entry_id))[0] is Status.OK
+
+    simulate(test)
+
+
+def test_a_directory_does_not_fail_because_the_process_lacks_descriptors() -> None:
+    async def test(machine: Machine) -> None:
+        bookie = await machine.open()
+        for entry_id in range(4):
+            assert await add(bookie, packet_of(1, entry_id, PAYLOAD)) is Status.OK
+        for disk in machine.disks:
+            disk.fail("open", EMFILE, path="entries/")
+        with pytest.raises(OSError, match="Too many open files"):
+            await bookie.checkpoint()
+        assert bookie.figures()["bookie_failed_ledger_directories"] == 0
+        await bookie.checkpoint()
+        for entry_id in range(4):
+            assert (await read(bookie, 1, entry_id))[0] is Status.OK
 
     simulate(test)
 
