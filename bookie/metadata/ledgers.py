@@ -11,6 +11,7 @@ from dataclasses import replace
 from bookie.errors import (
     BadVersionError,
     IllegalOperationError,
+    IncorrectParameterError,
     LedgerExistsError,
     MetadataVersionError,
     NodeExistsError,
@@ -93,9 +94,14 @@ class LedgerManager:
     async def read(self, ledger_id: int) -> tuple[LedgerMetadata, int]:
         """Return metadata and version.
 
-        Errors: NoSuchLedgerMetadataError, MetadataFormatError, MetadataStoreError.
+        Errors: NoSuchLedgerMetadataError (also for an id that the layout cannot say),
+        MetadataFormatError, MetadataStoreError.
         """
-        path = ledger_path(self._root, await self._known_layout(), ledger_id)
+        layout = await self._known_layout()
+        try:
+            path = ledger_path(self._root, layout, ledger_id)
+        except IncorrectParameterError as error:
+            raise NoSuchLedgerMetadataError(str(error)) from error
         try:
             data, stat = await ask(self._store, self._patience_s, lambda: self._store.read(path))
         except NoNodeError:

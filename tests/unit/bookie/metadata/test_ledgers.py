@@ -21,11 +21,19 @@ from bookie.errors import (
 )
 from bookie.ledger import metadata_codec
 from bookie.ledger.types import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
+from bookie.metadata.cluster import initialize
 from bookie.metadata.ledger_paths import Layout, ledger_path
 from bookie.metadata.ledgers import LedgerManager
 from bookie.metadata.memory import Fate
 from bookie.metadata.memory_server import Lag
-from tests.fixtures.metadata import ROOT, MetadataWorld, ScriptedLink, metadata, run
+from tests.fixtures.metadata import (
+    ROOT,
+    MetadataWorld,
+    ScriptedLink,
+    SeededRng,
+    metadata,
+    run,
+)
 
 Change = Callable[[LedgerMetadata], LedgerMetadata | None]
 """None: it is so already."""
@@ -614,5 +622,17 @@ def test_watching_a_ledger() -> None:
         await asyncio.sleep(0.1)
         assert len(rings) == 2
         watch.close()
+
+    run(scenario)
+
+
+def test_an_id_that_the_layout_cannot_say_is_that_of_no_ledger() -> None:
+    """A bookie may have been sent any id; what no metadata knows is collected."""
+
+    async def scenario(world: MetadataWorld) -> None:
+        store = world.client()
+        await initialize(store, ROOT, rng=SeededRng(1), layout=Layout.FLAT)
+        with pytest.raises(NoSuchLedgerMetadataError, match="in a FLAT layout"):
+            await world.manager(store).read(1 << 40)
 
     run(scenario)
