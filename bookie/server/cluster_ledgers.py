@@ -4,10 +4,12 @@ A metadata store that lost its data, was restored empty or was formatted anew un
 knows none of its ledgers. That is no reason to remove what may be all that is left of them.
 """
 
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 from bookie.errors import (
+    MetadataFormatError,
     MetadataStoreError,
     NoSuchLedgerMetadataError,
 )
@@ -19,6 +21,8 @@ from bookie.metadata.ledger_paths import task_lock_path
 from bookie.metadata.ledgers import LedgerManager
 from bookie.metadata.patience import PATIENCE_S, ask
 from bookie.server.storage.collector import Holding
+
+_log = logging.getLogger(__name__)
 
 
 class ClusterLedgers:
@@ -57,20 +61,23 @@ class ClusterLedgers:
         await self._check()
 
     async def read(self, ledger_id: int) -> Holding:
-        """Return what metadata says; NoSuchLedgerMetadataError, MetadataStoreError."""
+        """NoSuchLedgerMetadataError, MetadataFormatError, MetadataStoreError."""
         found, _ = await self._ledgers.read(ledger_id)
         is_member = any(self._bookie_id in segment.ensemble for segment in found.segments)
         return Holding(found.is_closed, is_member)
 
     async def named_ledger_ids(self) -> frozenset[int]:
-        """Return the ledgers of which metadata, as it is now, gives this bookie a part."""
+        """Return the ledgers of which metadata, as it is now, gives this bookie a part, or may."""
         named: list[int] = []
         async for ledger_id in self.ledger_ids():
             try:
-                holding = await self.read(ledger_id)
+                is_member = (await self.read(ledger_id)).is_member
             except NoSuchLedgerMetadataError:
                 continue
-            if holding.is_member:
+            except MetadataFormatError as error:
+                _log.warning("%s: it may name this bookie", error)
+                is_member = True
+            if is_member:
                 named.append(ledger_id)
         return frozenset(named)
 

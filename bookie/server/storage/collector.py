@@ -23,7 +23,12 @@ from functools import partial
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from bookie.config import BookieConfig
-from bookie.errors import BookieError, CorruptFileError, NoSuchLedgerMetadataError
+from bookie.errors import (
+    BookieError,
+    CorruptFileError,
+    MetadataFormatError,
+    NoSuchLedgerMetadataError,
+)
 from bookie.server.storage.compaction import Compaction, Switch, live_share
 from bookie.server.storage.entry_log import SOURCES_MAX
 from bookie.server.storage.entry_reads import raise_of_process
@@ -80,7 +85,10 @@ class LedgerList(Protocol):
         ...
 
     async def read(self, ledger_id: int) -> Holding:
-        """Return what is known, or raise NoSuchLedgerMetadataError when there is no such ledger."""
+        """Return what is known.
+
+        NoSuchLedgerMetadataError: there is no such ledger; MetadataFormatError: it cannot be read.
+        """
         ...
 
     async def sync(self) -> None:
@@ -250,6 +258,9 @@ class Collector:
         try:
             return await self._ledgers.read(ledger_id)
         except NoSuchLedgerMetadataError:  # deleted meanwhile: the next pass takes it
+            return None
+        except MetadataFormatError as error:  # it may name this bookie; the others are looked at
+            _log.warning("ledger %d: its copy is kept: %s", ledger_id, error)
             return None
 
     async def _collect_unneeded(self, local: list[int]) -> list[int]:

@@ -7,8 +7,8 @@ import pytest
 
 from bookie.errors import BookieStartError
 from bookie.ledger.types import BookieId, EntryId, LedgerId, LedgerMetadata, Segment, Status
-from bookie.metadata.cluster import initialize
-from bookie.metadata.ledger_paths import task_lock_path
+from bookie.metadata.cluster import initialize, read_instance_id
+from bookie.metadata.ledger_paths import Layout, ledger_path, task_lock_path
 from bookie.metadata.ledgers import LedgerManager
 from bookie.metadata.memory import MemoryStore, MemoryStoreServer
 from bookie.server.cluster_ledgers import ClusterLedgers
@@ -147,13 +147,16 @@ def test_all_disks_are_locked() -> None:
 
 def test_what_metadata_says_of_a_bookie() -> None:
     async def test(world: World) -> None:
-        ledgers = ClusterLedgers(world.store, "/ledgers", world.manager, ID, None)
+        instance_id = await read_instance_id(world.store, "/ledgers")
+        ledgers = ClusterLedgers(world.store, "/ledgers", world.manager, ID, instance_id)
         mine, others = await world.create(OTHER, ID), await world.create(OTHER)
         assert await ledgers.read(mine) == Holding(is_closed=False, is_member=True)
         metadata, version = await world.manager.read(others)
         await world.manager.write(metadata.closed(EntryId(-1), 0), version)
         assert await ledgers.read(others) == Holding(is_closed=True, is_member=False)
         assert await ledgers.fresh_id() > others
+        await world.store.write(ledger_path("/ledgers", Layout.HIERARCHICAL, others), b"?", -1)
+        assert await ledgers.named_ledger_ids() == {mine, others}, "it may name this bookie"
 
     simulate(test)
 

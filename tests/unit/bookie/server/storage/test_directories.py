@@ -9,7 +9,12 @@ from errno import EIO, EMFILE
 import pytest
 
 from bookie.config import BookieConfig, parse_ledger_directory
-from bookie.errors import BookieStartError, IncorrectParameterError, NoSuchLedgerMetadataError
+from bookie.errors import (
+    BookieStartError,
+    IncorrectParameterError,
+    MetadataFormatError,
+    NoSuchLedgerMetadataError,
+)
 from bookie.ledger.types import BookieId, Status
 from bookie.metadata.cookies import CookieStore, check_cookies
 from bookie.metadata.memory import MemoryStore, MemoryStoreServer
@@ -51,7 +56,7 @@ class Metadata:
     """A LedgerList: ledgers by what metadata says of them."""
 
     def __init__(self) -> None:
-        self.ledgers: dict[int, Holding] = {}
+        self.ledgers: dict[int, Holding | MetadataFormatError] = {}
         self.next_id = 1 << 20
         self.is_locked = False
         self.on_lock: Callable[[], object] = lambda: None
@@ -63,7 +68,10 @@ class Metadata:
     async def read(self, ledger_id: int) -> Holding:
         if ledger_id not in self.ledgers:
             raise NoSuchLedgerMetadataError(f"ledger {ledger_id}")
-        return self.ledgers[ledger_id]
+        found = self.ledgers[ledger_id]
+        if isinstance(found, MetadataFormatError):
+            raise found
+        return found
 
     async def sync(self) -> None:
         pass
@@ -445,6 +453,25 @@ def test_an_unneeded_copy_goes_after_a_day_and_only_of_a_closed_ledger() -> None
         assert (await read(bookie, 1, 0))[0] is Status.NO_LEDGER
         for ledger_id in (2, 3):
             assert (await read(bookie, ledger_id, 0))[0] is Status.OK
+
+    simulate(test)
+
+
+def test_a_ledger_of_which_metadata_cannot_be_read_keeps_no_other_copy() -> None:
+    async def test(machine: Machine) -> None:
+        bookie = await machine.open()
+        metadata = Metadata()
+        for ledger_id in (1, 2, 3):
+            await fill(bookie, ledger_id, 0, 1)
+        metadata.ledgers = {n: Holding(is_closed=True, is_member=False) for n in (1, 3)}
+        metadata.ledgers[2] = MetadataFormatError("ledger 2: damaged")
+        collector = bookie.collector(metadata)
+        gone: list[int] = []
+        for _ in range(30):
+            gone += await collector.collect()
+            await asyncio.sleep(3600)
+        assert gone == [1, 3]
+        assert (await read(bookie, 2, 0))[0] is Status.OK
 
     simulate(test)
 
