@@ -107,8 +107,12 @@ async def recover_ledgers(
     """Recover ledgers one by one; yield how each ended.
 
     One that is locked is tried again at the end, and in the end yielded with None: a worker, a
-    collector or another operator has its lock. `owner` stands in our locks. MetadataStoreError.
+    collector or another operator has its lock. `owner` stands in our locks; those that an earlier
+    call could not give back, in this session, go first. MetadataStoreError.
     """
+    for ledger_id, holder in (await tasks.holders(await tasks.locked())).items():
+        if holder == owner:
+            await tasks.unlock(ledger_id, owner)
     left = list(ledger_ids)
     for number in range(LOCKED_TRIES):
         if number and left:

@@ -950,6 +950,18 @@ def test_a_bookie_that_must_be_left_is_emptied_by_hand_while_it_runs() -> None:
     run(5, scenario)
 
 
+def test_a_recovery_by_hand_gives_back_what_an_earlier_one_could_not() -> None:
+    async def scenario(scene: Scene) -> None:
+        ledger_id = await scene.written(3)
+        assert await scene.tasks.lock(ledger_id, "me")
+        assert await scene.tasks.lock(ledger_id + 1, "another")
+        found = recover_ledgers(scene.tasks, scene.repairer(), [], "me", will_fence=True)
+        assert [one async for one in found] == []
+        assert await scene.tasks.locked() == [ledger_id + 1]
+
+    run(3, scenario)
+
+
 def test_a_recovery_by_hand_that_loses_its_lock_looks_again() -> None:
     """What it copied may have been collected since: whole is what was whole under the lock."""
 
