@@ -74,6 +74,7 @@ def _metadata_by_plain_set(right: Any) -> Any:
         finding: Finding,
         target: Any,
         guard: Any,
+        lock: Any,
     ) -> Any:
         wanted = replaced(metadata, finding.span, finding.bookie, target)
         if wanted is not None:
