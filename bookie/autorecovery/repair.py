@@ -208,6 +208,8 @@ class Repairer:
             return None
         if without_target:
             reason = f"no bookie to copy to in the place of {', '.join(without_target)}"
+            if self._local is not None:
+                reason += f": this worker copies to {self._local} alone, others have not taken it"
             return Outcome(Result.NO_TARGET, reason)
         if result.undecided:
             reason = f"no answer from {', '.join(result.undecided)}"

@@ -328,8 +328,11 @@ class TaskStore:
 
     # --- statuses ---------------------------------------------------------------------------------
 
-    async def report(self, status: Status) -> bool:
-        """Keep why a ledger is not replicated; False: there are too many already."""
+    async def report(self, status: Status, *, is_first_only: bool = False) -> bool:
+        """Keep why a ledger is not replicated; False: there are too many already.
+
+        is_first_only: what is kept of the ledger stands.
+        """
         path = join(self._statuses, task_name(status.ledger_id))
         record = {
             "worker": status.worker,
@@ -344,6 +347,8 @@ class TaskStore:
             if len(await self._children(self._statuses)) >= STATUS_COUNT_MAX:
                 return False
             await self._create(path)
+        elif is_first_only:
+            return True
 
         async def write() -> None:
             await self._store.write(path, data, ANY_VERSION)

@@ -22,6 +22,8 @@ from bookie.ledger.types import BookieId, Segment
 from bookie.runtime.interfaces import Clock, Rng
 
 _log = logging.getLogger(__name__)
+_LEFT_TO_OTHERS_MAX = 3
+"""So often in a row a worker leaves a ledger to others before it says so: mostly one takes it."""
 
 
 @dataclass(slots=True)
@@ -222,7 +224,8 @@ class ReplicationWorker:
                 return True
             case Result.NO_TARGET:
                 if self._repairer.is_local:
-                    self._for_others.failed(ledger_id, now_s)
+                    if self._for_others.failed(ledger_id, now_s) >= _LEFT_TO_OTHERS_MAX:
+                        await self._report(ledger_id, outcome, is_first_only=True)
                 else:
                     self._back_off.failed(ledger_id, now_s)
                     await self._report(ledger_id, outcome)
@@ -248,7 +251,9 @@ class ReplicationWorker:
             if self.unsure.get(ledger_id) == bookie:  # else another repair ended so meanwhile
                 del self.unsure[ledger_id]
 
-    async def _report(self, ledger_id: int, outcome: Outcome) -> None:
+    async def _report(
+        self, ledger_id: int, outcome: Outcome, *, is_first_only: bool = False
+    ) -> None:
         status = Status(
             ledger_id,
             self._name,
@@ -257,5 +262,5 @@ class ReplicationWorker:
             self._back_off.count_of(ledger_id),
             self._clock.wall_us() // 1000,
         )
-        if not await self._tasks.report(status):
+        if not await self._tasks.report(status, is_first_only=is_first_only):
             _log.warning("ledger %d: there are too many statuses to keep its own", ledger_id)

@@ -495,10 +495,14 @@ def test_a_worker_of_one_bookie_leaves_to_others_what_it_cannot_copy() -> None:
         worker = ReplicationWorker(
             scene.tasks, scene.repairer(ensemble[1]), "me", scene.clock, SeededRng(1), CONFIG
         )
-        for _ in range(4):
+        for _ in range(2):
             await worker.work_once()
             await asyncio.sleep(CONFIG.failure_pause_s)
-        assert await scene.tasks.statuses() == []
+        assert await scene.tasks.statuses() == [], "mostly another takes it"
+        await worker.work_once()
+        (status,) = await scene.tasks.statuses()
+        assert (status.worker, status.is_loss, status.failure_count) == ("me", False, 0)
+        assert f"this worker copies to {ensemble[1]} alone" in status.reason
         anywhere = ReplicationWorker(
             scene.tasks, scene.repairer(), "other", scene.clock, SeededRng(1), CONFIG
         )
@@ -506,6 +510,9 @@ def test_a_worker_of_one_bookie_leaves_to_others_what_it_cannot_copy() -> None:
         await anywhere.work_once()
         (status,) = await scene.tasks.statuses()
         assert (status.worker, status.failure_count) == ("other", 1)
+        await asyncio.sleep(CONFIG.failure_pause_s)
+        await worker.work_once()
+        assert await scene.tasks.statuses() == [status], "a failure is not hidden"
 
     run(4, scenario)
 
