@@ -248,8 +248,9 @@ def _named_without_guard(right: Any) -> Any:
         finding: Finding,
         target: Any,
         guard: Any,
+        lock: Any,
     ) -> Any:
-        return await right(self, metadata, version, finding, target, None)
+        return await right(self, metadata, version, finding, target, None, lock)
 
     return name
 
