@@ -66,6 +66,7 @@ class ReplicationWorker:
         self.unsure: dict[int, BookieId] = {}
         """By ledger: targets that may have been named without the lock. This worker publishes them,
         as nothing else than an auditor does."""
+        self._publishing = asyncio.Lock()
         self.figures = WorkerFigures()
 
     async def run(self) -> None:
@@ -242,14 +243,17 @@ class ReplicationWorker:
 
     async def _publish_unsure(self) -> None:
         """Publish ledgers whose new member may lack entries. MetadataStoreError: call it again."""
-        while self.unsure:
-            ledger_id, bookie = next(iter(self.unsure.items()))
-            try:
-                await self._tasks.publish(ledger_id, (bookie,), self._clock.wall_us() // 1000)
-            except CorruptFileError as error:  # there is a task, which an operator has to remove
-                _log.error("ledger %d: its task is left as it is: %s", ledger_id, error)
-            if self.unsure.get(ledger_id) == bookie:  # else another repair ended so meanwhile
-                del self.unsure[ledger_id]
+        async with self._publishing:  # repairs that end together publish each of theirs once
+            while self.unsure:
+                ledger_id, bookie = next(iter(self.unsure.items()))
+                try:
+                    await self._tasks.publish(ledger_id, (bookie,), self._clock.wall_us() // 1000)
+                except (
+                    CorruptFileError
+                ) as error:  # there is a task, which an operator has to remove
+                    _log.error("ledger %d: its task is left as it is: %s", ledger_id, error)
+                if self.unsure.get(ledger_id) == bookie:  # else another repair ended so meanwhile
+                    del self.unsure[ledger_id]
 
     async def _report(
         self, ledger_id: int, outcome: Outcome, *, is_first_only: bool = False
