@@ -30,7 +30,7 @@ endef
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 .PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-storage fuzz fuzz-wire integration interrupts threads \
-        findings compat docs reference interpreters test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-calls bench-embedded \
+        findings compat pg-oracle docs reference interpreters test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-calls bench-embedded \
         bench-ledger bench-recovery bench-herddb bench-network bench-spark big clean
 
 help: ## list the targets
@@ -139,6 +139,11 @@ threads: setup ## 32 threads race for one key, 10,000 rounds: make threads N=100
 compat: setup ## what an older commit left, and its driver and server with ours: make compat OLD=62f20b8
 	$(PY) -m tests.compat $(old_flags)
 
+pg-oracle: setup ## generated SQL on herdpy and on a PostgreSQL of its own: make pg-oracle N=50000 SEED=7
+	@$(PY) -c 'import psycopg' 2>/dev/null || $(PY) -m pip install $(PIP_FLAGS) -e ".[bench]"
+	$(PY) -m pytest -q tests/pg_oracle
+	$(PY) -m tests.pg_oracle $(runner_flags)
+
 docs: setup ## run every example and every code block, check references
 	$(PYTEST) tests/style/test_docs.py
 
@@ -169,6 +174,7 @@ test: setup ## everything that must pass before a push
 	$(MAKE) integration
 	$(MAKE) docs
 	$(MAKE) fuzz N=100
+	$(MAKE) pg-oracle N=2000 SEED=1
 	$(MAKE) fuzz-wire N=100000 SEED=1
 	$(MAKE) crash N=1000
 	$(MAKE) sim-ledger N=300

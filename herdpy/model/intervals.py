@@ -19,7 +19,7 @@ _MICROSECONDS_MAX = 2**62
 
 _PART = re.compile(
     r"""\s*(?<![^\s](?=[+-]))(?:
-    (?P<sign>[+-]?)(?P<hour>\d{1,6}):(?P<minute>[0-5]?\d)
+    (?P<sign>[+-]?)(?P<hour>\d{1,9}):(?P<minute>[0-5]?\d)
         (?::(?P<second>[0-5]?\d)(?:\.(?P<fraction>\d{1,6}))?)?(?![\w.:])
     | (?P<number>[+-]?\d{1,18}(?:\.\d{1,6})?)(?![\d.:])(?:\s*(?P<unit>(?!ago)[a-z]+)(?![a-z.:]))?
     )\s*""",

@@ -193,7 +193,22 @@ def unify(
                     "42804", f"{what}: types {target} and {part.type} do not match".lower(), node
                 )
             target = found
-    return [convert(part, target or TEXT, node, scope) for part in parts]
+    target = target or TEXT
+    for part in parts:
+        target = met_by(target, part)
+    return [convert(part, target, node, scope) for part in parts]
+
+
+def met_by(target: SqlType, part: tree.Expression) -> SqlType:
+    """Return the type that values of target and a part have in common, where it is untyped."""
+    own = _beside(target, part) if part.type.kind is Kind.UNKNOWN else target
+    return target if own is target else conversions.common_type(target, own) or target
+
+
+def _beside(target: SqlType, untyped: tree.Expression) -> SqlType:
+    """Return the type of an untyped operand beside one of target."""
+    value = untyped.value if isinstance(untyped, tree.Literal) else None
+    return conversions.untyped_number(value, target)
 
 
 def type_label(node: syntax.TypeName) -> str:
@@ -538,8 +553,13 @@ def make_comparable(
 ) -> tuple[tree.Expression, tree.Expression]:
     unknown = (left.type.kind is Kind.UNKNOWN, right.type.kind is Kind.UNKNOWN)
     if any(unknown):
-        target = TEXT if all(unknown) else right.type if unknown[0] else left.type
-        target = TEXT if target.kind is Kind.TEXT else target
+        target, untyped = (right.type, left) if unknown[0] else (left.type, right)
+        own = _beside(target, untyped)
+        if own is not target:
+            number = convert(untyped, own, node, scope)
+            sides = (number, right) if unknown[0] else (left, number)
+            return make_comparable(operator, *sides, node, scope)
+        target = TEXT if target.kind in (Kind.TEXT, Kind.UNKNOWN) else target
     elif conversions.is_comparable(left.type, right.type):
         return scope.settle(left), scope.settle(right)
     else:
@@ -590,9 +610,9 @@ def arithmetic(
     if left.type.kind in moments or right.type.kind in moments:
         return _moment_arithmetic(operator, left, right, node, scope)
     if left.type.kind is Kind.UNKNOWN and right.type.is_numeric:
-        left = convert(left, right.type, node, scope)
+        left = convert(left, _beside(right.type, left), node, scope)
     elif right.type.kind is Kind.UNKNOWN and left.type.is_numeric:
-        right = convert(right, left.type, node, scope)
+        right = convert(right, _beside(left.type, right), node, scope)
     if not (left.type.is_numeric and right.type.is_numeric):
         raise no_operator(operator, left, right, node, scope)
     common = conversions.common_type(left.type, right.type)
@@ -754,8 +774,8 @@ def _concatenation(
 ) -> tree.Expression:
     sides = (left, right)
     kinds = {side.type.kind for side in sides}
-    if kinds == {Kind.BYTEA}:
-        return tree.Call(BYTEA, "||", sides)
+    if Kind.BYTEA in kinds and kinds <= {Kind.BYTEA, Kind.UNKNOWN}:
+        return tree.Call(BYTEA, "||", tuple(convert(side, BYTEA, node, scope) for side in sides))
     if not kinds & {Kind.TEXT, Kind.UNKNOWN} or Kind.BYTEA in kinds:
         raise no_operator("||", *sides, node, scope)
     return tree.Call(TEXT, "||", tuple(convert(side, TEXT, node, scope) for side in sides))

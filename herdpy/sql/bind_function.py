@@ -6,6 +6,7 @@ from herdpy.errors import did_you_mean
 from herdpy.limits import decimal_precision_max
 from herdpy.model.types import (
     DATE,
+    DOUBLE,
     INTEGER,
     INTERVAL,
     TEXT,
@@ -24,6 +25,7 @@ from herdpy.sql.bind_expression import (
     make_comparable,
     unify,
 )
+from herdpy.sql.conversions import as_decimal, common_type, untyped_number
 from herdpy.sql.functions import (
     AGGREGATES,
     BY_SPELLING,
@@ -162,6 +164,11 @@ def _bind_nullif(node: syntax.Call, scope: Scope) -> tree.Expression:
         shown, _ = make_comparable("=", left, right, node, scope)
         if left.type.kind is not Kind.UNKNOWN and left.type != shown.type:
             shown = scope.settle(left)
+        # PostgreSQL compares an integer with no other number: there, and here, it becomes one.
+        if left.type.is_numeric and right.type.is_numeric:
+            target = common_type(left.type, right.type) or left.type
+            if target.kind is not left.type.kind and not target.is_integer:
+                shown = convert(left, target, node, scope)
         return tree.Case(shown.type, ((test, tree.Literal(shown.type, None)),), shown)
 
     return case(left, right) if isinstance(left, tree.Atom) else let((left, right), (), case)
@@ -208,8 +215,10 @@ def _bind_round(node: syntax.Call, scope: Scope) -> tree.Expression:
         return call(name, [operand], node, scope)
     digits = more[0]
     if operand.type.is_integer:
-        target = decimal_type(10 if operand.type.kind is Kind.INTEGER else 19, 0)
-        operand = convert(operand, target, node, scope)
+        operand = convert(operand, as_decimal(operand.type), node, scope)
+    elif operand.type.kind is Kind.UNKNOWN and isinstance(operand, tree.Literal):
+        own = untyped_number(operand.value, decimal_type(decimal_precision_max, 0))
+        operand = convert(operand, own, node, scope)
     if operand.type.kind is not Kind.DECIMAL:
         error = unknown_function(name, node, scope, f"{_TYPE_NAMES[operand.type.kind]}, integer")
         raise error
@@ -287,7 +296,7 @@ def _bind_extract(node: syntax.Call, scope: Scope) -> tree.Expression:
         if field not in INTERVAL_FIELDS:
             raise _no_unit("extract", field, node, scope)
         operand = scope.settle(operand)
-        return tree.Call(result, f"extract_interval:{field}", (operand,))
+        return _part(node, tree.Call(result, f"extract_interval:{field}", (operand,)))
     if not operand.type.is_moment:
         raise unknown_function("extract", node, scope, _TYPE_NAMES[operand.type.kind])
     if operand.type.kind is Kind.DATE and field in (
@@ -298,7 +307,12 @@ def _bind_extract(node: syntax.Call, scope: Scope) -> tree.Expression:
         "microseconds",
     ):
         raise scope.error("0A000", f"extract: a date has no {field}", node)
-    return tree.Call(result, f"extract:{field}", (scope.settle(operand),))
+    return _part(node, tree.Call(result, f"extract:{field}", (scope.settle(operand),)))
+
+
+def _part(node: syntax.Call, found: tree.Expression) -> tree.Expression:
+    """Return what extract() gives, which date_part() gives as a DOUBLE."""
+    return tree.Cast(DOUBLE, found) if node.name == "date_part" else found
 
 
 _ANY = range(1, 100_000)

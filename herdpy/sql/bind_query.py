@@ -6,6 +6,7 @@ leaves untyped literals of its columns untyped, so that what stands around decid
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TypeGuard
 
 from msgspec.structs import replace
@@ -22,6 +23,7 @@ from herdpy.sql.bind_expression import (
     bind_open,
     compare,
     convert,
+    met_by,
     no_operator,
     sort_keys,
     type_label,
@@ -615,6 +617,11 @@ def _bind_set_operation(
         _meet(a, b, operator, node, context)
         for (_, a), (_, b) in zip(left.columns, right.columns, strict=True)
     ]
+    for side in (left, right):
+        types = [
+            reduce(met_by, parts, kind)
+            for kind, parts in zip(types, _untyped_columns(side), strict=True)
+        ]
     body = tree.SetOperation(
         operator,
         node.is_all,
@@ -639,6 +646,15 @@ def _meet(
             "42804", f"{operator} types {left} and {right} cannot be matched".lower(), node
         )
     return common
+
+
+def _untyped_columns(query: tree.Query) -> Sequence[Sequence[tree.Expression]]:
+    """Return the expressions of each column that an open query may have left untyped."""
+    if isinstance(query.body, tree.Values):
+        return tuple(zip(*query.body.rows, strict=True))
+    outputs = query.body.outputs if isinstance(query.body, tree.Select) else ()
+    found = [(output.expression,) for output in outputs]
+    return found or [()] * len(query.columns)
 
 
 def retarget(
@@ -747,7 +763,9 @@ def _meet_query(
     query = _bind_column_query(query_node, scope)
     ((_, found),) = query.columns
     if operand.type.kind is Kind.UNKNOWN:
-        return convert(operand, found, node, scope), query
+        common = met_by(found, operand)
+        query = retarget(query, [common], node, scope.context)
+        return convert(operand, common, node, scope), query
     operand = scope.settle(operand)
     common = operand.type
     if operand.type != found:

@@ -53,6 +53,9 @@ _TIMESTAMPTZ = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _MOMENTS = {Kind.DATE: _DATE, Kind.TIMESTAMP: _TIMESTAMP, Kind.TIMESTAMPTZ: _TIMESTAMPTZ}
+# Of bytea: what PostgreSQL calls its escape format.
+_ESCAPED = re.compile(r"(?:[^\\]++|\\\\|\\[0-3][0-7]{2})*+")
+_ESCAPE = re.compile(rb"\\\\|\\[0-3][0-7]{2}")
 _TRUE = ("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1")
 _FALSE = ("f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0")
 _ZONE_HOURS_MAX = 15
@@ -100,6 +103,20 @@ def common_type(left: SqlType, right: SqlType) -> SqlType | None:
     if left.is_moment and right.is_moment:
         return TIMESTAMPTZ if TIMESTAMPTZ in (left, right) else TIMESTAMP
     return None
+
+
+def untyped_number(text: Physical, target: SqlType) -> SqlType:
+    """Return what an untyped constant beside a value of target is: beside a DECIMAL, its digits.
+
+    Beside any other type, and where it is no number, it is of target's. 22003 for too many digits.
+    """
+    if target.kind is not Kind.DECIMAL or not isinstance(text, str):
+        return target
+    if not _ANY_NUMBER.fullmatch(text):
+        return target
+    value, kind = number_constant(text.strip())
+    whole = len(str(abs(value))) if isinstance(value, int) else 0
+    return kind if kind.kind is Kind.DECIMAL else decimal_type(whole, 0)
 
 
 def is_wide(kind: SqlType) -> bool:
@@ -369,7 +386,16 @@ def _read_bytes(text: str) -> bytes | None:
         except ValueError:
             message = f'invalid hexadecimal data: "{shortened(text)}"'
             raise DataError(message, sqlstate="22023") from None
-    return None if "\\" in text else text.encode()
+    if "\\" not in text:
+        return text.encode()
+    if not _ESCAPED.fullmatch(text):
+        return None
+    return _ESCAPE.sub(_unescaped, text.encode())
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    r"""Return the byte that \\ or \ooo, an octal number, stands for."""
+    return b"\\" if match[0] == b"\\\\" else bytes((int(match[0][1:], 8),))
 
 
 def check_range(value: int, target: SqlType, found: object = None, what: str = "") -> int:

@@ -60,6 +60,8 @@ def _function(signature: str, result: ResultRule, template: str, doc: str) -> Fu
     return Function(name, parameters, result, template, doc)
 
 
+_DEGREE = "0.017453292519943295::DOUBLE"  # in radians; PostgreSQL divides by it, too
+
 _TABLE = (
     # numbers
     _function("abs(integer)", _same, "abs({0})", "absolute value"),
@@ -83,8 +85,8 @@ _TABLE = (
     _function("log10(double)", DOUBLE, "log10(h_positive({0}))", "logarithm to base 10"),
     _function("power(double, double)", DOUBLE, "h_power({0}, {1})", "also a ^ b"),
     _function("pi()", DOUBLE, "pi()", "3.141592653589793"),
-    _function("degrees(double)", DOUBLE, "degrees({0})", "radians to degrees"),
-    _function("radians(double)", DOUBLE, "radians({0})", "degrees to radians"),
+    _function("degrees(double)", DOUBLE, f"({{0}} / {_DEGREE})", "radians to degrees"),
+    _function("radians(double)", DOUBLE, f"({{0}} * {_DEGREE})", "degrees to radians"),
     _function("sin(double)", DOUBLE, "h_finite({0}, sin({0}))", "sine"),
     _function("cos(double)", DOUBLE, "h_finite({0}, cos({0}))", "cosine"),
     _function("tan(double)", DOUBLE, "h_finite({0}, tan({0}))", "tangent"),
@@ -97,6 +99,8 @@ _TABLE = (
     _function("lower(text)", TEXT, "lower({0})", "in lower case, Unicode"),
     _function("upper(text)", TEXT, "h_upper({0})", "in upper case, Unicode; ß stays"),
     _function("length(text)", INTEGER, "CAST(length({0}) AS INTEGER)", "number of characters"),
+    _function("char_length(text)", INTEGER, "CAST(length({0}) AS INTEGER)", "as length"),
+    _function("character_length(text)", INTEGER, "CAST(length({0}) AS INTEGER)", "as length"),
     _function("length(bytea)", INTEGER, "CAST(octet_length({0}) AS INTEGER)", "number of bytes"),
     _function("octet_length(text)", INTEGER, "CAST(strlen({0}) AS INTEGER)", "bytes of UTF-8"),
     _function(
@@ -185,8 +189,7 @@ def resolve(name: str, arguments: Sequence[SqlType]) -> Function | None:
 
 
 BY_SPELLING: dict[str, str] = {
-    "ceiling": "ceil", "char_length": "length", "character_length": "length", "substr": "substring",
-    "pow": "power",
+    "ceiling": "ceil", "substr": "substring", "pow": "power",
 }  # fmt: skip
 """Other names of the same functions."""
 

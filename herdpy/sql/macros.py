@@ -22,7 +22,7 @@ _SPANS: dict[str, tuple[int, str]] = {  # by word: how many of the smaller unit,
     "millisecond": (1_000, "milliseconds?|msecs?|ms"),
     "microsecond": (1, "microseconds?|usecs?|us"),
 }  # fmt: skip
-_CLOCK = r"([+-]?)([0-9]{1,6}):([0-5]?[0-9])(?::([0-5]?[0-9](?:\.[0-9]{1,6})?))?"
+_CLOCK = r"([+-]?)([0-9]{1,9}):([0-5]?[0-9])(?::([0-5]?[0-9](?:\.[0-9]{1,6})?))?"
 
 
 def _interval_pattern() -> str:
@@ -262,9 +262,15 @@ h_boolean(x): CASE WHEN x IS NULL THEN NULL WHEN lower(trim(x, h_blanks())) IN (
     'true', 'y', 'ye', 'yes', 'on', '1') THEN TRUE WHEN lower(trim(x, h_blanks())) IN ('f', 'fa',
     'fal', 'fals', 'false', 'n', 'no', 'of', 'off', '0') THEN FALSE
     ELSE error('herdpy:22P02:invalid input syntax for type boolean: "' || x || '"') END
+h_octal(p): CAST(substr(p, 2, 1) AS INTEGER) * 64 + CAST(substr(p, 3, 1) AS INTEGER) * 8
+    + CAST(substr(p, 4, 1) AS INTEGER)
+h_unescaped(x): unhex(array_to_string(list_transform(regexp_extract_all(x,
+    '(?s)\\\\|\\[0-3][0-7]{2}|[^\\]'), lambda p: CASE WHEN p = '\\' THEN '5C'
+    WHEN starts_with(p, '\') THEN printf('%02X', h_octal(p)) ELSE hex(p) END), ''))
 h_bytea(x): CASE WHEN x IS NULL THEN NULL WHEN regexp_full_match(x, '\\x([0-9a-fA-F]{2})*')
     THEN unhex(substr(x, 3)) WHEN NOT contains(x, '\') THEN encode(x) WHEN starts_with(x, '\x')
     THEN error('herdpy:22023:invalid hexadecimal data: "' || x || '"')
+    WHEN regexp_full_match(x, '(?s)(\\\\|\\[0-3][0-7]{2}|[^\\])*') THEN h_unescaped(x)
     ELSE error('herdpy:22P02:invalid input syntax for type bytea: "' || x || '"') END
 h_text_date(x): h_date(CASE WHEN x IS NULL THEN NULL
     WHEN NOT regexp_full_match(x, '\s*[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}\s*')

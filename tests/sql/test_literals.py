@@ -154,3 +154,38 @@ def test_lists_of_many_parameters(connection: Connection) -> None:
     query = "SELECT i FROM n WHERE i NOT IN (?, ?, 5) LIMIT 9"
     assert connection.execute(query, (1, 2)).fetchall() == [(7,)]
     assert connection.execute(query, (1, None)).fetchall() == []
+
+
+def test_an_untyped_constant_beside_a_decimal_has_its_own_digits(target: str) -> None:
+    with herdpy.connect(target, autocommit=True) as connection:
+
+        def rows(text: str) -> list[tuple[object, ...]]:
+            return sorted(connection.execute(text).fetchall())
+
+        connection.execute("CREATE TABLE u (id INTEGER PRIMARY KEY, n NUMERIC(6,2))")
+        connection.execute("INSERT INTO u VALUES (1, 1.56), (2, '1.555'), (3, 1.5), (4, NULL)")
+        for test in ("n = '1.555'", "n IN ('1.564', '2')", "n BETWEEN '1.559' AND '1.5599'"):
+            assert rows(f"SELECT id FROM u WHERE {test}") == []
+        found = rows("SELECT id FROM u WHERE n = '1.56' OR n < '1.555' OR '1.4999' = n")
+        assert found == [(1,), (2,), (3,)]
+        values = (
+            "n + '1.555', n * '1.001', '0.001' - n, coalesce('1.555', n), "
+            "CASE WHEN n > '1.559' THEN '1.555' ELSE n END, n IS DISTINCT FROM '1.564'"
+        )
+        assert rows(f"SELECT {values} FROM u WHERE id = 1") == [
+            (*map(Decimal, ("3.115", "1.56156", "-1.559", "1.555", "1.555")), True)
+        ]
+        united = rows(
+            "SELECT n FROM u WHERE id = 3 UNION SELECT '1.555' "
+            "UNION ALL SELECT a FROM (VALUES ('1.125'), (1.5)) AS v (a)"
+        )
+        assert united == [(Decimal(text),) for text in ("1.125", "1.5", "1.5", "1.555")]
+        query = "(SELECT n FROM u WHERE id = 1)"
+        tests = f"'1.555' IN {query}, '1.555' < ALL {query}, '1.56' = ANY {query}"
+        assert rows(f"SELECT {tests}") == [(False, True, True)]
+        assert rows("SELECT round('2.3456', 2), trunc('2.3456', 3)") == [
+            (Decimal("2.35"), Decimal("2.345"))
+        ]
+        with pytest.raises(herdpy.Error) as caught:
+            connection.execute("SELECT n + 'a' FROM u").fetchall()
+        assert caught.value.sqlstate == "22P02"

@@ -6,6 +6,7 @@ test_docs.py compares what stands there with what this would write.
 import ast
 import inspect
 import json
+import textwrap
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
@@ -26,6 +27,7 @@ from herdpy.cli.app import app
 from herdpy.cli.shell import COMMANDS
 from herdpy.config import Config, ServerConfig
 from tests.findings.judgement import marked_tests
+from tests.pg_oracle.deviations import DEVIATIONS
 from tests.style.test_layers import ROOT
 
 FOLDER = ROOT / "docs" / "reference"
@@ -277,6 +279,25 @@ def findings_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def sql_page() -> str:
+    """Return the page of SQL with its last section, what differs from PostgreSQL, anew."""
+    page, heading, _ = (
+        (FOLDER / "sql.md").read_text().partition("## What differs from PostgreSQL\n")
+    )
+    lines = [
+        page + heading.rstrip(),
+        "",
+        "The closed list, from `tests/pg_oracle/deviations.py` by `make reference`, each with its",
+        "reason. `make pg-oracle` runs generated SQL on herdpy and on PostgreSQL: nothing else",
+        "differs.",
+        "",
+    ]
+    for each in DEVIATIONS:
+        text = f"- {each.rule} *{each.reason}*"
+        lines.append(textwrap.fill(text, 120, subsequent_indent="  ", break_on_hyphens=False))
+    return "\n".join(lines) + "\n"
+
+
 def _number(value: float) -> str:
     if isinstance(value, float):
         return f"{value:g}"
@@ -297,6 +318,7 @@ PAGES = {
     "errors.md": errors_page,
     "findings.md": findings_page,
     "limits.md": limits_page,
+    "sql.md": sql_page,
 }
 
 

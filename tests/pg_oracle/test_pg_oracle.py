@@ -1,0 +1,94 @@
+"""The list of deviations on both servers, and some generated cases; where PostgreSQL is there."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("psycopg", reason="no psycopg: pip install herdpy-db[bench]")
+
+from tests.fixtures.postgres import NoPostgresError, running_postgres
+from tests.pg_oracle.answers import Answer
+from tests.pg_oracle.cases import create_tables, make_case, make_world
+from tests.pg_oracle.comparison import Comparison
+from tests.pg_oracle.deviations import DEVIATIONS, Deviation, Result
+from tests.pg_oracle.rules import GROUPS
+from tests.pg_oracle.run_seed import judge
+from tests.pg_oracle.servers import Herdpy, Postgres
+
+_CLEAN = (
+    "DROP SCHEMA public CASCADE", "CREATE SCHEMA public", "DROP ROLE IF EXISTS ann",
+    "DROP ROLE IF EXISTS staff",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def conninfo() -> Iterator[str]:
+    # Not in the folder of pytest, another session of which closes that to PostgreSQL's user.
+    with tempfile.TemporaryDirectory(prefix="pg-oracle-") as folder, ExitStack() as stack:
+        Path(folder).chmod(0o711)
+        try:
+            found, _ = stack.enter_context(running_postgres(Path(folder) / "postgres"))
+        except NoPostgresError as error:
+            pytest.skip(f"no PostgreSQL to compare with: {error}")
+        yield found
+
+
+def _result(answer: Answer) -> Result:
+    if answer.sqlstate is not None:
+        return answer.sqlstate
+    if not answer.kinds:
+        return None
+    return [" | ".join("NULL" if cell is None else cell for cell in row) for row in answer.rows]
+
+
+@pytest.mark.parametrize("deviation", DEVIATIONS, ids=lambda each: each.rule[:40])
+def test_both_servers_answer_as_the_list_says(conninfo: str, deviation: Deviation) -> None:
+    with closing(Postgres(conninfo)) as theirs, closing(Herdpy()) as ours:
+        for text in _CLEAN:
+            assert theirs.run(text).sqlstate is None, text
+        found = [
+            (text, _result(ours.run(text)), _result(theirs.run(text)))
+            for text, _, _ in deviation.examples
+        ]
+    assert found == list(deviation.examples)
+
+
+def test_cases_differ_by_design_or_not_at_all(conninfo: str, seed: int) -> None:
+    first = seed % 1_000_000
+    with closing(Comparison(conninfo)) as comparison:
+        done = judge(comparison, first, 400)
+    assert not done.findings, "\n".join(
+        f"python -m tests.pg_oracle --seed {number} --trace\n{text}"
+        for number, text in done.findings.items()
+    )
+    assert sum(done.kinds.values()) > 800
+
+
+def test_a_case_is_made_of_its_seed_alone() -> None:
+    def texts() -> list[str]:
+        made = (make_case(number, make_world(number // 25)) for number in range(0, 1_900, 7))
+        return [case.node.text(case.tail) if case.node else str(case.change) for case in made]
+
+    assert texts() == texts()
+
+
+def test_expressions_meet_both_paths() -> None:
+    with closing(Herdpy()) as ours:
+        for text in create_tables("TABLE"):
+            assert ours.run(text).sqlstate is None
+        for name in ("value", "predicate"):
+            frame = make_world(1).frames[name]
+            plans = [
+                str(ours.run(f"EXPLAIN {frame.statement(['(q.i < 3)'], by_rows=by_rows)}"))
+                for by_rows in (True, False)
+            ]
+            found = [("Row path" in plan, "Vector path" in plan) for plan in plans]
+            assert found == [(True, False), (False, True)], plans
+
+
+def test_kinds_have_names_of_their_own() -> None:
+    labels = [rule.label for rules in GROUPS.values() for rule in rules]
+    assert len(labels) == len(set(labels))
