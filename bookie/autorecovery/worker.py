@@ -248,9 +248,7 @@ class ReplicationWorker:
                 ledger_id, bookie = next(iter(self.unsure.items()))
                 try:
                     await self._tasks.publish(ledger_id, (bookie,), self._clock.wall_us() // 1000)
-                except (
-                    CorruptFileError
-                ) as error:  # there is a task, which an operator has to remove
+                except CorruptFileError as error:  # a task that an operator has to remove
                     _log.error("ledger %d: its task is left as it is: %s", ledger_id, error)
                 if self.unsure.get(ledger_id) == bookie:  # else another repair ended so meanwhile
                     del self.unsure[ledger_id]
