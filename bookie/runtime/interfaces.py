@@ -171,7 +171,10 @@ class Disk(Protocol):
         ...
 
     def lock(self, path: str, owner: str) -> DirectoryLock:
-        """Lock the file (made if missing) and write owner into it; DiskLockedError if held."""
+        """Lock a directory: write owner into the file `path` in it, which is made if missing.
+
+        DiskLockedError: the directory, or the file, is held; also if the file was removed since.
+        """
         ...
 
 

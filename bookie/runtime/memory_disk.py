@@ -213,13 +213,14 @@ class MemoryDisk:
     def lock(self, path: str, owner: str) -> MemoryDirectoryLock:
         file = self.open(path, create=True)
         with self._mutex:
-            if path in self._owners:
-                raise DiskLockedError(path, self._owners[path])
+            folder = parent_of(path)
+            if folder in self._owners:
+                raise DiskLockedError(path, self._owners[folder])
             file.truncate(0)
             file.write_at(0, owner.encode())
-            lock = MemoryDirectoryLock(self._owners, path)
+            lock = MemoryDirectoryLock(self._owners, folder)
             try:
-                self._owners[path] = owner
+                self._owners[folder] = owner
                 return lock
             except BaseException:  # an interrupt: the caller has nothing to close
                 lock.close()

@@ -16,7 +16,9 @@ import sys
 import warnings
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from bookie.runtime.interfaces import BytesLike, DiskLockedError
 from bookie.runtime.mapping import ViewMapping
@@ -28,11 +30,19 @@ if sys.platform != "win32":
 _OWNER_BYTES_MAX = 4096
 _FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700
+_NOT_WRITABLE = (errno.ENOENT, errno.EROFS, errno.EACCES, errno.EPERM)
 _OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _WRITTEN_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _ZEROS = memoryview(bytes(1024 * 1024))
 # Python 3.13 can map without keeping a descriptor open per mapping; older ones keep one.
 _MAP_OPTIONS = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+
+
+def _size_of(found: os.stat_result, path: str) -> int:
+    """Return a file's length; EISDIR for a directory, which has one of its own."""
+    if stat.S_ISDIR(found.st_mode):
+        raise os_error(errno.EISDIR, path)
+    return found.st_size
 
 
 def _sync_descriptor(descriptor: int) -> None:
@@ -153,18 +163,26 @@ class _OsReadOnlyFile(OsFile):
 
 
 class OsDirectoryLock:
-    """DirectoryLock over flock, which ends with the last descriptor of this open file."""
+    """DirectoryLock over flock, which ends with the last descriptor of what was opened for it."""
 
-    __slots__ = ("__weakref__", "_file")
+    __slots__ = ("__weakref__", "_directory", "file")
 
-    def __init__(self, file: io.FileIO) -> None:
-        self._file = file
+    def __init__(self, directory: "_Closable | None") -> None:
+        self._directory = directory
+        self.file: io.FileIO | None = None
+        """The file in it that says who has it, once that is open; set once."""
         _locks.add(self)
 
     def close(self) -> None:
-        # No LOCK_UN: in a fork()ed child that would give away the parent's lock. FileIO closes in
+        # No LOCK_UN: in a fork()ed child that would give away the parent's lock. Each closes in
         # one step and once, so an interrupt leaves it closed or open, and repeating does no harm.
-        self._file.close()
+        for each in (self.file, self._directory):
+            if each is not None:
+                each.close()
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
 
 
 _locks: weakref.WeakSet[OsDirectoryLock] = weakref.WeakSet()
@@ -214,7 +232,7 @@ class OsDisk:
         descriptor = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
         try:
             # Touching a mapped page behind the end of the file would kill the process (SIGBUS).
-            size = os.fstat(descriptor).st_size
+            size = _size_of(os.fstat(descriptor), path)
             if not 0 <= byte_count <= size:
                 raise ValueError(f"map {path}: expected {byte_count} bytes, found {size}")
             if byte_count == 0:  # mmap takes 0 for "the whole file" and refuses an empty one
@@ -241,7 +259,7 @@ class OsDisk:
             return False
 
     def size(self, path: str) -> int:
-        return self._at(path).stat().st_size
+        return _size_of(self._at(path).stat(), path)
 
     def list(self, path: str) -> list[str]:
         return sorted(entry.name for entry in self._at(path).iterdir())
@@ -288,23 +306,51 @@ class OsDisk:
         return lock
 
     def hold(self, path: str) -> OsDirectoryLock:
-        """Lock a file that is there, as lock() does, and leave what is in it as it is."""
-        return self._lock(path, 0)[0]
+        """Lock as lock() does, and change nothing; the file may be missing, or not ours to write.
+
+        Where nothing can be written no other process could lock it either.
+        """
+        try:
+            return self._lock(path, 0)[0]
+        except OSError as error:
+            if error.errno not in _NOT_WRITABLE:
+                raise
+        return OsDirectoryLock(self._lock_directory(path))
 
     def _lock(self, path: str, flags: int) -> tuple[OsDirectoryLock, int]:
+        lock = OsDirectoryLock(self._lock_directory(path))
         flags |= os.O_RDWR | os.O_CLOEXEC
-        file = io.FileIO(os.open(self._at(path), flags, _FILE_MODE), "r+")
-        descriptor = file.fileno()
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                text = os.pread(descriptor, _OWNER_BYTES_MAX, 0).decode(errors="replace")
-                raise DiskLockedError(path, text) from None
-            return OsDirectoryLock(file), descriptor
+            lock.file = io.FileIO(os.open(self._at(path), flags, _FILE_MODE), "r+")
+            descriptor = lock.file.fileno()
+            self._take(descriptor, path)
+            return lock, descriptor
         except BaseException:
-            file.close()
+            lock.close()
             raise
+
+    def _lock_directory(self, path: str) -> "_Closable | None":
+        """Lock the directory of a lock's file, which a user may take for stale and remove.
+
+        None: this file system has no locks for directories (NFS); then the file's has to do.
+        """
+        descriptor = os.open(self._at(path).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._take(descriptor, path)
+            return os.scandir(descriptor)  # keeps it open, and closes in one step: see close()
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+
+    def _take(self, descriptor: int, path: str) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            text = b""
+            with suppress(OSError), self._at(path).open("rb") as file:
+                text = file.read(_OWNER_BYTES_MAX)
+            raise DiskLockedError(path, text.decode(errors="replace")) from None
 
     def open_to_others(self, path: str = "") -> Iterator[tuple[str, int]]:
         """Yield the files below a directory that others than the owner reach, and their modes.

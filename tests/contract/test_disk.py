@@ -317,10 +317,19 @@ class TestLock:
             disk.lock("LOCK", "third")
         new.close()
 
-    def test_other_paths_are_free(self, disk: Disk) -> None:
-        first, second = disk.lock("a", ""), disk.lock("b", "")
+    def test_other_directories_are_free(self, disk: Disk) -> None:
+        disk.make_directory("a")
+        first, second = disk.lock("LOCK", ""), disk.lock("a/LOCK", "")
         first.close()
         second.close()
+
+    def test_the_file_may_be_removed(self, disk: Disk) -> None:
+        first = disk.lock("LOCK", "first")
+        disk.unlink("LOCK")
+        with pytest.raises(DiskLockedError):
+            disk.lock("LOCK", "second")
+        first.close()
+        disk.lock("LOCK", "third").close()
 
 
 class TestSpace:

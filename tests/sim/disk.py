@@ -628,9 +628,10 @@ class SimulatedDisk:
     def lock(self, path: str, owner: str) -> SimulatedLock:
         with self._mutex:
             self._check_alive(path)
-            if check_path(path) in self._owners:
-                raise DiskLockedError(path, self._owners[path])
-            self._owners[path] = owner
+            folder = parent_of(check_path(path))
+            if folder in self._owners:
+                raise DiskLockedError(path, self._owners[folder])
+            self._owners[folder] = owner
         try:
             file = self.open(path, create=True)
             try:
@@ -639,6 +640,6 @@ class SimulatedDisk:
             finally:
                 file.close()
         except BaseException:
-            del self._owners[path]
+            del self._owners[folder]
             raise
-        return SimulatedLock(self._owners, path)
+        return SimulatedLock(self._owners, folder)
