@@ -151,8 +151,36 @@ _NO_DESCRIPTORS_TEXT = "Too many open files"  # the system's words; ENFILE's go 
 
 def damaged(problem: str) -> CorruptionError:
     """Return the error of a file of a database that does not hold what was written to it."""
-    hint = "restore the directory from a copy; the file does not hold what was written"
+    hint = (
+        "Restore a backup into a new directory: `herdpy restore`. What can still be read is saved "
+        "by `herdpy dump --salvage`, while no process has the directory open."
+    )
     return CorruptionError(problem, hint=hint)
+
+
+def misplaced(what: str, error: OSError) -> CorruptionError | None:
+    """Return the error of a file that is not there, or of a directory in its place; else None."""
+    problem = _MISPLACED.get(error.errno or 0)
+    return None if problem is None else damaged(f"{what} {problem}")
+
+
+@contextmanager
+def expecting_file(what: str) -> Generator[None]:
+    """Guard looks at a file that has to be there: when it is none, that is damage."""
+    try:
+        yield
+    except OSError as error:
+        found = misplaced(what, error)
+        if found is None:
+            raise
+        raise found from error
+
+
+_MISPLACED = {
+    errno.ENOENT: "is missing",
+    errno.EISDIR: "is a directory, expected a file",
+    errno.ENOTDIR: "is not there: a file has the name of a folder",
+}
 
 
 def did_you_mean(

@@ -25,6 +25,7 @@ from herdpy.engine.access.rows import grant_rows, member_rows, role_rows, user_r
 from herdpy.engine.maintenance.directory import (
     DIRECTORY,
     LOCK,
+    LOGS,
     RESTORE,
     SEGMENTS,
     cannot_open_error,
@@ -170,7 +171,10 @@ class Database:
         is_restoring = disk.exists(RESTORE)
         replica.open(is_restoring=is_restoring)
         if is_restoring:
-            disk.sync_directory(SEGMENTS)  # what it left is surely gone before its mark is
+            # What it left, log files of the former database as well, is gone before its mark is.
+            replica.tablespace.log.free_spares()
+            disk.sync_directory(LOGS)
+            disk.sync_directory(SEGMENTS)
             disk.unlink(RESTORE)
         self.tablespace = tablespace = replica.tablespace
         # Bound, a call less on the way of each write.

@@ -18,15 +18,22 @@ from typing import Any, NamedTuple
 import msgspec
 
 from bookie.runtime.interfaces import Disk, File
-from herdpy.errors import CorruptionError
+from herdpy.errors import CorruptionError, damaged, expecting_file
 from herdpy.limits import frame_bytes_max
-from herdpy.log.frame import ALIGNMENT, HEADER_BYTES, MAGIC, Frame, Invalid, decode_frame
+from herdpy.log.frame import (
+    ALIGNMENT,
+    HEADER_BYTES,
+    MAGIC,
+    Frame,
+    Invalid,
+    decode_frame,
+    owner_of,
+)
 from herdpy.log.log_files import LogFile, numbered_files
 from herdpy.model.lsn import FILE_LEDGER_ID, Lsn
 
 _WINDOW_BYTES = 1024 * 1024
 _new: Any = tuple.__new__  # a NamedTuple without the Python function around it
-_REMEDY = "restore the database from a copy"
 
 
 class Place(NamedTuple):
@@ -51,8 +58,8 @@ class Place(NamedTuple):
         try:
             return msgspec.msgpack.decode(data, type=cls) if data else None
         except msgspec.MsgspecError as error:
-            raise CorruptionError(
-                f"the manifest's place to read the log from cannot be read: {error}; {_REMEDY}"
+            raise damaged(
+                f"the manifest's place to read the log from cannot be read: {error}"
             ) from error
 
 
@@ -159,8 +166,11 @@ class LogReader:
         after: Lsn,
         known_durable_sequence: int,
         start: Place | None = None,
+        may_be_cut: bool = False,
     ) -> None:
+        """With may_be_cut the frames of a file that is too short are read as far as it goes."""
         self._disk = disk
+        self._may_be_cut = may_be_cut
         self._files = files
         self._log_id = log_id
         self._after = after
@@ -187,14 +197,10 @@ class LogReader:
         """Yield what lies behind `after`; CorruptionError for damage, at the latest at the end."""
         stops: list[tuple[LogFile, int, str]] = []  # where frames ended since the last good one
         for file in self._files:
-            try:
+            with expecting_file(f"log file {file.path}, which the manifest lists,"):
                 handle = self._disk.open(file.path)
-            except FileNotFoundError as error:
-                raise CorruptionError(
-                    f"log file {file.path}: it is listed in the manifest and does not exist; "
-                    f"{_REMEDY}"
-                ) from error
             try:
+                self._check_owner(file, handle)
                 reader = _FrameReader(handle, self._log_id, file.stamp, file.file_id)
                 file.byte_count = reader.byte_count
                 offset = 0
@@ -220,11 +226,25 @@ class LogReader:
         # At the start of a file a wrong sequence is no torn frame, it says that some are missing.
         return reader.frame(offset, self._expected if offset else None)
 
+    def _check_owner(self, file: LogFile, handle: File) -> None:
+        """Raise when a file begins with a frame that no earlier use of it explains.
+
+        Numbers are used once and rise: what a spare brought along has a lower one.
+        """
+        header = handle.read_at(0, HEADER_BYTES)
+        found = owner_of(header)
+        wanted = file.file_id or self._log_id
+        if found is not None and found.file_number >= file.stamp and found.id != wanted:
+            raise damaged(
+                f"log file {file.path}: expected frames with id {wanted.hex()} at offset 0, found "
+                f"one of file number {found.file_number} with id {found.id.hex()}: damaged, or a "
+                "file of another database, or of a copy of this one"
+            )
+
     def _check_length(self, file: LogFile, found: int, expected: int) -> None:
-        if found < expected:
-            raise CorruptionError(
-                f"log file {file.path}: expected {expected} bytes, found {found} "
-                f"(offset {found}); {_REMEDY}"
+        if found < expected and not self._may_be_cut:
+            raise damaged(
+                f"log file {file.path}: expected {expected} bytes, found {found} (offset {found})"
             )
 
     def _check(
@@ -238,10 +258,10 @@ class LogReader:
         self._check_length(file, byte_count, frame.file_bytes)
         if self._expected is None:
             if frame.sequence > self._after.entry_id + 1:
-                raise CorruptionError(
+                raise damaged(
                     f"log file {file.path}: expected a frame with sequence "
                     f"{self._after.entry_id + 1} or lower at offset {offset}, found sequence "
-                    f"{frame.sequence}: a log file before it is not in the manifest; {_REMEDY}"
+                    f"{frame.sequence}: a log file before it is not in the manifest"
                 )
         elif frame.sequence != self._expected:
             raise self._damage(stops[0], f"file {file.path} goes on with sequence {frame.sequence}")
@@ -279,7 +299,7 @@ class LogReader:
         if self._known >= sequence:
             evidence = f"the manifest says that sequence {self._known} was durable"
             if not stops:
-                raise CorruptionError(f"log: no file is listed, but {evidence}; {_REMEDY}")
+                raise damaged(f"log: no file is listed, but {evidence}")
             raise self._damage(stops[0], evidence)
         for file, stop, _ in stops:
             handle = self._disk.open(file.path)
@@ -300,7 +320,7 @@ class LogReader:
 
     def _damage(self, stop: tuple[LogFile, int, str], evidence: str) -> CorruptionError:
         file, offset, reason = stop
-        return CorruptionError(
+        return damaged(
             f"log file {file.path}: expected a frame with sequence {self.next_sequence} at offset "
-            f"{offset}, found {reason}; {evidence}; {_REMEDY}"
+            f"{offset}, found {reason}; {evidence}"
         )

@@ -31,6 +31,7 @@ from herdpy.limits import frame_bytes_max, record_bytes_max
 
 MAGIC = b"\x89HERDLOG"
 VERSION, VERSION_WITHOUT_ID = 2, 1
+_VERSIONS = (VERSION, VERSION_WITHOUT_ID)
 HEADER_BYTES = 72
 ALIGNMENT = 8
 RECORD_OVERHEAD_BYTES = 4
@@ -108,6 +109,22 @@ def _identity(version: int, log_id: bytes, file_id: bytes, offset: int) -> tuple
     return file_id, log_id + offset.to_bytes(8, "little")
 
 
+class Owner(NamedTuple):
+    """Whose frame a header says that it is: id of the file (of the log in FORMAT 1), and number."""
+
+    id: bytes
+    file_number: int
+
+
+def owner_of(header: bytes) -> Owner | None:
+    """Return what a header says before any checksum is looked at; None when it is none."""
+    if len(header) < HEADER_BYTES:
+        return None
+    magic, version, header_bytes, _, found_id, number, *_ = _HEADER.unpack_from(header)
+    is_ours = magic == MAGIC and version in _VERSIONS and header_bytes == HEADER_BYTES
+    return Owner(found_id, number) if is_ours else None
+
+
 def decode_frame(
     buffer: bytes,
     offset: int,
@@ -130,7 +147,7 @@ def decode_frame(
      payload_bytes) = _HEADER.unpack_from(buffer, offset)  # fmt: skip
     if magic != MAGIC:
         return Invalid("zeros" if magic == bytes(8) else f"no magic but {magic.hex(' ')}")
-    versions = (VERSION, VERSION_WITHOUT_ID)
+    versions = _VERSIONS
     if file_id is not None:
         versions = (VERSION if file_id else VERSION_WITHOUT_ID,)
     if version not in versions or header_bytes != HEADER_BYTES:

@@ -121,7 +121,8 @@ class LogFiles:
         self._max_file_bytes = max_file_bytes
         self.files = [LogFile(directory, *listed) for listed in sorted(files)]
         """All that may be listed, by number; replaced, never changed in place."""
-        names = [_NAME.fullmatch(name) for name in disk.list(directory)]
+        found = disk.list(directory) if disk.exists(directory) else []
+        names = [_NAME.fullmatch(name) for name in found]
         numbers = [int(match[2]) for match in names if match] + [f.number for f in self.files]
         self._next_number = max(numbers, default=0) + 1
         self._spares: list[tuple[str, int]] = []  # path, bytes

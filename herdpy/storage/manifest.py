@@ -39,6 +39,7 @@ from herdpy.errors import (
     NotSupportedError,
     OperationalError,
     damaged,
+    expecting_file,
 )
 
 T = TypeVar("T")
@@ -49,6 +50,10 @@ _FILE_VERSION, _FILE_VERSION_WITHOUT_ID = 2, 1
 _FRAME_MAGIC = b"HME\x01"
 _FRAME = Struct("<4sII")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+NOTHING_LEFT_HINT = (
+    "Put back a copy of the file that fits the others, or restore a backup into a new directory: "
+    "`herdpy restore`. Without it nothing can be read."
+)
 _REWRITE_BYTES_MIN = 64 * 1024
 _REWRITE_FACTOR = 4
 
@@ -529,13 +534,27 @@ class Manifest:
     @staticmethod
     def read(disk: Disk, path: str) -> ManifestState:
         """Verify and return what a manifest says; nothing is written. Errors as open()."""
-        return _read(disk.read(path), path).state
+        return _checked(disk, path)[1].state
+
+    @staticmethod
+    def read_valid(disk: Disk, path: str) -> tuple[ManifestState, CorruptionError | None]:
+        """Return what the edits before the first damaged one say, and the damage; for salvage.
+
+        Other errors as read(); it is damage, too, when there is no whole edit before it.
+        """
+        try:
+            return _checked(disk, path)[1].state, None
+        except CorruptionError as error:
+            with suppress(OSError):
+                state = _valid_part(disk.read(path))
+                if state is not None:
+                    return state, error
+            raise
 
     @classmethod
     def load(cls, disk: Disk, path: str, rng: Rng) -> "Manifest":
         """Read and verify, and write nothing: harden() comes before the first append()."""
-        data = disk.read(path)
-        content = _read(data, path)
+        data, content = _checked(disk, path)
         end = content.end
         file_id, snapshot_bytes = content.file_id, content.snapshot_bytes
         tail = _Tail(content.state, disk.open(path), file_id, end, snapshot_bytes)
@@ -752,6 +771,19 @@ class _Content(NamedTuple):
     is_sealed: bool
 
 
+def _checked(disk: Disk, path: str) -> tuple[bytes, _Content]:
+    """Return a manifest's bytes, and what they say."""
+    data = b""
+    try:
+        with expecting_file(f"manifest {path}"):
+            data = disk.read(path)
+        return data, _read(data, path)
+    except CorruptionError as error:
+        if _valid_part(data) is None:
+            error.hint = NOTHING_LEFT_HINT
+        raise
+
+
 def _read(data: bytes, path: str) -> _Content:
     file_id = _file_id_of(data, path)
     offset = last_edit = len(_file_header(file_id))
@@ -791,6 +823,32 @@ def _read(data: bytes, path: str) -> _Content:
             hint="Open it with the newer herdpy that wrote it.",
         )
     return _Content(state, file_id, last_edit, offset, snapshot_bytes, is_sealed)
+
+
+def _valid_part(data: bytes) -> ManifestState | None:
+    """Return the state after the last edit that is valid and fits those before it.
+
+    The header need not be: frames that are valid under the id in its place prove the id.
+    """
+    id_start = _FILE_HEADER.size + 4
+    for file_id in (data[id_start : id_start + FILE_ID_BYTES], b""):
+        state: ManifestState | None = None
+        offset = id_start + len(file_id)
+        with suppress(msgspec.DecodeError, InvariantViolation):
+            while body := _body_at(data, file_id, offset):
+                edit = _DECODER.decode(body)
+                if state is not None:
+                    found = apply_edit(state, edit)
+                elif isinstance(edit, Snapshot):
+                    found = edit.state
+                else:
+                    break
+                check_ids(found)
+                state = found
+                offset += _FRAME.size + len(body)
+        if state is not None:
+            return state
+    return None
 
 
 def _file_id_of(data: bytes, path: str) -> bytes:

@@ -24,7 +24,6 @@ A deletion bitmap has one bit for each row of a page, lowest first; 1 is dead:
     16      n      bytes  bits, then zeros up to a multiple of 64
 """
 
-import errno
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from struct import Struct
@@ -33,7 +32,7 @@ from typing import NamedTuple
 import google_crc32c
 
 from bookie.runtime.interfaces import Disk
-from herdpy.errors import InvariantViolation, damaged
+from herdpy.errors import InvariantViolation, damaged, expecting_file
 from herdpy.storage.manifest import NewSegment
 from herdpy.storage.page import aligned, sealed
 
@@ -165,13 +164,9 @@ class Segment:
 
     @classmethod
     def open(cls, disk: Disk, path: str, number: int, byte_count: int, file_id: bytes) -> "Segment":
-        """Map a listed segment; CorruptionError if it is missing, too short or another one."""
-        try:
+        """Map a listed segment; CorruptionError if it is no file, too short or another one."""
+        with expecting_file(f"segment {path}"):
             found = disk.size(path)
-        except OSError as error:
-            if error.errno != errno.ENOENT:
-                raise
-            raise damaged(f"segment {path} is missing: expected {byte_count} bytes") from error
         if found < byte_count or byte_count < _HEADER.size:
             raise damaged(
                 f"segment {path} is shorter than the manifest says: "

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from herdpy.errors import CorruptionError
+from herdpy.errors import damaged
 from herdpy.model.keys import decode_key
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
@@ -106,7 +106,7 @@ def open_entry(table: Table, ref: PageRef, segments: Mapping[int, Segment]) -> P
     try:
         low, high = decode_key(ref.low_key, kinds), decode_key(ref.high_key, kinds)
     except ValueError as error:
-        raise CorruptionError(
+        raise damaged(
             f"manifest: malformed key of the page at offset {ref.offset} of {segment.path}: {error}"
         ) from error
     page = Page(
@@ -136,7 +136,7 @@ class _Level:
         self.highs = [entry.high for entry in entries]
         for index, entry in enumerate(entries):
             if entry.low > entry.high or (index and entry.low <= self.highs[index - 1]):
-                raise CorruptionError(
+                raise damaged(
                     f'pages of table "{table.name}" overlap: {entry.page.where} at offset '
                     f"{entry.ref.offset} begins at {entry.low}, expected behind "
                     f"{self.highs[index - 1]}"

@@ -437,3 +437,112 @@ def test_a_segment_of_another_database_is_not_believed(tmp_path: Path) -> None:
     assert len(mine.read_bytes()) == len(other.read_bytes())
     mine.write_bytes(other.read_bytes())
     assert answers(tmp_path / "mine", QUERIES[:-1]) == ["XX001"] * (len(QUERIES) - 1)
+
+
+# --- a file is believed only in its place ---------------------------------------------------------
+
+
+_SECOND = """
+import sys
+import herdpy
+try:
+    herdpy.connect(sys.argv[1]).close()
+    print("let in")
+except herdpy.Error as error:
+    print(error.sqlstate)
+"""
+
+
+@pytest.mark.finding("D7")
+def test_removing_the_lock_of_an_open_database_lets_no_second_process_in(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    with herdpy.connect(str(path), autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        (path / "LOCK").unlink()
+        assert python(_SECOND, str(path)).stdout.split() == ["55006"]
+        connection.execute("INSERT INTO t VALUES (1)")
+    assert found_in(path) == 1
+
+
+_KILLED = """
+import os, sys
+import herdpy
+connection = herdpy.connect(sys.argv[1], autocommit=True)
+connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+for number in range(int(sys.argv[2])):
+    connection.execute("INSERT INTO t VALUES (?)", (number,))
+os._exit(0)
+"""
+
+
+@pytest.mark.finding("D2")
+@pytest.mark.parametrize("name", ["MANIFEST", "log/00000001.log"])
+def test_a_log_or_manifest_of_another_database_is_not_believed(tmp_path: Path, name: str) -> None:
+    """Both were killed, so that nothing says how long their logs are."""
+    for which, count in (("mine", "10"), ("other", "20")):
+        python(_KILLED, str(tmp_path / which), count)
+    shutil.copyfile(tmp_path / "other/default" / name, tmp_path / "mine/default" / name)
+    before = digest(tmp_path / "mine")
+    assert found_in(tmp_path / "mine") == "XX001"
+    assert digest(tmp_path / "mine") == before
+
+
+@pytest.mark.finding("D9")
+def test_a_directory_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    filled(whole, has_checkpoint=True)
+    segment = min((whole / "default/segments").iterdir()).relative_to(whole)
+    for name in ("FORMAT", "LOCK", "default/MANIFEST", str(segment)):
+        copy = tmp_path / name.replace("/", "-")
+        shutil.copytree(whole, copy)
+        (copy / name).unlink()
+        (copy / name).mkdir()
+        said = "it opens"
+        try:
+            herdpy.connect(str(copy)).close()
+        except herdpy.Error as error:
+            said = f"{error.sqlstate} {error}"
+        assert said.startswith("XX001"), f"{name}: {said}"
+        assert f"{name} is a directory" in said, said
+
+
+_FORGING = """
+import os, sys
+from struct import pack, unpack_from
+import google_crc32c
+import herdpy
+path = sys.argv[1]
+connection = herdpy.connect(path, autocommit=True)
+connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, d BYTEA)")
+connection.execute("INSERT INTO t VALUES (1, ?)", (b"mine",))
+log = open(path + "/default/log/00000001.log", "rb").read()
+manifest = open(path + "/default/MANIFEST", "rb").read()
+version, = unpack_from("<H", log, 8)
+at = manifest.index(b"\\xc4\\x10") + 2
+frames = [n for n in range(0, 9000, 8) if log[n : n + 8] == log[:8]]
+last = max(unpack_from("<Q", log, n + 48)[0] for n in frames)
+# As one could make it who has read every file: only where it will stand is not to be known.
+header = log[:12] + pack("<I", 1) + log[16:48] + pack("<QQI", last + 3, last + 2, 8)
+payload = pack("<I", 1) + b"." + bytes(3)
+seed = b"" if version == 1 else manifest[at : at + 16] + bytes(8)
+frame = header + pack("<I", google_crc32c.value(seed + header + payload)) + payload
+connection.execute("INSERT INTO t VALUES (2, ?)", ((frame + b".") * 8,))
+os._exit(0)
+"""
+
+
+@pytest.mark.finding("E15")
+def test_a_row_that_looks_like_a_later_frame_makes_no_torn_end_damage(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    child = python(_FORGING, str(path))
+    assert child.stderr == ""
+    file = path / "default/log/00000001.log"
+    log = bytearray(file.read_bytes())
+    offset = 0
+    while b"mine" not in log[offset : offset + 72 + unpack_from("<I", log, offset + 64)[0]]:
+        offset += 72 + unpack_from("<I", log, offset + 64)[0]
+    offset += 72 + unpack_from("<I", log, offset + 64)[0]
+    assert log[offset : offset + 8] == log[:8]
+    log[offset : offset + 72] = bytes(72)  # the power failed before the beginning was on the disk
+    file.write_bytes(log)
+    assert found_in(path) == 1

@@ -12,7 +12,14 @@ from bookie.runtime.interfaces import Disk, Rng
 from herdpy.engine.maintenance.file_logs import log_file_paths
 from herdpy.engine.maintenance.leftovers import segment_files
 from herdpy.engine.state.error_messages import disk_error
-from herdpy.errors import CorruptionError, Error, NotSupportedError, OperationalError
+from herdpy.errors import (
+    CorruptionError,
+    Error,
+    NotSupportedError,
+    OperationalError,
+    expecting_file,
+    misplaced,
+)
 from herdpy.storage.manifest import Manifest
 
 FORMAT_VERSION = 2
@@ -25,7 +32,13 @@ RESTORE = "RESTORE"
 DIRECTORY = "default"
 MANIFEST = f"{DIRECTORY}/MANIFEST"
 SEGMENTS = f"{DIRECTORY}/segments"
+LOGS = f"{DIRECTORY}/log"
 PARTS = ("log", "segments", "temp")
+FORMAT_HINT = (
+    "If this is a database, put the file back: a line of text, which for a database of this "
+    f"version of herdpy is 'herdpy {FORMAT_VERSION}'."
+)
+INTERRUPTED_RESTORE_HINT = "Run `herdpy restore` once more; it begins again from the backup."
 OURS = (FORMAT, f"{FORMAT}.new", LOCK, RESTORE, DIRECTORY)
 
 
@@ -39,7 +52,7 @@ def check_ours(disk: Disk, where: str) -> None:
         raise OperationalError(
             f"{where} is half a database: restoring a backup into it was interrupted",
             sqlstate="58P01",
-            hint="Run `herdpy restore` once more; it begins again from the backup.",
+            hint=INTERRUPTED_RESTORE_HINT,
         )
     foreign = [name for name in names if name not in OURS]
     if foreign:
@@ -52,16 +65,18 @@ def check_ours(disk: Disk, where: str) -> None:
 
 def check_format(disk: Disk, where: str) -> None:
     """Raise unless FORMAT says what this herdpy can read."""
-    text = disk.read(FORMAT)
+    with expecting_file(f"{where}/{FORMAT}"):
+        text = disk.read(FORMAT)
     words = text.split()
-    if len(words) != 2 or words[0] != b"herdpy" or not words[1].isdigit():
+    if len(words) != 2 or words[0] != b"herdpy" or not words[1].isdigit() or not int(words[1]):
         raise CorruptionError(
-            f"{where}/{FORMAT}: expected 'herdpy {FORMAT_VERSION}', found {text[:40]!r}",
-            hint="If this is a herdpy database, restore the file; else name another directory.",
+            f"{where}/{FORMAT}, offset 0: expected 'herdpy {FORMAT_VERSION}', found {text[:40]!r}",
+            hint=FORMAT_HINT,
         )
     if int(words[1]) > FORMAT_VERSION:
         raise NotSupportedError(
-            f"{where} has format {int(words[1])}; this herdpy reads up to {FORMAT_VERSION}",
+            f"{where} has format {int(words[1])}; this herdpy reads up to {FORMAT_VERSION} "
+            f"(offset 0 of {FORMAT})",
             hint="Open it with the newer herdpy that wrote it.",
         )
     if disk.exists(TABLESPACES):
@@ -73,14 +88,8 @@ def check_format(disk: Disk, where: str) -> None:
 
 
 def create_if_new(disk: Disk, rng: Rng) -> None:
-    """Make what is missing of a directory that check_ours() let pass."""
+    """Make the database of a directory that check_ours() let pass, if there is none yet."""
     if disk.exists(FORMAT):
-        if not disk.exists(MANIFEST):
-            raise CorruptionError(
-                f"{DIRECTORY}/MANIFEST is missing, though {FORMAT} is there",
-                hint="Restore the directory from a copy; without its manifest nothing can be read.",
-            )
-        make_folders(disk)
         return
     _check_nothing_in(disk)
     make_folders(disk)
@@ -128,17 +137,17 @@ def _check_nothing_in(disk: Disk) -> None:
     has_manifest = disk.exists(MANIFEST) and not Manifest.read(disk, MANIFEST).is_empty
     if has_manifest or log_file_paths(disk, DIRECTORY) or segment_files(disk, SEGMENTS):
         raise CorruptionError(
-            f"{FORMAT} is missing, though there is data under {DIRECTORY}/",
-            hint="Restore the file from a copy of the directory; "
-            f"herdpy of this version writes 'herdpy {FORMAT_VERSION}' into it.",
+            f"{FORMAT} is missing, though there is data under {DIRECTORY}/", hint=FORMAT_HINT
         )
 
 
-def make_folders(disk: Disk) -> None:
-    """Make those that are missing; the caller syncs their names."""
-    for path in (DIRECTORY, *(f"{DIRECTORY}/{part}" for part in PARTS)):
-        if not disk.exists(path):
-            disk.make_directory(path)
+def make_folders(disk: Disk) -> bool:
+    """Make those that are missing; the caller syncs their names. False: none was."""
+    paths = (DIRECTORY, *(f"{DIRECTORY}/{part}" for part in PARTS))
+    missing = [path for path in paths if not disk.exists(path)]
+    for path in missing:
+        disk.make_directory(path)
+    return bool(missing)
 
 
 def locked_error(where: str, owner: str) -> OperationalError:
@@ -154,4 +163,4 @@ def cannot_open_error(where: str, error: OSError) -> Error:
         return OperationalError(
             f"{where} cannot be opened: {error.strerror} ({error.filename})", sqlstate="58P01"
         )
-    return disk_error(error)
+    return misplaced(f"{error.filename}", error) or disk_error(error)

@@ -4,7 +4,7 @@ Unlike opening, it goes on behind the first damage and names all of it; unlike a
 pages that no statement asks for. The caller sees to it that no process has the directory open.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -12,18 +12,21 @@ from bookie.runtime.interfaces import Disk
 from herdpy.engine.maintenance.directory import (
     DIRECTORY,
     FORMAT,
+    FORMAT_HINT,
+    INTERRUPTED_RESTORE_HINT,
     MANIFEST,
     OURS,
     RESTORE,
     SEGMENTS,
     check_format,
 )
-from herdpy.engine.maintenance.file_logs import file_log_reader
+from herdpy.engine.maintenance.file_logs import check_log_files, file_log_reader
 from herdpy.engine.maintenance.leftovers import check_leftovers
 from herdpy.engine.maintenance.recovery import apply_records, state_at_checkpoint
 from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.state import TableState
-from herdpy.errors import CorruptionError, Error, InvariantViolation
+from herdpy.errors import CorruptionError, Error, damaged, misplaced
+from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
 from herdpy.storage.backup_file import Progress
 from herdpy.storage.manifest import Manifest, ManifestState, PageRef
@@ -35,6 +38,8 @@ from herdpy.storage.verify import check_definition, check_rows
 
 _FINDINGS_MAX = 1000
 _NOT_OURS = "no file of a database"
+MALFORMED = (Error, ValueError, LookupError, OverflowError, OSError)
+"""What readers of a database say of bytes that no herdpy has written."""
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -42,6 +47,8 @@ class Report(msgspec.Struct, kw_only=True):
 
     damages: list[str] = []
     """What is lost or wrong, with file and offset; at most 1,000."""
+    advice: list[str] = []
+    """What to do about them, each once."""
     notes: list[str] = []
     """What is unusual and harmless."""
     segment_count: int = 0
@@ -61,54 +68,63 @@ def examine(disk: Disk, where: str, progress: Progress | None = None) -> Report:
 
     OSError: something could not be read at all.
     """
-    doctor = _Doctor(ReadOnlyDisk(disk), where, progress or (lambda *_: None))
+    doctor = _Doctor(Survey(disk, where, progress))
     doctor.run()
-    return doctor.report
+    return doctor.survey.report
 
 
-class _Doctor:
-    def __init__(self, disk: ReadOnlyDisk, where: str, progress: Progress) -> None:
+class Survey:
+    """One reading of a directory: pages, definitions and log, with a note of all that is wrong.
+
+    What is wrong is left out of what the methods return.
+    """
+
+    def __init__(self, disk: Disk, where: str, progress: Progress | None) -> None:
         self.report = Report()
-        self._disk = disk
+        self.disk = ReadOnlyDisk(disk)
         self._where = where
-        self._progress = progress
+        self._progress = progress or (lambda *_: None)
         self._done = 0
-        self._is_segment_damaged = False
-        self._read: set[tuple[int, int]] = set()  # pages by segment and offset
+        self._is_whole: dict[tuple[int, int], bool] = {}  # pages by segment and offset
 
-    def run(self) -> None:
-        listed = self._manifest()
-        if listed is None:
-            return
-        segments = self._segments(listed)
-        tables = self._tables(listed.tables, segments, is_now=True)
-        pinned = {name: self._tables(pin.tables, segments) for name, pin in listed.pins.items()}
-        self._log(listed, tables, pinned)
+    def note(self, error: Exception) -> None:
+        """Note damage; what is none, because the system refuses something, is raised."""
+        if isinstance(error, OSError):
+            found = misplaced(f"{error.filename}", error)
+            if found is None:
+                raise error
+            error = found
+        report = self.report
+        if len(report.damages) < _FINDINGS_MAX:
+            report.damages.append(getattr(error, "message", str(error)))
+        hint = getattr(error, "hint", None)
+        if hint and hint not in report.advice:
+            report.advice.append(hint)
 
-    def _damage(self, error: Exception) -> None:
-        if len(self.report.damages) < _FINDINGS_MAX:
-            self.report.damages.append(getattr(error, "message", str(error)))
-
-    def _manifest(self) -> ManifestState | None:
-        disk, notes = self._disk, self.report.notes
+    def check_format(self) -> bool:
+        """Look for FORMAT; return whether it is as it must be."""
+        disk, notes = self.disk, self.report.notes
         names = disk.list("")
         notes += [f"{name} is {_NOT_OURS}" for name in names if name not in OURS]
         try:
             if FORMAT in names:
                 check_format(disk, self._where)
             elif RESTORE in names:
-                raise CorruptionError("restoring a backup into it was interrupted: restore again")
+                raise CorruptionError(
+                    "restoring a backup into it was interrupted", hint=INTERRUPTED_RESTORE_HINT
+                )
             else:
-                raise CorruptionError(f"{FORMAT} is missing: this is no database, or half of one")
-            if not disk.exists(MANIFEST):
-                raise CorruptionError(f"{MANIFEST} is missing")
-            return Manifest.read(disk, MANIFEST)
+                raise CorruptionError(
+                    f"{FORMAT} is missing: this is no database, or half of one", hint=FORMAT_HINT
+                )
         except Error as error:
-            self._damage(error)
-            return None
+            self.note(error)
+            return False
+        return True
 
-    def _segments(self, listed: ManifestState) -> dict[int, Segment]:
-        disk, report = self._disk, self.report
+    def segments(self, listed: ManifestState) -> dict[int, Segment]:
+        """Return the segments that are whole from outside."""
+        disk, report = self.disk, self.report
         found: dict[int, Segment] = {}
         for number, byte_count in listed.segments.items():
             try:
@@ -116,88 +132,134 @@ class _Doctor:
                 found[number] = Segment.open(
                     disk, path, number, byte_count, listed.segment_id(number)
                 )
-            except Error as error:
-                self._is_segment_damaged = True
-                self._damage(error)
+            except (Error, OSError) as error:
+                self.note(error)
         report.segment_count = len(listed.segments)
         report.byte_count = sum(listed.segments.values())
+        return found
+
+    def note_leftovers(self, listed: ManifestState) -> None:
+        """Note what lies among the segments and is not listed."""
+        disk = self.disk
         known = {segment_name(number) for number in listed.segments}
-        for name in disk.list(SEGMENTS) if disk.exists(SEGMENTS) else []:
+        try:
+            names = disk.list(SEGMENTS) if disk.exists(SEGMENTS) else []
+        except OSError as error:
+            self.note(error)
+            return
+        for name in names:
             if name not in known:
                 is_ours = segment_number(name) and disk.is_file(f"{SEGMENTS}/{name}")
                 what = "left over; the next open removes it" if is_ours else _NOT_OURS
-                report.notes.append(f"{SEGMENTS}/{name} is {what}")
-        return found
+                self.report.notes.append(f"{SEGMENTS}/{name} is {what}")
 
-    def _tables(
-        self, listed: Mapping[int, Listed], segments: dict[int, Segment], *, is_now: bool = False
-    ) -> dict[int, TableState] | None:
-        """Return tables, None when one of them is damaged; pages met before are not read again.
+    def definition(self, table_id: int, item: Listed) -> Table | None:
+        """Return a table as it is defined."""
+        try:
+            return check_definition(table_id, item.definition)
+        except ValueError as error:
+            self.note(damaged(f"{MANIFEST}: table {table_id}: {error}"))
+            return None
 
-        is_now: they are not what a lease keeps.
-        """
-        tables: dict[int, TableState] = {}
-        before = len(self.report.damages)
-        for table_id, item in listed.items():
-            try:
-                table = check_definition(table_id, item.definition)
-            except ValueError as error:
-                self._damage(CorruptionError(f"{MANIFEST}: table {table_id}: {error}"))
-                continue
-            is_counted = is_now and table.id == table_id  # else it is a stage
-            entries = [
-                entry
-                for ref in item.pages
-                if (entry := self._page(table, ref, segments, is_counted=is_counted)) is not None
-            ]
-            self.report.table_count += is_counted
-            try:
-                pages = TablePages.of_entries(table, entries)
-            except Error as error:
-                self._damage(error)
-                continue
-            tables[table_id] = TableState(table, Memtable(), (), pages)
-        is_whole = not self._is_segment_damaged
-        return tables if is_whole and len(self.report.damages) == before else None
+    def pages(self, table: Table, item: Listed, segments: dict[int, Segment]) -> list[PageEntry]:
+        """Return the pages of a table that are whole; those met before are not read again."""
+        entries = [self._page(table, ref, segments) for ref in item.pages]
+        return [entry for entry in entries if entry is not None]
 
-    def _page(
-        self, table: Table, ref: PageRef, segments: dict[int, Segment], *, is_counted: bool
-    ) -> PageEntry | None:
-        is_new = (ref.segment, ref.offset) not in self._read
-        self._read.add((ref.segment, ref.offset))
+    def _page(self, table: Table, ref: PageRef, segments: dict[int, Segment]) -> PageEntry | None:
+        place = (ref.segment, ref.offset)
+        is_new = place not in self._is_whole
+        if not self._is_whole.setdefault(place, False) and not is_new:
+            return None
         self.report.page_count += is_new
         needed = {ref.segment} if ref.bitmap is None else {ref.segment, ref.bitmap.segment}
         if not needed <= segments.keys():
             return None  # the damage of the segment was told
         try:
             entry = open_entry(table, ref, segments)
-            if not is_new:
-                return entry
-            entry.page.verify()  # its bitmap was verified when the entry was made
-            live_count = check_rows(entry)
-            self.report.row_count += live_count if is_counted else 0
-        except (Error, ValueError, IndexError, OverflowError) as error:
-            self._damage(error)
+            if is_new:
+                entry.page.verify()  # its bitmap was verified when the entry was made
+                check_rows(entry)
+                entry = open_entry(table, ref, segments)  # without what was decoded of it
+        except MALFORMED as error:
+            self.note(error)
             return None
-        self._done += ref.length
+        self._is_whole[place] = True
+        self._done += ref.length * is_new
         self._progress(self._done, self.report.byte_count)
         return entry
 
-    def _log(
-        self,
-        listed: ManifestState,
-        tables: dict[int, TableState] | None,
-        leased: dict[str, dict[int, TableState] | None],
-    ) -> None:
-        """Read the log; apply it when the pages that it changes are whole."""
-        disk = self._disk
+    def records(
+        self, listed: ManifestState, *, may_be_cut: bool = False
+    ) -> Iterator[tuple[Lsn, bytes]]:
+        """Yield the records behind the checkpoint, as far as the log can be read."""
         try:
-            reader = file_log_reader(disk, DIRECTORY, listed)
+            reader = file_log_reader(self.disk, DIRECTORY, listed, may_be_cut=may_be_cut)
+            for each in reader.records():
+                self.report.log_record_count += 1
+                yield each
+        except MALFORMED as error:
+            self.note(error)
+
+    def check_files(self, listed: ManifestState) -> bool:
+        """Look whether the files beside the manifest fit it."""
+        disk = self.disk
+        try:
+            check_log_files(disk, DIRECTORY, listed)
             check_leftovers(disk, DIRECTORY, listed, is_restoring=disk.exists(RESTORE))
-            records = list(reader.records())
-            self.report.log_record_count = len(records)
-            pinned = {name: found for name, found in leased.items() if found is not None}
-            if tables is not None and len(pinned) == len(leased):
+        except MALFORMED as error:
+            self.note(error)
+            return False
+        return True
+
+
+class _Doctor:
+    def __init__(self, survey: Survey) -> None:
+        self.survey = survey
+
+    def run(self) -> None:
+        survey = self.survey
+        if not survey.check_format():
+            return
+        try:
+            listed = Manifest.read(survey.disk, MANIFEST)
+        except Error as error:
+            survey.note(error)
+            return
+        segments = survey.segments(listed)
+        survey.note_leftovers(listed)
+        tables = self._tables(listed.tables, segments, is_now=True)
+        pinned = {name: self._tables(pin.tables, segments) for name, pin in listed.pins.items()}
+        is_whole = not survey.report.damages
+        if not survey.check_files(listed):
+            return
+        records = survey.records(listed)
+        try:
+            if is_whole:
                 apply_records(state_at_checkpoint(listed, tables, pinned), records)
-        except (Error, InvariantViolation, ValueError) as error:
-            self._damage(error)
+            for _ in records:
+                pass  # what was not applied is read all the same
+        except MALFORMED as error:
+            survey.note(error)
+
+    def _tables(
+        self, listed: Mapping[int, Listed], segments: dict[int, Segment], *, is_now: bool = False
+    ) -> dict[int, TableState]:
+        """Return tables, as far as they are whole. is_now: they are not what a lease keeps."""
+        tables: dict[int, TableState] = {}
+        report = self.survey.report
+        for table_id, item in listed.items():
+            table = self.survey.definition(table_id, item)
+            if table is None:
+                continue
+            entries = self.survey.pages(table, item, segments)
+            if is_now and table.id == table_id:  # else it is a stage
+                report.table_count += 1
+                report.row_count += sum(each.row_count - each.dead_count for each in entries)
+            try:
+                pages = TablePages.of_entries(table, entries)
+            except Error as error:
+                self.survey.note(error)
+                continue
+            tables[table_id] = TableState(table, Memtable(), (), pages)
+        return tables

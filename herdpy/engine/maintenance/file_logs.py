@@ -10,7 +10,7 @@ from contextlib import suppress
 from bookie.runtime.interfaces import Disk, Driver
 from herdpy.config import Config
 from herdpy.engine.maintenance.leftovers import MISFIT_HINT
-from herdpy.errors import CorruptionError, DiskFullError
+from herdpy.errors import CorruptionError, DiskFullError, damaged, expecting_file
 from herdpy.log.file_log import FileLog
 from herdpy.log.file_replay import LogReader, Place, find_unlisted_frame
 from herdpy.log.interfaces import CommitLog
@@ -86,7 +86,7 @@ CorruptionError: what the manifest says cannot be true; nothing was changed.
 def open_file_log(site: LogSite) -> CommitLog:
     """Return the log that is kept in files below the tablespace's directory."""
     listed, config = site.manifest.state, site.config
-    _check_files(site.disk, site.directory, listed)
+    check_log_files(site.disk, site.directory, listed)
     return FileLog.open(
         site.disk,
         f"{site.directory}/log",
@@ -102,9 +102,10 @@ def open_file_log(site: LogSite) -> CommitLog:
     )
 
 
-def file_log_reader(disk: Disk, directory: str, listed: ManifestState) -> LogReader:
-    """Return a reader of what lies behind the checkpoint; errors as those of open_file_log()."""
-    _check_files(disk, directory, listed)
+def file_log_reader(
+    disk: Disk, directory: str, listed: ManifestState, *, may_be_cut: bool = False
+) -> LogReader:
+    """Return a reader of what lies behind the checkpoint; check_log_files() comes before it."""
     return LogReader(
         disk,
         [LogFile(f"{directory}/log", *each) for each in listed.listed_log_files],
@@ -112,6 +113,7 @@ def file_log_reader(disk: Disk, directory: str, listed: ManifestState) -> LogRea
         after=Lsn(*listed.checkpoint_lsn),
         known_durable_sequence=_known_durable(listed),
         start=Place.of_hint(listed.replay_hint),
+        may_be_cut=may_be_cut,
     )
 
 
@@ -124,7 +126,7 @@ def _known_durable(listed: ManifestState) -> int:
     return max(listed.durable_sequence, listed.checkpoint_lsn[1])
 
 
-def _check_files(disk: Disk, directory: str, listed: ManifestState) -> None:
+def check_log_files(disk: Disk, directory: str, listed: ManifestState) -> None:
     """Raise CorruptionError for what only damage, or an older manifest, explains; reads only.
 
     A file that was emptied holds no frame that could say so itself; a file is listed before its
@@ -132,11 +134,11 @@ def _check_files(disk: Disk, directory: str, listed: ManifestState) -> None:
     """
     for number, expected in listed.log_bytes.items():
         path = f"{directory}/log/{number:08d}.log"
-        found = disk.size(path) if disk.exists(path) else 0
+        with expecting_file(f"log file {path}, which the manifest lists,"):
+            found = disk.size(path)
         if found < expected:
-            raise CorruptionError(
-                f"log file {path} was begun with {expected} bytes and ends at offset {found}",
-                hint="Restore the database from a copy; commits in the missing part are lost.",
+            raise damaged(
+                f"log file {path} was begun with {expected} bytes and ends at offset {found}"
             )
     newest = max((number for number, _ in listed.log_files), default=0)
     unlisted = find_unlisted_frame(

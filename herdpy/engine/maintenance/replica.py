@@ -15,6 +15,7 @@ from bookie.runtime.interfaces import Clock, Disk, Driver, Rng
 from herdpy.config import Config
 from herdpy.engine.maintenance.checkpoint import finish_listing, run_checkpoint
 from herdpy.engine.maintenance.compaction import Planner, crowded_tables, run_job
+from herdpy.engine.maintenance.directory import make_folders
 from herdpy.engine.maintenance.file_logs import LogSite, OpenLog
 from herdpy.engine.maintenance.recovery import lead, restore, resume
 from herdpy.engine.maintenance.tasks import MaintenanceTask
@@ -99,6 +100,8 @@ class Replica:
         log, applier = restore(
             site, self._open_log, SnapshotRegistry(), self._clock, is_restoring=is_restoring
         )
+        if make_folders(self._disk):  # nothing was changed before all had been read
+            self._disk.sync_directory(site.directory)
         path = f"{site.directory}/reserve"
         reserve = DiskReserve(self._disk, path, config.disk_reserve_bytes, log)
         self.tablespace = Tablespace(site.directory, log, self._clock, applier, reserve)

@@ -18,6 +18,7 @@ from herdpy.engine.maintenance.directory import (
     DIRECTORY,
     FORMAT,
     LOCK,
+    LOGS,
     MANIFEST,
     OURS,
     RESTORE,
@@ -132,9 +133,9 @@ def restore(
         if not has_database:
             disk.sync_directory("")
             write_format(disk)
+        _remove_old(disk, state)  # before RESTORE is: without it they would be damage
         disk.unlink(RESTORE)
         disk.sync_directory("")
-        _remove_old(disk, state)
     finally:
         lock.close()
 
@@ -221,7 +222,9 @@ def _write_segments(
 
 
 def _remove_old(disk: Disk, state: ManifestState) -> None:
-    """Remove the files of the database that was replaced."""
+    """Remove the files of the database that was replaced, durably."""
     remove_unlisted(disk, SEGMENTS, state)
     for path in log_file_paths(disk, DIRECTORY):
         disk.unlink(path)
+    for folder in (SEGMENTS, LOGS):
+        disk.sync_directory(folder)

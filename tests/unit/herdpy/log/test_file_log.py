@@ -161,7 +161,23 @@ class TestEnd:
     def test_a_missing_file_is_damage(self, number: int) -> None:
         home = home_with(*([bytes([n]) * 500] for n in range(20)))
         home.disk.unlink(home.path(number))
-        with pytest.raises(CorruptionError, match=rf"0000000{number}\.log: .* does not exist"):
+        with pytest.raises(CorruptionError, match=rf"0000000{number}\.log.* is missing"):
+            home.records()
+
+    @pytest.mark.parametrize("is_later_file", [False, True])
+    def test_a_file_of_another_log_is_damage(self, is_later_file: bool) -> None:
+        home = home_with([b"a"], [b"b"])
+        other = LogHome(SimulatedDisk(8))
+        other.listing.new_ids = random.Random(2)
+        batches = [bytes(900)] * 20 if is_later_file else [b"theirs"]
+        log = other.opened()
+        for record in batches:
+            put(log, record)
+            log.sync()
+        overwrite(home, 0, other.disk.read(other.path()))
+        with pytest.raises(
+            CorruptionError, match=r"00000001\.log: .* offset 0, .* another database"
+        ):
             home.records()
 
     def test_a_file_missing_from_the_list_is_damage(self) -> None:

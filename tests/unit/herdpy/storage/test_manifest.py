@@ -189,6 +189,26 @@ def test_every_flipped_bit_is_seen() -> None:
         file.write_at(0, data)
 
 
+def test_salvage_reads_what_stands_before_the_damage() -> None:
+    sizes = [len(written(count).read("MANIFEST")) - 12 for count in range(len(EDITS) + 1)]
+    disk = written(len(EDITS))
+    data = disk.read("MANIFEST")
+    file = disk.open("MANIFEST")
+    assert Manifest.read_valid(disk, "MANIFEST") == (states()[-1], None)
+    for position in range(sizes[-1]):
+        file.write_at(position, bytes([data[position] ^ (1 << position % 8)]))
+        if 16 <= position < sizes[0]:  # the file's id, or the first edit: nothing is left
+            with pytest.raises(CorruptionError, match="MANIFEST at offset") as caught:
+                Manifest.read_valid(disk, "MANIFEST")
+            assert "nothing can be read" in str(caught.value)
+        else:
+            whole = sum(size <= position for size in sizes) if position >= 16 else len(sizes)
+            state, damage = Manifest.read_valid(disk, "MANIFEST")
+            assert state == states()[whole - 1]
+            assert "MANIFEST at offset" in str(damage)
+        file.write_at(position, data[position : position + 1])
+
+
 @pytest.mark.parametrize("size", [0, 5, 16, 20, 40])
 def test_without_whole_snapshot(size: int) -> None:
     disk = written(0)

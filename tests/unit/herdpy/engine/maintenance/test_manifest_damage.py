@@ -205,6 +205,50 @@ def test_a_restore_over_an_empty_database_may_be_killed_at_any_step(seed: int) -
     assert step > 10
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_a_restore_of_an_empty_database_may_be_killed_at_any_step(seed: int) -> None:
+    """The former database's log lies beside a manifest that lists nothing, and is no damage."""
+    source = Engine(config=CONFIG)
+    backup = source.database.backup()
+    content = verify_backup(memoryview(b"".join(backup.pieces())), "the backup")
+    backup.close()
+    source.database.close()
+    moments, expected = history()
+    step = 0
+    while True:
+        disk = simulated(moments[-1], seed)
+        step += 1
+        disk.crash_at = disk.step_count + step
+        try:
+            restore(content, disk, random.Random(seed), "the disk", is_replacing=True)
+            break
+        except SimulatedCrash:
+            pass
+        disk = disk.restart()
+        for _ in range(2):
+            again = Engine(disk=disk, config=CONFIG)
+            tables = [row[0] for row in rows(again.session(), "SHOW TABLES")]
+            assert tables in ([], ["t"])
+            assert not tables or rows(again.session(), ALL) == expected
+            again.database.close()
+    assert step > 15
+
+
+def simulated(files: Files, seed: int) -> SimulatedDisk:
+    """Return a disk with these files, all durable."""
+    disk = SimulatedDisk(seed)
+    for folder in FOLDERS:
+        disk.make_directory(folder)
+    for path, data in files.items():
+        file = disk.open(path, create=True)
+        file.write_at(0, data)
+        file.sync()
+        file.close()
+    for folder in ("", *FOLDERS):
+        disk.sync_directory(folder)
+    return disk
+
+
 @pytest.mark.parametrize("folder", FOLDERS)
 @pytest.mark.parametrize("name", ["00000007.segment", "00000009.log", "spare-00000001.log", "mine"])
 def test_a_directory_of_the_user_in_our_folders_is_left_alone(folder: str, name: str) -> None:
