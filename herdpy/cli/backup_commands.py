@@ -12,10 +12,10 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from herdpy.cli.console import output_console, reporting
+from herdpy.cli.console import error_console, output_console, reporting
 from herdpy.cli.passwords import connect_here
 from herdpy.driver.dsn import without_passwords
-from herdpy.errors import OperationalError
+from herdpy.errors import OperationalError, ProgrammingError
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
@@ -64,12 +64,18 @@ def restore(file: Path, directory: Path, replace: bool) -> None:
 @click.argument("source")
 @click.argument("file", type=_FILE, required=False)
 @_OVERWRITE
+@click.option("--salvage", is_flag=True, help="Write what is whole of a damaged directory.")
 @reporting()
-def dump(source: str, file: Path | None, overwrite: bool) -> None:
+def dump(source: str, file: Path | None, overwrite: bool, salvage: bool) -> None:
     """Write SOURCE, a directory or a server's URL, as SQL to FILE or standard output.
 
-    `herdpy shell ./new -f FILE` runs it. All tables are as they are at one moment.
+    `herdpy shell ./new -f FILE` runs it. All tables are as they are at one moment. With --salvage
+    SOURCE is a directory that no process may have open: what of it is damaged is named and left
+    out, and the exit code is 1 when there is any.
     """
+    if salvage:
+        _salvage(source, file, overwrite=overwrite)
+        return
     console = output_console()
     _check_there(source)
     with connect_here(source) as connection:
@@ -88,6 +94,44 @@ def dump(source: str, file: Path | None, overwrite: bool) -> None:
     console.print(f"dumped {shown} to {file}: {length:,} bytes")
 
 
+def _salvage(source: str, file: Path | None, *, overwrite: bool) -> None:
+    from herdpy.driver.doctor import salvaging
+    from herdpy.driver.exports import export_to_file
+
+    if "://" in source:
+        raise ProgrammingError(
+            "dump --salvage: expected a directory, found a server's URL",
+            sqlstate="22023",
+            hint="Stop the server and name its directory.",
+        )
+    # What is said must not lie between the statements.
+    console = error_console() if file is None else output_console()
+    with _progress_bar(console, "read") as tick, salvaging(source, tick) as found:
+        if file is None:
+            for piece in found.pieces():
+                sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+        else:
+            outside = str(Path(source).resolve())
+            export_to_file(
+                lambda: found, "dump", file, outside=outside, overwrite=overwrite, progress=None
+            )
+    _print_damages(console, found.damages)
+    for name, count in found.row_counts.items():
+        lost = found.lost.get(name, 0)
+        missing = f", {lost:,} in pages that cannot be read" if lost else ""
+        console.print(Text(f"{name}: {count:,} rows saved{missing}"))
+    if found.damages:
+        console.print("not all is saved: what is missing is named above")
+        sys.exit(1)
+    console.print("all is saved: there is no damage")
+
+
+def _print_damages(console: Console, damages: list[str]) -> None:
+    for damage in damages:
+        console.print(Text("damage: ", style="bold red").append(damage, style="default"))
+
+
 @click.command()
 @click.argument("directory", type=_DIRECTORY)
 @reporting()
@@ -101,8 +145,7 @@ def doctor(directory: Path) -> None:
     console = output_console()
     with _progress_bar(console, "doctor") as tick:
         report = examine(directory, tick)
-    for damage in report.damages:
-        console.print(Text("damage: ", style="bold red").append(damage, style="default"))
+    _print_damages(console, report.damages)
     for note in report.notes:
         console.print(Text(f"note: {note}", style="dim"))
     console.print(
@@ -111,10 +154,9 @@ def doctor(directory: Path) -> None:
         f"{report.byte_count:,} bytes, {report.log_record_count:,} log records behind them",
     )
     if report.damages:
-        console.print(
-            f"{len(report.damages):,} damages: restore a backup; what can still be read can be "
-            "saved before by `herdpy dump`",
-        )
+        console.print(f"{len(report.damages):,} damages")
+        for advice in report.advice:
+            console.print(Text("advice: ", style="bold").append(advice, style="default"))
         sys.exit(1)
     console.print("no damage")
 

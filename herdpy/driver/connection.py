@@ -487,7 +487,12 @@ class Connection(Strict, PublicErrors):
         session, claim = self.live_session(), self._claim
         outside = claim.target.path if isinstance(claim, DatabaseClaim) else None
         return export_to_file(
-            session, kind, path, outside=outside, overwrite=overwrite, progress=progress
+            lambda: session.export(kind),
+            kind,
+            path,
+            outside=outside,
+            overwrite=overwrite,
+            progress=progress,
         )
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
-"""The doctor for a directory of this machine. Any thread may call."""
+"""The doctor, and salvage, for a directory of this machine. Any thread may call."""
 
-import errno
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from bookie.runtime.interfaces import DirectoryLock, DiskLockedError
@@ -10,11 +11,10 @@ from herdpy.driver.exports import Progress
 from herdpy.engine.maintenance.directory import LOCK, cannot_open_error, locked_error
 from herdpy.engine.maintenance.doctor import Report
 from herdpy.engine.maintenance.doctor import examine as examine_disk
+from herdpy.engine.maintenance.salvage import Salvage
 
 if TYPE_CHECKING:
     import os
-
-_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def examine(directory: "str | os.PathLike[str]", progress: Progress | None = None) -> Report:
@@ -31,20 +31,40 @@ def examine(directory: "str | os.PathLike[str]", progress: Progress | None = Non
             report.notes += local.exposed(disk, where)
             return report
         finally:
-            if lock is not None:
-                lock.close()
+            lock.close()
     except OSError as error:
         raise cannot_open_error(where, error) from error
 
 
-def _lock(disk: local.OsDisk, where: str) -> DirectoryLock | None:
-    """Keep others from opening it; where nothing can be written no other process can either."""
-    if disk.exists(LOCK):
+@contextmanager
+def salvaging(
+    directory: "str | os.PathLike[str]", progress: Progress | None = None
+) -> Generator[Salvage]:
+    """Read what is whole of a database, and give it as a dump; no file of it is changed.
+
+    It is held until the block ends. CorruptionError: nothing can be read. Errors as examine().
+    """
+    path, where = local_path(directory, "dump: expected a directory")
+    try:
+        disk = local.disk_of_existing(path)
+        lock = _lock(disk, where)
         try:
-            return disk.hold(LOCK)
-        except DiskLockedError as error:
-            raise locked_error(where, error.owner) from error
-        except OSError as error:
-            if error.errno not in _READ_ONLY:
-                raise
-    return None
+            found = Salvage.begin(disk, where, progress)
+        except BaseException:
+            lock.close()
+            raise
+    except OSError as error:
+        raise cannot_open_error(where, error) from error
+    try:
+        yield found
+    finally:
+        found.close()
+        lock.close()
+
+
+def _lock(disk: local.OsDisk, where: str) -> DirectoryLock:
+    """Keep others from opening it."""
+    try:
+        return disk.hold(LOCK)
+    except DiskLockedError as error:
+        raise locked_error(where, error.owner) from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bookie.runtime.interfaces import Disk
 from herdpy.driver import local
 from herdpy.driver.dsn import local_path
-from herdpy.driver.interfaces import DriverSession, Export
+from herdpy.driver.interfaces import Export
 from herdpy.engine.state.error_messages import disk_error
 from herdpy.errors import Error, OperationalError, ProgrammingError
 from herdpy.storage.backup_file import read_backup
@@ -23,7 +23,7 @@ Progress = Callable[[int, int], object]
 
 
 def export_to_file(
-    session: DriverSession,
+    begin: Callable[[], Export],
     kind: str,
     path: "str | os.PathLike[str]",
     *,
@@ -31,7 +31,7 @@ def export_to_file(
     overwrite: bool,
     progress: Progress | None,
 ) -> int:
-    """Write a "backup" or a "dump" to a file and return its length.
+    """Write a "backup" or a "dump" to a file and return its length; `begin` gives what is written.
 
     `outside` is a directory that the file must not be in: the database's own.
     """
@@ -45,7 +45,7 @@ def export_to_file(
         )
     try:
         check_free(disk, name, shown, overwrite=overwrite)
-        export = session.export(kind)
+        export = begin()
         try:
             return write_export(
                 export, kind, disk, name, shown, overwrite=overwrite, progress=progress

@@ -1,5 +1,6 @@
 """Findings of a newcomer: what programs for sqlite3 and psycopg do, and CSV of the shell."""
 
+import re
 import subprocess
 import sys
 from datetime import UTC, date, datetime
@@ -159,3 +160,38 @@ def test_columns_by_name_and_line_ends_of_windows(tmp_path: Path) -> None:
     assert shell(tmp_path / "db", f".import {file} t", "SELECT * FROM t", mode="csv")[1] == (
         'id,v,n\n1,,7\n2,"",7\n'
     )
+
+
+@pytest.mark.finding("N2")
+def test_the_rescue_that_the_doctor_advises_saves_what_is_whole(tmp_path: Path) -> None:
+    path, saved = tmp_path / "db", tmp_path / "saved.sql"
+    with herdpy.connect(str(path), autocommit=True) as connection:
+        for name in ("a", "b"):
+            connection.execute(f"CREATE TABLE {name} (id BIGINT PRIMARY KEY, v TEXT)")
+            rows = [(number, f"row {number}") for number in range(18_000)]
+            connection.executemany(f"INSERT INTO {name} VALUES (?, ?)", rows)
+        connection.checkpoint()
+    segment = next((path / "default/segments").iterdir())
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 4] ^= 1
+    segment.write_bytes(data)
+
+    def command(*words: str) -> "subprocess.CompletedProcess[str]":
+        line = [sys.executable, "-m", "herdpy.cli", *words]
+        return subprocess.run(line, capture_output=True, text=True, check=False)
+
+    advised = re.findall(r"`herdpy (dump[^`]*)`", command("doctor", str(path)).stdout)
+    assert advised
+    rescue = command(*advised[0].split(), str(path), str(saved))
+    assert rescue.returncode == 1
+    assert saved.exists(), rescue.stderr
+    assert re.search(rf"{segment.name} at offset \d+", rescue.stdout + rescue.stderr)
+    assert command("shell", str(tmp_path / "new"), "-f", str(saved)).returncode == 0
+    with herdpy.connect(str(tmp_path / "new")) as connection:
+        counts = [
+            connection.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0] for name in "ab"
+        ]
+    assert sorted(counts)[1] == 18_000
+    assert 0 < sorted(counts)[0] < 18_000
+    said = re.findall(r"^(\w+): ([\d,]+) rows", rescue.stdout, re.MULTILINE)
+    assert said == [(name, f"{count:,}") for name, count in zip("ab", counts, strict=True)]

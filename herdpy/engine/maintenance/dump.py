@@ -28,6 +28,8 @@ class Dump:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self.row_counts: dict[str, int] = {}
+        """Rows of the tables that are written, by name."""
 
     def pieces(self) -> Iterator[bytes]:
         """Yield UTF-8 text, a statement at a time.
@@ -50,15 +52,18 @@ class Dump:
         head = f"INSERT INTO {name_text(table.name)} ({names}) VALUES\n"
         lines: list[str] = []
         length = 0
+        count = 0
         for row in self._snapshot.source(table).range(None, None):
             line = _row_text(row, shown, table)
             lines.append(line)
+            count += 1
             length += len(line)
             if len(lines) == _ROWS_MAX or length > _INSERT_CHARACTERS:
                 yield _insert(head, lines)
                 lines, length = [], 0
         if lines:
             yield _insert(head, lines)
+        self.row_counts[table.name] = count
 
     def close(self) -> None:
         """Let the snapshot go; repeatable."""
