@@ -29,7 +29,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-.PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-storage fuzz fuzz-wire integration interrupts threads \
+.PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample damage kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-storage fuzz fuzz-wire integration interrupts threads \
         findings compat pg-oracle docs reference interpreters test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-calls bench-embedded \
         bench-ledger bench-recovery bench-herddb bench-network bench-spark big clean
 
@@ -86,13 +86,16 @@ dbapi: setup ## the public DB-API suite and ours, in memory and on a directory
 faces: setup ## the SQL and DB-API suites over local, tcp and grpc, blocking and asyncio
 	HERDPY_FACES=all $(PYTEST) tests/sql tests/dbapi
 
-crash-sample: setup ## a hundred simulated crashes, and every planted fault once
-	$(PYTEST) tests/crash
+crash-sample: setup ## a hundred simulated crashes, some damaged directories, every planted fault once
+	$(PYTEST) tests/crash tests/damage
 
 check: lint types layers unit contract sql dbapi crash-sample ## all that needs no process, disk or network of its own
 
 crash: setup ## simulated crashes: make crash N=2000 SEED=7 PLANT=all
 	$(PY) -m tests.crash $(runner_flags)
+
+damage: setup ## directories of drawn lives, damaged: make damage N=5000 SEED=7 PLANT=all
+	$(PY) -m tests.damage $(runner_flags)
 
 sim-ledger: setup ## simulated lives of a ledger: make sim-ledger N=10000 SEED=7 PLANT=all
 	$(PY) -m tests.sim.ledger $(runner_flags)
@@ -177,6 +180,7 @@ test: setup ## everything that must pass before a push
 	$(MAKE) pg-oracle N=2000 SEED=1
 	$(MAKE) fuzz-wire N=100000 SEED=1
 	$(MAKE) crash N=1000
+	$(MAKE) damage N=400
 	$(MAKE) sim-ledger N=300
 	$(MAKE) sim-recovery N=100
 	$(MAKE) kill N=10

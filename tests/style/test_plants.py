@@ -3,6 +3,7 @@
 import pytest
 
 from tests.crash.plants import PLANTS as CRASH
+from tests.damage.plants import PLANTS as DAMAGE
 from tests.fixtures.plants import Plant, planted
 from tests.pg_oracle.plants import PLANTS as ORACLE
 from tests.sim.ledger.plants import PLANTS as LEDGER
@@ -10,7 +11,7 @@ from tests.sim.recovery.plants import PLANTS as RECOVERY
 from tests.sim.storage.plants import PLANTS as STORAGE
 
 
-@pytest.mark.parametrize("plants", [CRASH, LEDGER, ORACLE, RECOVERY, STORAGE])
+@pytest.mark.parametrize("plants", [CRASH, DAMAGE, LEDGER, ORACLE, RECOVERY, STORAGE])
 def test_every_plant_fits(plants: dict[str, Plant]) -> None:
     for name in plants:
         with planted(plants, name):

@@ -1,0 +1,28 @@
+"""A sample of what `make damage` does at length, and each planted fault once."""
+
+import pytest
+
+from tests.damage.__main__ import run_chunk
+from tests.damage.plants import PLANTS
+from tests.damage.run_seed import ALL_KINDS, run_seed
+
+_PLANT_RUNS = 400
+
+
+def test_damaged_directories_answer_right_or_name_the_damage() -> None:
+    chunk = run_chunk(1, 2 * len(ALL_KINDS))
+    assert chunk.findings == {}
+    assert {outcome.kind for outcome in chunk.outcomes} == set(ALL_KINDS)
+
+
+def test_a_seed_repeats_itself() -> None:
+    first: list[str] = []
+    second: list[str] = []
+    for seed in range(30, 40):
+        assert run_seed(seed, first.append) == run_seed(seed, second.append)
+    assert first == second
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    assert run_chunk(1, _PLANT_RUNS, name).findings
