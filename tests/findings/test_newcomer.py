@@ -1,5 +1,6 @@
 """Findings of a newcomer: what programs for sqlite3 and psycopg do, and CSV of the shell."""
 
+import importlib.util
 import subprocess
 import sys
 from datetime import UTC, date, datetime
@@ -159,3 +160,22 @@ def test_columns_by_name_and_line_ends_of_windows(tmp_path: Path) -> None:
     assert shell(tmp_path / "db", f".import {file} t", "SELECT * FROM t", mode="csv")[1] == (
         'id,v,n\n1,,7\n2,"",7\n'
     )
+
+
+# --- what a result and the package show -----------------------------------------------------------
+
+
+@pytest.mark.finding("N11")
+def test_a_wide_result_says_how_many_columns_it_leaves_out() -> None:
+    with herdpy.connect() as conn:
+        names = ", ".join(f"{number} AS column_{number}" for number in range(30))
+        *_, below, count = str(conn.sql(f"SELECT {names}")).splitlines()
+    assert count == "1 row"
+    assert "of 30 columns" in below
+
+
+@pytest.mark.finding("N10")
+def test_the_types_of_the_connector_are_for_programs() -> None:
+    spec = importlib.util.find_spec("pyspark_herdpy")
+    assert spec is not None
+    assert (Path(str(spec.origin)).parent / "py.typed").exists()
