@@ -30,7 +30,7 @@ endef
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 .PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample damage kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-storage fuzz fuzz-wire integration interrupts threads \
-        findings compat pg-oracle docs reference interpreters test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-calls bench-embedded \
+        findings compat pg-oracle docs reference interpreters bare test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-calls bench-embedded \
         bench-ledger bench-recovery bench-herddb bench-network bench-spark big clean
 
 help: ## list the targets
@@ -49,6 +49,7 @@ $(STAMP): pyproject.toml
 	@echo "setup: installing herdpy-db with its tools (the first time takes a minute)"
 	@extras=dev; java -version >/dev/null 2>&1 || extras=dev,java; \
 	$(PY) -m pip install $(PIP_FLAGS) -e ".[$$extras]"
+	@$(PY) -m bookie.admin.zookeeper_jars || echo "setup: ZooKeeper comes from Debian's package or pyspark"
 	@touch $@
 
 fmt: setup ## format the code, mend what ruff can mend
@@ -86,7 +87,7 @@ dbapi: setup ## the public DB-API suite and ours, in memory and on a directory
 faces: setup ## the SQL and DB-API suites over local, tcp and grpc, blocking and asyncio
 	HERDPY_FACES=all $(PYTEST) tests/sql tests/dbapi
 
-crash-sample: setup ## a hundred simulated crashes, some damaged directories, every planted fault once
+crash-sample: setup ## a hundred simulated crashes, every planted fault once, and some damaged directories
 	$(PYTEST) tests/crash tests/damage
 
 check: lint types layers unit contract sql dbapi crash-sample ## all that needs no process, disk or network of its own
@@ -171,6 +172,9 @@ interpreters: setup ## unit, contract and DB-API suites on every other Python fo
 	    echo "interpreters: $$($$venv/bin/python --version)"; \
 	    $$venv/bin/python -m pytest -q -n 2 tests/unit tests/dbapi; \
 	done
+
+bare: setup ## a wheel in an environment with the base install alone, where the DB-API suites run
+	$(PY) -m tests.bare
 
 test: setup ## everything that must pass before a push
 	$(MAKE) check
