@@ -30,7 +30,7 @@ endef
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 .PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample damage kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-storage fuzz fuzz-wire integration interrupts threads \
-        findings compat pg-oracle docs reference interpreters test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-calls bench-embedded \
+        findings compat pg-oracle docs reference interpreters bare test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-calls bench-embedded \
         bench-ledger bench-recovery bench-herddb bench-network bench-spark big clean
 
 help: ## list the targets
@@ -171,6 +171,9 @@ interpreters: setup ## unit, contract and DB-API suites on every other Python fo
 	    echo "interpreters: $$($$venv/bin/python --version)"; \
 	    $$venv/bin/python -m pytest -q -n 2 tests/unit tests/dbapi; \
 	done
+
+bare: setup ## a wheel in an environment with the base install alone, where the DB-API suites run
+	$(PY) -m tests.bare
 
 test: setup ## everything that must pass before a push
 	$(MAKE) check

@@ -191,6 +191,15 @@ def did_you_mean(
     return f"Did you mean {close}?" if close and close != word else otherwise
 
 
+def check_extra(extra: str, what: str, *modules: str) -> None:
+    """InterfaceError when an extra that `what` needs is not installed; see bookie/extras.py."""
+    from bookie.extras import find_missing  # not what every program imports
+
+    missing = find_missing(extra, what, *modules)
+    if missing is not None:
+        raise InterfaceError(missing.problem, hint=missing.remedy)
+
+
 def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the known word that another one is most like, None: none is like it."""
     with loading():

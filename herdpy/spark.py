@@ -1,11 +1,14 @@
 """Spark beside herdpy: a session that knows format("herdpy"), leases, positions of jobs, and types.
 
 The work is done by the package pyspark_herdpy, which Spark finds by itself; it and pyspark come
-with herdpy-db[spark] and are loaded when they are first used. docs/guides/spark.md.
+with herdpy-db[spark] and are loaded when they are first used, which is an InterfaceError without
+them. docs/guides/spark.md.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
+
+from herdpy.errors import check_extra
 
 if TYPE_CHECKING:
     from pyspark_herdpy.mapping import create_table as create_table
@@ -27,6 +30,7 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'herdpy.spark' has no attribute {name!r}")
+    check_extra("spark", "herdpy.spark")
     return getattr(importlib.import_module(_MODULES[name]), name)
 
 

@@ -5,21 +5,16 @@ Exit codes: 0 all went well, 1 it failed, 2 wrong usage, 3 `bookies at-risk`: no
 stopped by Ctrl-C.
 """
 
-import importlib.util
 import sys
 
-_NEEDED = ("click", "prometheus_client")
+from bookie.extras import find_missing
 
 
 def main() -> None:
     """Run the command line in sys.argv and exit."""
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        sys.exit(
-            f"bookie: the command line needs {' and '.join(missing)}, which "
-            f"{'is' if len(missing) == 1 else 'are'} not installed.\n"
-            f"Install the extra:  {sys.executable} -m pip install 'herdpy-db[cli]'"
-        )
+    missing = find_missing("bookie", "the command line")
+    if missing is not None:
+        sys.exit(f"bookie: {missing.problem}.\n{missing.remedy}")
     from bookie.admin.app import app
 
     app(prog_name="bookie")

@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 import click
 
 from bookie.admin.output import Output
-from bookie.client.blocking import new_loop
 from bookie.client.client import LedgerClient
 from bookie.config import ClientConfig
 from bookie.management.cluster import ClusterOperations
@@ -23,6 +22,7 @@ from bookie.metadata.cluster import DEFAULT_ROOT, read_layout
 from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.zookeeper import ZooKeeperStore
 from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_executors import new_loop
 from bookie.runtime.os_rng import OsRng
 
 DEFAULT_ZOOKEEPER = "127.0.0.1:2181"

@@ -31,6 +31,7 @@ from bookie.ledger.record_frame import RecordPositions
 from bookie.ledger.types import DigestType, LedgerMetadata
 from bookie.metadata.interfaces import VersionedStore
 from bookie.runtime.interfaces import Clock, Driver, Rng
+from bookie.runtime.os_executors import new_loop
 
 T = TypeVar("T")
 _ITEMS_MAX = 256
@@ -112,15 +113,6 @@ class LoopThread:
         self._loop.close()
         for future in list(self._waiting):
             future.cancel()
-
-
-def new_loop() -> asyncio.AbstractEventLoop:
-    """Return an event loop: uvloop's when installed."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 class BlockingWriter:

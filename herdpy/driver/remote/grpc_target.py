@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from herdpy.driver.dsn import RemoteTarget
 from herdpy.driver.local import open_grpc_stream
 from herdpy.driver.remote.tls import check_files, not_trusted, not_welcome
+from herdpy.errors import check_extra
 
 if TYPE_CHECKING:
     from herdpy.driver.grpc_stream import GrpcStream, GrpcTls
@@ -18,7 +19,11 @@ _BUNDLES = ("ca-certificates.crt", "ca-bundle.crt")
 
 
 def open_grpc_target(target: RemoteTarget) -> "GrpcStream":
-    """Connect; OSError: not reached; OperationalError 08001: no TLS with it, or not welcome."""
+    """Connect; OSError: not reached; OperationalError 08001: no TLS with it, or not welcome.
+
+    InterfaceError: gRPC's packages are not installed.
+    """
+    check_extra("server", "a herd+grpc:// URL", "google.protobuf", "grpc")
     tls = _tls(target) if target.has_tls else None
     try:
         return open_grpc_stream(target.host, target.port, target.connect_timeout_s, tls)

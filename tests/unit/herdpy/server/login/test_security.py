@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 import herdpy
-from bookie.client.blocking import new_loop
+from bookie.runtime.os_executors import new_loop
 from herdpy.config import ServerConfig
 from herdpy.errors import OperationalError
 from herdpy.proto.messages import (
