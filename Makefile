@@ -49,6 +49,7 @@ $(STAMP): pyproject.toml
 	@echo "setup: installing herdpy-db with its tools (the first time takes a minute)"
 	@extras=dev; java -version >/dev/null 2>&1 || extras=dev,java; \
 	$(PY) -m pip install $(PIP_FLAGS) -e ".[$$extras]"
+	@$(PY) -m bookie.admin.zookeeper_jars || echo "setup: ZooKeeper comes from Debian's package or pyspark"
 	@touch $@
 
 fmt: setup ## format the code, mend what ruff can mend

@@ -24,6 +24,7 @@ from rich.text import Text
 from bookie.admin.child_process import ChildProcess, python_command
 from bookie.admin.output import Output
 from bookie.admin.world import Cluster, json_option, run
+from bookie.admin.zookeeper_jars import fetch, is_fetch_needed
 from bookie.admin.zookeeper_process import HOST, ZooKeeperProcess, free_port, start_zookeeper
 from bookie.errors import BookieStartError, CorruptFileError
 from bookie.metadata.bookies import BookieDirectory
@@ -141,6 +142,9 @@ def local(output: Output, count: int, data: Path | None) -> None:
         _directory(data) as directory,
         contextlib.closing(LocalCluster(directory, _plan(directory, count))) as running,
     ):
+        if is_fetch_needed():
+            with output.progress("Maven fetches ZooKeeper's jars: 8 MB, once"):
+                fetch()
         with output.progress(f"starting ZooKeeper and {count} bookies"):
             running.start()
         _explain(output, running, is_kept=data is not None)

