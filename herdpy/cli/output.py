@@ -71,7 +71,8 @@ def _write_box(
                 console.print(Text(line))
         return ""
     rows = fetch(rows_max) if rows_max else [row for chunk in _chunks(fetch) for row in chunk]
-    console.print(make_table(description, rows, console.width))
+    table = make_table(description, rows, console.width, remedy=".mode line shows them")
+    console.print(table)
     if not rows_max or len(rows) < rows_max:
         return count_text(len(rows))
     more = 0

@@ -3,7 +3,7 @@
 The statement has run when the Box is made; only the rows that are shown have been read. Text from
 the database never reaches the terminal raw: control characters are written as escapes. A table is
 never wider than asked for: long text is cut with an ellipsis, numbers never are, and when even
-that is too wide, columns are left out of the middle.
+that is too wide, columns are left out of the middle, and a line below says how many.
 """
 
 import io
@@ -132,16 +132,27 @@ def render(
 
 
 def make_table(
-    description: Sequence[Description], rows: Sequence[Sequence[Any]], width: int
+    description: Sequence[Description],
+    rows: Sequence[Sequence[Any]],
+    width: int,
+    *,
+    remedy: str = "",
 ) -> Table:
-    """Return the rows as a table for a rich console of `width` characters."""
+    """Return the rows as a table for a rich console of `width` characters.
+
+    remedy: what to say of how to see all columns where some are left out.
+    """
     cells = [[display(value) for value in row] for row in rows]
     columns = [
         _Column.of(description[ordinal], [row[ordinal] for row in cells])
         for ordinal in range(len(description))
     ]
     shown, widths = _fit(columns, width)
-    table = Table(box=box.ROUNDED, header_style="", border_style="dim")
+    table = Table(box=box.ROUNDED, header_style="", border_style="dim", caption_justify="left")
+    left_out = len(columns) - sum(ordinal is not None for ordinal in shown)
+    if left_out:
+        text = f"{left_out} of {count_text(len(columns), 'column')} left out at …"
+        table.caption = Text(f"{text}{f' ({remedy})' if remedy else ''}", style="dim")
     for ordinal, column_width in zip(shown, widths, strict=True):
         column = columns[ordinal] if ordinal is not None else None
         table.add_column(

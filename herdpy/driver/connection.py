@@ -143,6 +143,7 @@ class Connection(Strict, PublicErrors):
     # Statements.
 
     def cursor(self) -> Cursor:
+        """Return a new cursor, which has one result at a time; execute() makes one by itself."""
         self.live_session()
         return Cursor(self)
 
@@ -410,6 +411,7 @@ class Connection(Strict, PublicErrors):
 
     @property
     def in_transaction(self) -> bool:
+        """True from the first statement of a transaction to its end, after an error, too."""
         return self.live_session().in_transaction
 
     # Life.

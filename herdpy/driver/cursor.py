@@ -127,6 +127,7 @@ class Cursor:
 
     @property
     def lastrowid(self) -> int | None:
+        """None: no statement makes a key by itself."""
         return None if self._result is None else self._result.last_row_id
 
     def fetchone(self) -> tuple[Any, ...] | None:

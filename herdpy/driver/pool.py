@@ -25,7 +25,7 @@ _CANCELLED = "57014"
 
 
 class Lending(Strict, Generic[C]):
-    """What the pools of both APIs have: connections, and calls that wait for one. Any thread.
+    """Connections to one target that are kept open and lent out, to the longest waiter first.
 
     `options` are connect()'s. No connection is made before the first is asked for.
     """
@@ -78,6 +78,7 @@ class Lending(Strict, Generic[C]):
 
     @property
     def waiting_count(self) -> int:
+        """Calls that wait for a connection."""
         return len(self._waiters)
 
     def _find(self) -> C | Ticket[C | None] | None:

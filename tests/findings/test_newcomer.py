@@ -1,5 +1,6 @@
 """Findings of a newcomer: what programs for sqlite3 and psycopg do, and CSV of the shell."""
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -195,3 +196,22 @@ def test_the_rescue_that_the_doctor_advises_saves_what_is_whole(tmp_path: Path) 
     assert 0 < sorted(counts)[0] < 18_000
     said = re.findall(r"^(\w+): ([\d,]+) rows", rescue.stdout, re.MULTILINE)
     assert said == [(name, f"{count:,}") for name, count in zip("ab", counts, strict=True)]
+
+
+# --- what a result and the package show -----------------------------------------------------------
+
+
+@pytest.mark.finding("N11")
+def test_a_wide_result_says_how_many_columns_it_leaves_out() -> None:
+    with herdpy.connect() as conn:
+        names = ", ".join(f"{number} AS column_{number}" for number in range(30))
+        *_, below, count = str(conn.sql(f"SELECT {names}")).splitlines()
+    assert count == "1 row"
+    assert "of 30 columns" in below
+
+
+@pytest.mark.finding("N10")
+def test_the_types_of_the_connector_are_for_programs() -> None:
+    spec = importlib.util.find_spec("pyspark_herdpy")
+    assert spec is not None
+    assert (Path(str(spec.origin)).parent / "py.typed").exists()

@@ -28,6 +28,7 @@ from herdpy.cli.shell import COMMANDS
 from herdpy.config import Config, ServerConfig
 from tests.findings.judgement import marked_tests
 from tests.pg_oracle.deviations import DEVIATIONS
+from tests.style.python_reference import python_page
 from tests.style.test_layers import ROOT
 
 FOLDER = ROOT / "docs" / "reference"
@@ -318,6 +319,7 @@ PAGES = {
     "errors.md": errors_page,
     "findings.md": findings_page,
     "limits.md": limits_page,
+    "python.md": python_page,
     "sql.md": sql_page,
 }
 

@@ -1,6 +1,7 @@
 """The table that conn.sql() prints."""
 
 import datetime
+import re
 from decimal import Decimal
 
 from rich.cells import cell_len
@@ -37,6 +38,7 @@ def test_never_wider_than_asked() -> None:
 def test_first_and_last_column_stay() -> None:
     columns = [describe(f"c{n}", types.INTEGER) for n in range(60)]
     text = render(columns, [range(60)], width=80)
+    assert re.fullmatch(r"[1-5]\d of 60 columns left out at …", text.splitlines()[-1])
     assert "c0 " in text
     assert "c59 " in text
 
