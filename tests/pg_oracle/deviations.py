@@ -130,8 +130,10 @@ def _is_scale(difference: Difference) -> bool:
     ours, theirs = difference.ours, difference.theirs
     if ours.kinds != theirs.kinds or not ours.kinds or len(ours.rows) != len(theirs.rows):
         return False
-    pairs = zip(ours.rows, theirs.rows, strict=True)
-    return all(_without_zeros(mine[-1]) == _without_zeros(yours[-1]) for mine, yours in pairs)
+    return all(
+        [*map(_without_zeros, mine)] == [*map(_without_zeros, yours)]
+        for mine, yours in zip(ours.rows, theirs.rows, strict=True)
+    )
 
 
 _LATER_PARTS = (

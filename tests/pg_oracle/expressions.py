@@ -65,6 +65,8 @@ def leaf(label: str, kind: Kind, template: str) -> Node:
     return Node(label, kind, template)
 
 
+VALUE = "value of "
+"""What the labels of constants begin with that stand for what PostgreSQL has shown."""
 _BY_RESULT: dict[Kind, tuple[Rule, ...]] = {
     kind: tuple(rule for rule in SCALARS if rule.result is kind) for kind in Kind
 }
@@ -188,4 +190,4 @@ def _braced(text: str) -> str:
 
 def value_leaf(kind: Kind, text: str | None) -> Node:
     """Return a constant of a kind for a value that PostgreSQL has shown."""
-    return Node(f"value {NAMES[kind]}", kind, _braced(cast(text, _type_name(kind, text))))
+    return Node(f"{VALUE}{NAMES[kind]}", kind, _braced(cast(text, _type_name(kind, text))))
