@@ -72,11 +72,7 @@ class Budget:
             return
         self._check_interrupt()
         if self.count > self._maximum:
-            raise OperationalError(
-                f"statement is too big: more than {self._maximum:,} {self._what}",
-                sqlstate="54001",
-                hint="Run it in parts, or put rows into a table and join it.",
-            )
+            raise too_big(self._maximum, self._what)
         self._next = min(self.count + interrupt_nodes, self._maximum + 1)
 
 
@@ -116,6 +112,14 @@ class Extent:
             self._counts[_OPERATOR] = self._counts[_CONDITION] = 0
         elif self._outer:
             self._counts = self._outer.pop()
+
+
+def too_big(maximum: int, what: str) -> OperationalError:
+    return OperationalError(
+        f"statement is too big: more than {maximum:,} {what}",
+        sqlstate="54001",
+        hint="Run it in parts, or put rows into a table and join it.",
+    )
 
 
 def too_deep() -> OperationalError:
