@@ -350,9 +350,12 @@ class _Printer:
 
     def _select(self, select: tree.Select, keys: tuple[tree.SortKey, ...]) -> str:
         parts = (*select.outputs, *keys)
-        windows = [
-            part for part in tree.walk(parts, is_deep=False) if isinstance(part, tree.Window)
-        ]
+        windows: list[tree.Window] = []
+        walked = Budget(self.budget.check_interrupt)
+        for part in tree.walk(parts, is_deep=False):
+            walked.spend()
+            if isinstance(part, tree.Window):
+                windows.append(part)
         if any(_may_raise(part) for window in windows for part in _window_keys(window)):
             tail = self._prepared_tail(select, keys)
         else:

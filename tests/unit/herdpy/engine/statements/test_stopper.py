@@ -1,16 +1,11 @@
 """A statement that cannot look is stopped again and again, until the call has ended."""
 
-import threading
-
 import pytest
 
-import herdpy
 from bookie.runtime.drivers import ThreadDriver
-from herdpy.driver.connection import Connection
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.stopper import Stopper
 from herdpy.errors import QueryCanceledError
-from herdpy.exec.vector import duck
 
 
 class Clock:
@@ -70,38 +65,3 @@ def test_a_statement_is_stopped_behind_its_deadline() -> None:
     assert len(stops) == 2
     with pytest.raises(QueryCanceledError):
         interrupt.check()
-
-
-def test_a_cancel_at_the_beginning_of_each_step_of_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DuckDB forgets an interrupt when it begins to bind, plan or run: the next one ends it."""
-    connection: Connection = herdpy.connect(":memory:", autocommit=True)
-    connection.execute("SELECT upper('a') FROM (VALUES (1)) AS v (x)").fetchall()
-    forgotten, ended = threading.Event(), list[str]()
-    right = duck._stop
-    calls = 0
-
-    def stop(cursor: object) -> None:
-        nonlocal calls
-        calls += 1
-        if calls > 3:  # the first ones are lost
-            forgotten.set()
-            right(cursor)
-
-    monkeypatch.setattr(duck, "_stop", stop)
-    rows = "(VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9))"
-    text = f"SELECT count(*) FROM {', '.join(f'{rows} AS a{n} (x)' for n in range(14))}"
-
-    def run() -> None:
-        try:
-            connection.execute(f"{text} WHERE a0.x + a1.x + a2.x <> a13.x * a12.x").fetchall()
-        except herdpy.Error as error:
-            ended.append(error.sqlstate)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    while not calls:
-        connection.cancel()
-    thread.join(60)
-    assert ended == ["57014"]
-    assert forgotten.is_set()
-    connection.close()
