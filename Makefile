@@ -182,7 +182,7 @@ test: setup ## everything that must pass before a push
 	$(MAKE) fuzz N=100
 	$(MAKE) pg-oracle N=2000 SEED=1
 	$(MAKE) fuzz-wire N=100000 SEED=1
-	$(MAKE) fuzz-cost N=110
+	$(MAKE) fuzz-cost N=100
 	$(MAKE) crash N=1000
 	$(MAKE) damage N=400
 	$(MAKE) sim-ledger N=300
