@@ -29,7 +29,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-.PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample damage kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-storage fuzz fuzz-wire integration interrupts threads \
+.PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample damage kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-storage fuzz fuzz-cost fuzz-wire integration interrupts threads \
         findings compat pg-oracle docs reference interpreters bare test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-calls bench-embedded \
         bench-ledger bench-recovery bench-herddb bench-network bench-spark big clean
 
@@ -122,6 +122,9 @@ kill-server: setup ## a server under SIGKILL and eight clients: make kill-server
 kill-bookies: setup ## bookies killed, drained, a disk of theirs lost: make kill-bookies N=20 SEED=7
 	$(PY) -m tests.kill_bookies $(kill_flags)
 
+fuzz-cost: setup ## what statements of any form cost, counted, never timed: make fuzz-cost N=20000 SEED=7 PLANT=all
+	$(PY) -m tests.fuzz.cost $(runner_flags)
+
 fuzz-wire: setup ## broken messages to both servers and their clients: make fuzz-wire N=1000000 SEED=7
 	$(PY) -m tests.fuzz.wire $(runner_flags)
 	$(PY) -m tests.fuzz.frames $(runner_flags)
@@ -183,6 +186,7 @@ test: setup ## everything that must pass before a push
 	$(MAKE) fuzz N=100
 	$(MAKE) pg-oracle N=2000 SEED=1
 	$(MAKE) fuzz-wire N=100000 SEED=1
+	$(MAKE) fuzz-cost N=100
 	$(MAKE) crash N=1000
 	$(MAKE) damage N=400
 	$(MAKE) sim-ledger N=300

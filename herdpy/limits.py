@@ -29,14 +29,33 @@ statement_conditions_max = 50_000
 # Expressions of one statement, once bound: about one for a token, and more only where one is used
 # in several places. At some 200 bytes each this is less than a server has.
 statement_nodes_max = 4_000_000
-# Expressions that DuckDB reads, each of which takes it some 10 kB and 50 µs: 2.5 GB at the most,
-# and room for an INSERT of parameters_max computed values and for statement_conditions_max tests.
-vector_nodes_max = 250_000
-# Operators of one generated function, of which each takes CPython's compiler 20 kB and 0.15 ms:
-# 1.4 GB at the most, and room for an INSERT of parameters_max computed values.
-row_nodes_max = 70_000
+# Expressions that are printed for DuckDB, which are no more in a text of vector_text_max.
+vector_nodes_max = 65_536
+# Characters of the text for DuckDB with its macros put in, which it takes up to 3 µs each to parse,
+# bind and plan, and looks for an interrupt only now and then.
+vector_text_max = 256 * 1024
+# What DuckDB plans in more than linear time: 100 ms for so many. EXCEPT and INTERSECT take the
+# third power of their number, subqueries the square; those that use columns of the queries around
+# them the fifth: 64 of them take 14 s, in which nothing ends it.
+vector_differences_max = 100
+vector_subqueries_max = 100
+vector_correlated_max = 24
+# Operators of one generated function, of which each takes CPython's compiler 20 kB and 0.1 ms, in
+# which no other thread runs: 100 ms. Rows of an INSERT are made by as many functions as they need;
+# conditions with more operators are DuckDB's.
+row_nodes_max = 1_000
 # Lists of constants behind IN that are longer reach DuckDB as one value.
 vector_list_items_max = 1_000
+# What functions make of texts and bytes. A value may be 64 times what a row can hold, so that texts
+# can be put together and looked at; it is refused before its memory is taken.
+value_bytes_max = 64 * 1024 * 1024
+# Values that a client passes are below it: what is put together of them is checked only above.
+parameter_bytes_max = 16 * 1024 * 1024
+# A call of DuckDB's that nothing ends takes 100 ms at the most: a regular expression reads 10 MB in
+# 50 ms, but takes 300 ms where it replaces every third byte, and to turn a text round one needs 100
+# times its memory; LIKE compares 2 * 10^9 bytes a second with its pattern at the worst.
+regex_bytes_max = 1024 * 1024
+like_steps_max = 200_000_000
 # A pass over a statement asks this often whether it is cancelled: at least every millisecond.
 interrupt_nodes = 256
 parameters_max = 65_535

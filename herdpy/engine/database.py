@@ -52,6 +52,7 @@ from herdpy.engine.state.system_tables import SYSTEM_TABLES, SystemRows
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.plan_cache import PlanCache
+from herdpy.engine.statements.stopper import Stopper
 from herdpy.engine.writes.staging_uses import StagingUses
 from herdpy.errors import InterfaceError, OperationalError, loading
 from herdpy.model.access import Access, User
@@ -105,7 +106,7 @@ class Database:
         self._maintainer: Worker | None = None
         self._lock: DirectoryLock | None = None
         self._retries = Retries()
-        self._wait_s = TICK_S  # the maintenance thread's
+        self._stopper = Stopper(driver, clock)
 
     @classmethod
     def open(
@@ -357,7 +358,7 @@ class Database:
 
     def _run_maintenance(self) -> None:
         while not self._is_closed:
-            self._bell.wait(self._wait_s)
+            self._bell.wait(TICK_S)
             if self._is_closed:
                 return
             try:
@@ -376,7 +377,6 @@ class Database:
         now_s = self.clock.monotonic()
         sessions = list(self._sessions.values())
         return [
-            MaintenanceTask("statement time-outs", self._stop_late_statements),
             *(
                 MaintenanceTask(
                     f"session {session.id}", partial(session.look_after, now_s), session.fail
@@ -397,17 +397,9 @@ class Database:
         return self.tablespace.applier.tokens.to_expire(live, min(busy, default=None))
 
     def watch(self, interrupt: StatementInterrupt) -> None:
-        """Wake the maintenance thread to the time-out of a statement that cannot look at it."""
-        if interrupt.deadline is not None:
-            self._bell.ring()
-
-    def _stop_late_statements(self) -> None:
-        """Stop those, and come again when the next one may be late, after a tick at most."""
-        now_s = self.clock.monotonic()
-        self._wait_s = TICK_S
-        deadlines = [session.stop_if_late(now_s) for session in list(self._sessions.values())]
-        waits = [moment - now_s for moment in deadlines if moment is not None]
-        self._wait_s = min(waits, default=TICK_S)
+        """Have a statement stopped where it cannot look; without threads, by cancel() alone."""
+        if self._maintainer is not None:
+            interrupt.watch = self._stopper.watch
 
     def close(self) -> None:
         """Roll back open transactions, make everything durable, let go of the files; repeatable.
@@ -430,7 +422,7 @@ class Database:
 
     def _closing_steps(self) -> list[Callable[[], object]]:
         """Return what lets go of threads and files, as far as there is any; all repeatable."""
-        steps: list[Callable[[], object]] = [self._bell.ring]
+        steps: list[Callable[[], object]] = [self._bell.ring, self._stopper.close]
         if self._maintainer is not None:
             steps.append(self._maintainer.join)
         made = vars(self)  # open() may not have come to these

@@ -24,7 +24,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from herdpy.errors import InvariantViolation
-from herdpy.limits import vector_list_items_max, vector_nodes_max
+from herdpy.limits import (
+    like_steps_max,
+    regex_bytes_max,
+    value_bytes_max,
+    vector_correlated_max,
+    vector_differences_max,
+    vector_list_items_max,
+    vector_nodes_max,
+    vector_subqueries_max,
+    vector_text_max,
+)
 from herdpy.model.types import TEXT, Kind, SqlType
 from herdpy.sql import tree
 from herdpy.sql.conversions import DOUBLE_DIGITS
@@ -39,7 +49,9 @@ from herdpy.sql.functions import (
 )
 from herdpy.sql.macros import needs_names
 from herdpy.sql.planner import COMPARISONS, column_test, conjuncts
-from herdpy.sql.reading.extent import Budget
+from herdpy.sql.printed_size import printed_size
+from herdpy.sql.reading.extent import Budget, too_big
+from herdpy.sql.value_sizes import GROWING, JOINING, bytes_max, grown_bytes_max
 
 _TYPE_NAMES = {
     Kind.BOOLEAN: "BOOLEAN", Kind.INTEGER: "INTEGER", Kind.BIGINT: "BIGINT",
@@ -51,6 +63,7 @@ _TYPE_NAMES = {
 _INFIX = {*COMPARISONS, "/", "%", "||"}
 _AGGREGATES = frozenset(AGGREGATES.values())
 _SPREADS = {"stddev_samp", "stddev_pop", "var_samp", "var_pop"}
+_RAISING = {*_SPREADS, "string_agg"}
 _REPEATED_MAX = 8  # nodes of an argument that an aggregate's text has several times
 _WINDOWS = _AGGREGATES.union(RANKINGS, ROW_VALUES)
 _TESTS = {"=", "<>", "<", "<=", ">", ">=", "is_null", "distinct"}
@@ -147,7 +160,18 @@ def print_query(
 
     check_interrupt is called every some thousand nodes.
     """
-    return _print(query, Budget(check_interrupt, vector_nodes_max))
+    printed = _print(query, Budget(check_interrupt, vector_nodes_max))
+    check_interrupt()
+    size = sum(printed_size(text.sql) for text in _all_texts(printed))
+    if size > vector_text_max:
+        raise too_big(vector_text_max, "characters in DuckDB's words")
+    return printed
+
+
+def _all_texts(text: DuckText) -> Iterator[DuckText]:
+    yield text
+    for item in text.deferred:
+        yield from _all_texts(item.text)
 
 
 def _print(query: tree.Query, budget: Budget) -> DuckText:
@@ -225,6 +249,8 @@ class _Printer:
         self.row_counts: set[tuple[int, str]] = set()
         self.replaced: dict[tree.Expression, str] = {}
         self.inner_count = 0
+        # Of the query, for their limits.
+        self.differences = self.subqueries = self.correlated = 0
         self.lists: list[DuckList] = []
         self.deferred: list[Deferred] = []
         # Of the place that is being printed: how many lambdas it is in, what Variables are called,
@@ -324,9 +350,12 @@ class _Printer:
 
     def _select(self, select: tree.Select, keys: tuple[tree.SortKey, ...]) -> str:
         parts = (*select.outputs, *keys)
-        windows = [
-            part for part in tree.walk(parts, is_deep=False) if isinstance(part, tree.Window)
-        ]
+        windows: list[tree.Window] = []
+        walked = Budget(self.budget.check_interrupt)
+        for part in tree.walk(parts, is_deep=False):
+            walked.spend()
+            if isinstance(part, tree.Window):
+                windows.append(part)
         if any(_may_raise(part) for window in windows for part in _window_keys(window)):
             tail = self._prepared_tail(select, keys)
         else:
@@ -421,10 +450,23 @@ class _Printer:
         return f"CAST({text} AS {type_text(key.type)})" if isinstance(key, tree.Literal) else text
 
     def _set_operation(self, body: tree.SetOperation, width: int) -> str:
-        word = f"{body.operator}{' ALL' if body.is_all else ''}"
         names = ", ".join(f"c{number}" for number in range(width))
-        left, right = self.query(body.left), self.query(body.right)
-        return f"SELECT * FROM (({left}) {word} ({right})) AS u({names})"  # noqa: S608 - printed by us
+        return f"SELECT * FROM ({self._arms(body)}) AS u({names})"  # noqa: S608 - printed by us
+
+    def _arms(self, body: tree.SetOperation) -> str:
+        """Print both sides; a chain of them has no SELECT around each, which DuckDB is slow at."""
+        if body.operator != "UNION":
+            self.differences += 1
+            if self.differences > vector_differences_max:
+                raise too_big(vector_differences_max, "of EXCEPT and INTERSECT")
+        left = body.left
+        has_tail = left.order_by or left.limit is not None or left.offset is not None
+        if isinstance(left.body, tree.SetOperation) and not (left.ctes or has_tail):
+            first = self._arms(left.body)
+        else:
+            first = self.query(left)
+        word = f"{body.operator}{' ALL' if body.is_all else ''}"
+        return f"({first}) {word} ({self.query(body.right)})"
 
     def relation(self, relation: tree.Relation) -> str:
         if isinstance(relation, tree.TableRef):
@@ -567,13 +609,24 @@ class _Printer:
         return f"r{ref.relation}.c{ref.ordinal}"
 
     def cast(self, cast: tree.Cast) -> str:
-        return self.applied((cast.operand,), lambda texts: self._cast(cast, texts[0]))
+        source, target = cast.operand.type.kind, cast.type.kind
+        is_read = source is Kind.TEXT and target is not Kind.TEXT
+        printed = self.scanned if is_read else self.expression
+        return self.applied((cast.operand,), lambda texts: self._cast(cast, texts[0]), printed)
+
+    def scanned(self, expression: tree.Expression) -> str:
+        """Print a text that a regular expression reads, which no longer one may do."""
+        if bytes_max(expression, self.refs) <= regex_bytes_max:
+            return self.expression(expression)
+        return self.applied((expression,), lambda texts: f"h_short({texts[0]})")
 
     def _cast(self, cast: tree.Cast, operand: str) -> str:
         target = cast.type
         source = cast.operand.type
         if target.kind is Kind.TEXT:
             text = _to_text(operand, source)
+            if source.kind is Kind.BYTEA and grown_bytes_max(cast, self.refs) > value_bytes_max:
+                text = _unless(f"octet_length({operand}) >= {value_bytes_max // 2}", text)
             return text if target.length is None else f"substr({text}, 1, {target.length})"
         if source.kind is Kind.TEXT:
             if target.kind is Kind.DECIMAL:
@@ -593,6 +646,8 @@ class _Printer:
         if name == "coalesce":
             return self._coalesce(call)
         printed = self.operand if name in _TESTS else self.expression
+        if name == "decode":
+            printed = self.scanned
         return self.applied(call.arguments, lambda texts: self._call(call, texts), printed)
 
     def condition(self, expression: tree.Expression) -> str:
@@ -662,14 +717,15 @@ class _Printer:
                     f"({f' {name} '.join(arguments[place : place + _JOINED_MAX])})"
                     for place in range(0, len(arguments), _JOINED_MAX)
                 ]
-            return f"({f' {name} '.join(arguments)})"
+            text = f"({f' {name} '.join(arguments)})"
+            return self._within(call, texts, text) if name == "||" else text
         if tree.is_arithmetic(name):
             return _chain_text(name, arguments)
         if name in ("greatest", "least") and call.type.kind is Kind.INTERVAL:
             # DuckDB's own compare the parts one by one.
             return f"list_{'max' if name == 'greatest' else 'min'}([{', '.join(arguments)}])"
         if name in _VARIADIC:
-            return f"{name}({', '.join(arguments)})"
+            return self._within(call, texts, f"{name}({', '.join(arguments)})")
         if name in ("like", "ilike"):
             arguments[1:] = _like_pattern(name, arguments[1], call.arguments[2])
         if name == "neg" and call.type.is_integer:
@@ -690,7 +746,38 @@ class _Printer:
             if found is None:
                 raise InvariantViolation(f"printer: function {name} is not on the list")
             text = found.template.format(*arguments)
+        text = self._within(call, texts, text)
         return f"CAST({text} AS {type_text(call.type)})" if call.type.kind is Kind.DECIMAL else text
+
+    def _within(self, call: tree.Call, texts: Sequence[str], text: str) -> str:
+        """Return the text of a call that does not make or compare more than one call may."""
+        name = call.function
+        if name in ("like", "ilike"):
+            return self._like_within(call, texts, text)
+        if not (name in JOINING or name in GROWING):
+            return text
+        if grown_bytes_max(call, self.refs) <= value_bytes_max:
+            return text
+        length = "octet_length" if call.arguments[0].type.kind is Kind.BYTEA else "strlen"
+        if name in GROWING:
+            size = "octet_length" if call.type.kind is Kind.BYTEA else "strlen"
+            least = value_bytes_max // GROWING[name]
+            test = f"{length}({texts[0]}) > {least} AND {size}({text}) > {value_bytes_max}"
+            return _unless(test, text)
+        sizes = [f"{length}({operand})" for operand in texts]
+        if name == "concat_ws":
+            sizes[0] = f"{sizes[0]} * {max(len(sizes) - 2, 0)}"
+        return _unless(f"list_sum([{', '.join(sizes)}]) > {value_bytes_max}", text)
+
+    def _like_within(self, call: tree.Call, texts: Sequence[str], text: str) -> str:
+        value, pattern = (bytes_max(part, self.refs) for part in call.arguments[:2])
+        if value * pattern <= like_steps_max and pattern <= regex_bytes_max:
+            return text
+        test = (
+            f"strlen({texts[0]}) * strlen({texts[1]})::HUGEINT > {like_steps_max}"
+            f" OR strlen({texts[1]}) > {regex_bytes_max}"
+        )
+        return _unless(test, text, "h_too_long_for_like()")
 
     def case(self, case: tree.Case) -> str:
         branches: list[str] = []
@@ -721,7 +808,18 @@ class _Printer:
 
     def scalar_subquery(self, node: tree.ScalarSubquery) -> str:
         is_late = self.is_lazy and node not in self.group_keys  # a key has one text
-        return self._deferred(node) if is_late else f"({self.query(node.query)})"
+        return self._deferred(node) if is_late else f"({self.subquery(node.query)})"
+
+    def subquery(self, query: tree.Query) -> str:
+        """Print a query that stands in an expression; 54001 for more than DuckDB should plan."""
+        self.subqueries += 1
+        if self.subqueries > vector_subqueries_max:
+            raise too_big(vector_subqueries_max, "subqueries")
+        if not _stands_alone(query):
+            self.correlated += 1
+            if self.correlated > vector_correlated_max:
+                raise too_big(vector_correlated_max, "subqueries with columns of queries around")
+        return self.query(query)
 
     def _deferred(self, node: tree.ScalarSubquery) -> str:
         """Print a subquery whose errors are raised where its value is used, if it is."""
@@ -732,10 +830,10 @@ class _Printer:
             value = f"CAST($q{number} AS {type_text(node.type)})"
             return f"(CASE WHEN $e{number} IS NULL THEN {value} ELSE error($e{number}) END)"
         if _is_one_row(node.query):
-            return self._outer(f"({self.query(node.query)})")
+            return self._outer(f"({self.subquery(node.query)})")
         names = ", ".join(f"c{number}" for number in range(len(node.query.columns)))
         text = (
-            f"(SELECT struct_pack(n := count(*), v := first(c0)) FROM ({self.query(node.query)})"  # noqa: S608 - printed by us
+            f"(SELECT struct_pack(n := count(*), v := first(c0)) FROM ({self.subquery(node.query)})"  # noqa: S608 - printed by us
             f" AS s({names}))"
         )
         if self.hoisted is not None:
@@ -747,20 +845,20 @@ class _Printer:
         return text if self.hoisted is None else self._field(self.hoisted, text)
 
     def exists(self, node: tree.Exists) -> str:
-        return f"EXISTS ({self.query(node.query)})"
+        return f"EXISTS ({self.subquery(node.query)})"
 
     def in_query(self, node: tree.InQuery) -> str:
         if self._is_counted(node):
             return self._counted(node, "<>" if node.is_negated else "=", node.is_negated)
         word = "NOT IN" if node.is_negated else "IN"
-        return f"({self.expression(node.operand)} {word} ({self.query(node.query)}))"
+        return f"({self.expression(node.operand)} {word} ({self.subquery(node.query)}))"
 
     def quantified(self, node: tree.Quantified) -> str:
         if self._is_counted(node):
             return self._counted(node, node.operator, node.is_all)
         word = "ALL" if node.is_all else "ANY"
         operand = self.expression(node.operand)
-        return f"({operand} {node.operator} {word} ({self.query(node.query)}))"
+        return f"({operand} {node.operator} {word} ({self.subquery(node.query)}))"
 
     def _is_counted(self, node: tree.InQuery | tree.Quantified) -> bool:
         """Tell whether DuckDB's own IN, ANY and ALL would be wrong.
@@ -780,7 +878,10 @@ class _Printer:
             text = f"2 * CAST(({operand} {operator} {value}) AS INTEGER)"
             return f"coalesce({f'2 - {text}' if is_all else text}, 1)"
 
-        operand, rows = self.expression(node.operand), f"FROM ({self.query(node.query)}) AS m(c0)"
+        operand, rows = (
+            self.expression(node.operand),
+            f"FROM ({self.subquery(node.query)}) AS m(c0)",
+        )
         if not any(
             isinstance(part, (tree.Aggregate, tree.Window)) or part in self.group_keys
             for part in tree.walk(node.operand, is_deep=False)
@@ -877,6 +978,10 @@ class _Printer:
             return _spread(function, texts[0], word, tail, applied, is_once=is_once)
         if function == "string_agg":  # NULL between the texts is nothing
             texts[1] = f"coalesce({texts[1]}, '')"
+            text = f"string_agg({word}{', '.join(texts)}{order}){tail}"
+            return applied(
+                (text,), lambda found: _unless(f"strlen({found[0]}) > {value_bytes_max}", found[0])
+            )
         text = f"{function}({word}{', '.join(texts) or '*'}{order}){tail}"
         if function == "sum" and result.kind is Kind.DOUBLE and not has_queries:
             # DuckDB begins with 0, which -0 added to is 0.
@@ -929,6 +1034,11 @@ def _spread(
     return applied(values, checked)
 
 
+def _unless(test: str, text: str, error: str = "h_too_long()") -> str:
+    """Return text of a value that is refused, and not computed, where the test holds."""
+    return f"(CASE WHEN {test} THEN {error} ELSE {text} END)"
+
+
 def _like_pattern(name: str, pattern: str, escape: tree.Expression) -> tuple[str, str]:
     """Return the texts of a LIKE pattern and of its escape character.
 
@@ -970,7 +1080,7 @@ def _is_constant(part: tree.Expression) -> bool:
 def _may_raise(key: tree.Expression) -> bool:
     """Tell whether anything in it but operators, columns and constants is there."""
     return any(
-        part.function in _SPREADS
+        part.function in _RAISING
         if isinstance(part, tree.Aggregate)
         else not isinstance(part, (tree.ColumnRef, tree.Literal, tree.Parameter))
         for part in tree.walk(key)

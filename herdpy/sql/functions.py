@@ -117,7 +117,7 @@ _TABLE = (
     _function("rtrim(text, text)", TEXT, "rtrim({0}, {1})", "without those at the end"),
     _function("lpad(text, integer, text)", TEXT, "h_lpad({0}, {1}, {2})", "filled on the left"),
     _function("rpad(text, integer, text)", TEXT, "h_rpad({0}, {1}, {2})", "filled on the right"),
-    _function("replace(text, text, text)", TEXT, "replace({0}, {1}, {2})", "every occurrence"),
+    _function("replace(text, text, text)", TEXT, "h_replace({0}, {1}, {2})", "every occurrence"),
     _function("reverse(text)", TEXT, "h_reverse({0})", "characters in reverse order"),
     _function("repeat(text, integer)", TEXT, "h_repeat({0}, {1})", "n times"),
     _function(

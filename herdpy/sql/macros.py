@@ -7,6 +7,8 @@ The vector engine makes them once for each connection. An error() with the text
 import re
 from collections.abc import Iterator
 
+from herdpy.limits import regex_bytes_max, value_bytes_max
+
 # What reads as a TIMESTAMPTZ: 1 date, 2 time; of the zone 3 sign, 4 hours, 5 minutes, 6 seconds.
 _ZONED = (
     r"(?i)^\s*([0-9]{4}-[0-9]{1,2}-[0-9]{1,2})"
@@ -67,6 +69,7 @@ _WHOLE_MAX, _FIXED = 2**46, 2**52
 _WORDS = {
     "NUMBER": _NUMBER, "ZONED": _ZONED, "WHOLE_MAX": str(_WHOLE_MAX), "FIXED": str(_FIXED),
     "INTERVAL": _interval_pattern(), "INTERVAL_READ": _INTERVAL_READ,
+    "VALUE_MAX": str(value_bytes_max), "REGEX_MAX": str(regex_bytes_max),
 }  # fmt: skip
 """What {NAME} stands for in the text."""
 
@@ -126,11 +129,23 @@ h_lpad(x, n, f): CASE WHEN x IS NULL OR n IS NULL OR f IS NULL THEN NULL
     WHEN f = '' THEN left(x, h_width(n)) ELSE lpad(x, h_width(n), f) END
 h_rpad(x, n, f): CASE WHEN x IS NULL OR n IS NULL OR f IS NULL THEN NULL
     WHEN f = '' THEN left(x, h_width(n)) ELSE rpad(x, h_width(n), f) END
-h_reverse(x): array_to_string(list_reverse(regexp_extract_all(x, '(?s).')), '')
+-- DuckDB's own has what belongs together, as e and its accent, in the order that it was in.
+h_reverse(x): CASE WHEN strlen(x) = length(x) THEN reverse(x) WHEN strlen(x) > {REGEX_MAX}
+    THEN error('herdpy:54000:reverse: a text of other letters than ASCII has at most 1 MiB')
+    ELSE array_to_string(list_reverse(regexp_extract_all(x, '(?s).')), '') END
+h_too_long(): error('herdpy:54000:requested length too large: a value has at most 64 MiB')
+h_too_long_for_like(): error('herdpy:54000:LIKE: the text is too long for a pattern of that length')
+h_short(x): CASE WHEN strlen(x) > {REGEX_MAX}
+    THEN error('herdpy:54000:a text of more than 1 MiB is not read as a value') ELSE x END
 -- DuckDB repeats constants before it looks at the test.
-h_repeat(x, n): CASE WHEN strlen(x) * CAST(n AS HUGEINT) > 268435456
-    THEN error('herdpy:54000:requested length too large')
-    ELSE repeat(x, CASE WHEN strlen(x) * CAST(n AS HUGEINT) > 268435456 THEN 0 ELSE n END) END
+h_repeat(x, n): CASE WHEN strlen(x) * CAST(n AS HUGEINT) > {VALUE_MAX} THEN h_too_long()
+    ELSE repeat(x, CASE WHEN strlen(x) * CAST(n AS HUGEINT) > {VALUE_MAX} THEN 0 ELSE n END) END
+-- by so many bytes at the most, and by how many; the more costly test is made where it matters
+h_grows(x, a, b): strlen(b) > strlen(a) AND strlen(x) // greatest(strlen(a), 1) * CAST(strlen(b)
+    AS HUGEINT) > {VALUE_MAX} AND strlen(x) + (strlen(x) - strlen(replace(x, a, '')))
+    // greatest(strlen(a), 1) * CAST(strlen(b) - strlen(a) AS HUGEINT) > {VALUE_MAX}
+h_replace(x, a, b): CASE WHEN h_grows(x, a, b) THEN h_too_long()
+    ELSE replace(x, a, CASE WHEN h_grows(x, a, b) THEN '' ELSE b END) END
 h_split_part(x, d, n): CASE WHEN x IS NULL OR d IS NULL OR n IS NULL THEN NULL
     WHEN n = 0 THEN error('herdpy:22023:field position must not be zero')
     WHEN d = '' THEN CASE WHEN n IN (1, -1) THEN x ELSE '' END ELSE split_part(x, d, n) END

@@ -4,8 +4,9 @@ The row path's expressions and accesses are those of DESIGN §8; exec/row must b
 is_row_expression lets through.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from herdpy.limits import interrupt_nodes, row_nodes_max
 from herdpy.model.types import BIGINT, Kind, SqlType
 from herdpy.sql import tree
 from herdpy.sql.conversions import is_comparable
@@ -33,19 +34,26 @@ COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
 _MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def plan_statement(statement: tree.Statement) -> Plan:
-    """Return the plan of a statement; it depends on nothing else."""
+def plan_statement(
+    statement: tree.Statement, check_interrupt: Callable[[], object] = lambda: None
+) -> Plan:
+    """Return the plan of a statement; it depends on nothing else.
+
+    check_interrupt is called every some hundred rows of an INSERT.
+    """
     if isinstance(statement, tree.SelectStatement):
         return plan_query(statement.query)
     if isinstance(statement, tree.Insert):
-        return InsertPlan(statement, _plan_insert_source(statement))
+        return InsertPlan(statement, _plan_insert_source(statement, check_interrupt))
     if isinstance(statement, tree.Update):
         return _plan_update(statement)
     if isinstance(statement, tree.Delete):
         find = _plan_find(statement.target, statement.where)
         return DeletePlan(statement.target, find)
     if isinstance(statement, tree.Explain):
-        return ExplainPlan(plan_statement(statement.statement), statement.is_analyze)
+        return ExplainPlan(
+            plan_statement(statement.statement, check_interrupt), statement.is_analyze
+        )
     return UtilityPlan(statement)
 
 
@@ -78,6 +86,21 @@ def is_row_expression(expression: tree.Expression | None) -> bool:
         kinds = {part.type.kind for part in arguments} | {expression.type.kind}
         return len(kinds) == 1 and (expression.type.is_integer or kinds == {Kind.DOUBLE})
     return expression.function in ("and", "or", "not", "is_null")
+
+
+def is_short(*parts: object) -> bool:
+    """Tell whether the row path computes them by one function, which is compiled in one go."""
+    count = 0
+    for part in tree.walk(parts):
+        if isinstance(part, tree.InList) and not all(map(is_constant, part.items)):
+            count += len(part.items)
+        elif isinstance(part, tree.Call):
+            count += max(len(part.arguments) - 1, 1)
+        elif isinstance(part, tree.Cast):
+            count += 1
+        if count > row_nodes_max:
+            return False
+    return True
 
 
 def _are_comparable(parts: Sequence[tree.Expression]) -> bool:
@@ -193,6 +216,8 @@ def _plan_row_select(query: tree.Query) -> RowSelect | None:
     if body.source is None:
         if not (body.where is None or is_row_expression(body.where)):
             return None
+        if not is_short(outputs, body.where):
+            return None
         keys_are_row = all(is_row_expression(key.expression) for key in query.order_by)
         if not keys_are_row:
             return None
@@ -206,7 +231,7 @@ def _plan_row_select(query: tree.Query) -> RowSelect | None:
     if residual is not None and not is_row_expression(residual):
         return None
     direction = _key_direction(query.order_by, ref, access)
-    if direction is None:
+    if direction is None or not is_short(outputs, residual):
         return None
     is_scan = access is None and residual is not None and query.limit is None
     if access is None:
@@ -261,11 +286,20 @@ def _key_direction(
 # --- changes -------------------------------------------------------------------------------------
 
 
-def _plan_insert_source(statement: tree.Insert) -> SelectPlan | None:
+def _plan_insert_source(
+    statement: tree.Insert, check_interrupt: Callable[[], object]
+) -> SelectPlan | None:
     if statement.source is not None:
         return plan_query(statement.source)
     rows = statement.rows or ()
-    if all(is_row_expression(value) for row in rows for value in row):
+    for number, row in enumerate(rows):
+        if number % interrupt_nodes == 0:
+            check_interrupt()
+        if not all(map(is_row_expression, row)):
+            break
+        if not (all(isinstance(value, tree.Atom) for value in row) or is_short(row)):
+            break
+    else:
         return None
     names = tuple(statement.table.columns[ordinal].name for ordinal in statement.ordinals)
     plain = tuple(tuple(map(to_assign, row)) for row in rows)
@@ -284,7 +318,7 @@ def to_assign(value: tree.Expression) -> tree.Expression:
 def _plan_update(statement: tree.Update) -> UpdatePlan:
     ref, assignments = statement.target, statement.assignments
     values = tuple(value for _, value in assignments)
-    if all(is_row_expression(value) for value in values):
+    if all(map(is_row_expression, values)) and is_short(values):
         return UpdatePlan(ref, _plan_find(ref, statement.where), assignments)
     find = _vector_find(ref, statement.where, tuple(map(to_assign, values)))
     return UpdatePlan(ref, find, assignments)
@@ -292,7 +326,7 @@ def _plan_update(statement: tree.Update) -> UpdatePlan:
 
 def _plan_find(ref: tree.TableRef, where: tree.Expression | None) -> Find:
     access, residual = _plan_access(ref, where)
-    if not (residual is None or is_row_expression(residual)):
+    if not (residual is None or (is_row_expression(residual) and is_short(residual))):
         return _vector_find(ref, where, ())
     if access is None:
         by_vector = _vector_find(ref, where, ()) if residual is not None else None

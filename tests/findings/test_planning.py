@@ -148,3 +148,32 @@ def test_a_subquery_whose_value_is_used_still_raises(tmp_path: Path) -> None:
                 found.append(error.sqlstate)
     connection.close()
     assert found == [None, None, "21000", "22012"]
+
+
+@pytest.mark.finding("S1")
+@pytest.mark.parametrize(
+    ("item", "separator", "head"),
+    [
+        ("(SELECT x + {n})", ", ", "SELECT"),
+        ("EXISTS (SELECT 1 FROM (VALUES ({n})) AS u (y) WHERE y = x)", " OR ", "SELECT"),
+    ],
+)
+def test_many_subqueries_of_outer_columns_are_refused(
+    item: str, separator: str, head: str, tmp_path: Path
+) -> None:
+    items = separator.join(item.replace("{n}", str(number)) for number in range(100))
+    assert answer(f"{head} {items} FROM (VALUES (1)) AS t(x)", tmp_path) == "54001"
+
+
+@pytest.mark.finding("S2")
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "repeat(x, 67108865)",
+        "repeat(x, 67108860) || 'abcdef'",
+        "replace(repeat(x, 40000000), x, 'bb')",
+    ],
+)
+def test_a_value_of_more_than_64_mib_is_not_made(expression: str, tmp_path: Path) -> None:
+    text = f"SELECT length({expression}) FROM (VALUES ('a')) AS t(x)"
+    assert answer(text, tmp_path) == "54000"

@@ -9,7 +9,7 @@ So a program that catches the interrupt and repeats what is not idempotent rolls
 A session is its core (core.py: state and transaction) and the parts composed in __init__, each of
 which gets the core and the parts that it needs; those that few sessions use are made, and loaded,
 when they are used. What is here ends a session, and stops what it runs: its owner, KILL, the
-maintenance thread for time. cancel(), kill() and stop_if_late() never wait for what runs.
+maintenance thread for time. cancel() and kill() never wait for what runs.
 """
 
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -253,11 +253,3 @@ class Session(SessionCore):
                 self.tablespace.rollback(transaction, idle_error(limit_s))
         finally:
             self.mutex.release()
-
-    def stop_if_late(self, now_s: float) -> float | None:
-        """Stop what runs past statement_timeout where it cannot look.
-
-        Returns the moment to come again, None without a limit.
-        """
-        interrupt = self.interrupt
-        return None if interrupt is None else interrupt.stop_if_late(now_s)

@@ -67,7 +67,7 @@ Part = tuple[Table, Key | None, Key | None]
 
 _ARROW_ROWS_MIN = 1_000
 _CHECK_ROWS = 1_024
-"""Of executemany, between two looks at the interrupt."""
+"""Of an INSERT or executemany, between two looks at the interrupt."""
 
 
 class Execution:
@@ -425,14 +425,21 @@ class Execution:
         self, prepared: Prepared, plan: InsertPlan, values: list[list[Physical]]
     ) -> list[Row]:
         now_us = self._now_us()
-        make_rows = prepared.once(compile_insert_rows, plan)
+        make_rows = prepared.once(compile_insert_rows, plan, self._interrupt.check)
         check = prepared.once(compile_check_row, plan.statement.table)
         rows: list[Row] = []
         for item in values:
-            for row in make_rows(item, now_us):
+            made = make_rows(item, now_us)
+            for row in made if len(made) <= _CHECK_ROWS else self._looking(made):
                 check(row)
                 rows.append(row)
         return rows
+
+    def _looking(self, rows: list[Row]) -> Iterator[Row]:
+        """Yield the rows, and look at the interrupt now and then."""
+        for first in range(0, len(rows), _CHECK_ROWS):
+            self._interrupt.check()
+            yield from rows[first : first + _CHECK_ROWS]
 
     def _query_rows(
         self,

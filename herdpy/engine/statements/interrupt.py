@@ -6,11 +6,23 @@ from bookie.runtime.interfaces import Clock
 from bookie.runtime.ticket import Ticket
 from herdpy.errors import QueryCanceledError
 
+_AGAIN_S = 0.01
+"""Until a stop is repeated: whom it is meant for may have missed it."""
+
 
 class StatementInterrupt:
     """Implements exec.interfaces.Interrupt. cancel() by any thread, the rest by the statement's."""
 
-    __slots__ = ("_by", "_callback", "_clock", "_is_cancelled", "_stop", "_timeout_s", "deadline")
+    __slots__ = (
+        "_by",
+        "_callback",
+        "_clock",
+        "_is_cancelled",
+        "_stop",
+        "_timeout_s",
+        "deadline",
+        "watch",
+    )
 
     def __init__(self, clock: Clock, timeout_s: float) -> None:
         self._clock = clock
@@ -20,6 +32,8 @@ class StatementInterrupt:
         self._by = ""
         self._stop: Ticket[None] | None = None
         self._callback: Callable[[], object] | None = None
+        self.watch: Callable[[StatementInterrupt], object] | None = None
+        """Has stop_if_late() called when it is time; None where there are no threads."""
 
     @property
     def stop(self) -> Ticket[None]:
@@ -41,16 +55,21 @@ class StatementInterrupt:
         callback = self._callback
         if callback is not None:
             callback()
+            if self.watch is not None:
+                self.watch(self)
 
     def stop_if_late(self, now_s: float) -> float | None:
-        """Behind the deadline, stop what on_cancel() named; return the deadline if it is ahead."""
+        """Stop what on_cancel() has named, when cancelled or behind the deadline.
+
+        Returns the moment to come again; None when nothing is named, or never to be stopped.
+        """
         callback, deadline = self._callback, self.deadline
-        if callback is None or deadline is None:
+        if callback is None:
             return None
-        if now_s < deadline:
+        if not self._is_cancelled and (deadline is None or now_s < deadline):
             return deadline
         callback()
-        return None
+        return now_s + _AGAIN_S
 
     def check(self) -> None:
         if self.deadline is not None and self._clock.monotonic() >= self.deadline:
@@ -66,5 +85,9 @@ class StatementInterrupt:
 
     def on_cancel(self, callback: Callable[[], object] | None) -> None:
         self._callback = callback
-        if callback is not None and self._is_cancelled:
+        if callback is None or not (self._is_cancelled or self.deadline is not None):
+            return
+        if self._is_cancelled:
             callback()
+        if self.watch is not None:
+            self.watch(self)

@@ -91,13 +91,14 @@ class Prepared:
         version: int = -1,
         types: NaturalTypes | None = None,
         tables: BoundTables = (),
+        check_interrupt: Callable[[], object] = lambda: None,
     ) -> None:
         self.compiled = compiled
         self.version = version
         self._tables = tables
         self.slots = compiled.slots
         try:
-            self.plan: Plan = plan_statement(compiled.statement)
+            self.plan: Plan = plan_statement(compiled.statement, check_interrupt)
         except RecursionError as error:
             raise too_deep() from error
         self.is_write = isinstance(self.plan, (InsertPlan, UpdatePlan, DeletePlan))
@@ -286,6 +287,8 @@ def prepare(
     types = None
     if catalog.version >= 0 and not isinstance(parameters, Mapping):
         types = compiler.parameter_types(parameters)
-    prepared = Prepared(compiled, catalog.version, types, tuple(asked.found.items()))
+    prepared = Prepared(
+        compiled, catalog.version, types, tuple(asked.found.items()), check_interrupt
+    )
     prepared.find_needs(check_interrupt)
     return prepared

@@ -57,6 +57,10 @@ class Writer:
         self._budget = Budget(lambda: None, row_nodes_max, "operators")
         self._variables: dict[int, str] = {}  # the temporaries of those that are bound
 
+    @property
+    def operator_count(self) -> int:
+        return self._budget.count
+
     def name(self, value: object) -> str:
         """Put a constant into space and return its name."""
         name = f"k{len(self.space)}"

@@ -15,6 +15,7 @@ from herdpy.errors import InvariantViolation
 from herdpy.exec.coerce import check_row_count, default_sources
 from herdpy.exec.interfaces import Interrupt, RowSource
 from herdpy.exec.row.expressions import Writer
+from herdpy.limits import row_nodes_max
 from herdpy.model.keys import float_order
 from herdpy.model.schema import Table
 from herdpy.model.types import Kind, Physical, Row, SqlType
@@ -191,22 +192,47 @@ def _row_count(value: Any, word: str, default: int) -> int:
 # --- writing -------------------------------------------------------------------------------------
 
 
-def compile_insert_rows(plan: InsertPlan) -> Callable[[Sequence[Physical], int], list[Row]]:
+MakeNewRows = Callable[[Sequence[Physical], int], list[Row]]
+_VALUES_PER_OPERATOR = 8
+"""Which take CPython's compiler as long."""
+
+
+def compile_insert_rows(
+    plan: InsertPlan, check_interrupt: Callable[[], object] = lambda: None
+) -> MakeNewRows:
     """Return f(p, now_us) → whole rows of INSERT … VALUES, defaults filled in, not yet checked.
 
-    The hidden row id of a table without primary key stays None.
+    The hidden row id of a table without primary key stays None. check_interrupt is called for each
+    function that the rows are made by.
     """
     statement = plan.statement
     if statement.rows is None:
         raise InvariantViolation("row path: INSERT … SELECT has no rows of its own")
-    writer = Writer(None)
+    functions: list[MakeNewRows] = []
+    left = iter(statement.rows)
+    while rows := _some_rows(plan, left):
+        check_interrupt()
+        functions.append(rows)
+    if len(functions) == 1:
+        return functions[0]
+    return lambda p, now_us: list(chain.from_iterable(rows(p, now_us) for rows in functions))
+
+
+def _some_rows(plan: InsertPlan, left: Iterator[tuple[Expression, ...]]) -> MakeNewRows | None:
+    """Return what makes the next rows, as many as are compiled in one go; None behind the last."""
+    statement, writer = plan.statement, Writer(None)
     defaults = default_sources(statement.table, writer.space)
     rows: list[str] = []
-    for expressions in statement.rows:
+    for expressions in left:
         parts = list(defaults)
         for ordinal, expression in zip(statement.ordinals, expressions, strict=True):
             parts[ordinal] = writer.value(expression)
         rows.append(f"({', '.join(parts)},)")
+        values = len(rows) * len(parts)
+        if writer.operator_count + values // _VALUES_PER_OPERATOR >= row_nodes_max // 2:
+            break
+    if not rows:
+        return None
     return writer.function("p, now_us", [f"return [{', '.join(rows)}]"])
 
 

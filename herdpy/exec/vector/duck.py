@@ -40,6 +40,7 @@ from herdpy.exec.vector.arrow_rows import (
     with_schema,
 )
 from herdpy.exec.vector.arrow_stream import reader_of
+from herdpy.limits import parameter_bytes_max
 from herdpy.model.python_values import shortened
 from herdpy.model.types import TIMESTAMP, Kind, Physical, SqlType
 from herdpy.sql.duckdb_text import Deferred, DuckTable, DuckText
@@ -122,6 +123,8 @@ class VectorEngine:
             tables.append((table.name, found))
             if table.summed and found.schema.metadata != NO_NEGATIVE_ZEROS:
                 sql = text.sql
+        for slot in text.slots:
+            _check_length(values[slot])
         parameters: dict[str, Any] = {
             f"p{slot}": _logical(values[slot], parameter_types[slot]) for slot in text.slots
         }
@@ -255,11 +258,13 @@ class VectorResult:
             self._interrupt.on_cancel(partial(_stop, cursor))
             self._interrupt.check()  # a cancel before DuckDB runs would be lost on it
             relation = cursor.sql(self._sql, params=parameters or None)
+            self._interrupt.check()  # and one that came as a step of it began may be
             self._reader = relation.to_arrow_reader(_BATCH_ROWS)
             if self.cursor is None:
                 raise _closed_meanwhile()
             columns = self._columns
             self._schema = self._reader.schema if columns is None else arrow_schema(columns)
+            self._interrupt.on_cancel(None)
         except BaseException as error:
             translated = self._translated(error)
             self.close()
@@ -276,17 +281,20 @@ class VectorResult:
         """Yield Arrow batches of at most some ten thousand rows."""
         try:
             while not self._is_finished:
-                self._interrupt.check()
-                reader = self._reader
-                if reader is None:  # rows would be missing without a word
+                reader, cursor = self._reader, self.cursor
+                if reader is None or cursor is None:  # rows would be missing without a word
+                    self._interrupt.check()
                     raise _closed_meanwhile()
+                self._interrupt.on_cancel(partial(_stop, cursor))
+                self._interrupt.check()
                 try:
                     batch = reader.read_next_batch()
                 except StopIteration:
                     self._is_finished = True
                     break
                 finally:
-                    del reader  # so that close() between two batches frees it
+                    self._interrupt.on_cancel(None)
+                    del reader, cursor  # so that close() between two batches frees it
                 yield with_schema(batch, self.schema) if self._columns is not None else batch
         except GeneratorExit:
             raise
@@ -442,6 +450,20 @@ def _in_our_words(message: str) -> str:
             name = _TYPE_NAMES.get(found["type"], found["type"])
             return f"value {shortened(found['value'])} is out of range for type {name.lower()}"
     return message
+
+
+def _check_length(value: Physical) -> None:
+    """Raise 54000 for a parameter longer than sql/value_sizes.py takes them for."""
+    if not isinstance(value, (str, bytes)):
+        return
+    width = 1 if isinstance(value, bytes) or value.isascii() else 4
+    if len(value) * width > parameter_bytes_max:
+        raise DataError(
+            f"expected a parameter of at most {parameter_bytes_max:,} bytes of UTF-8, found one of"
+            f" {len(value):,} {'bytes' if isinstance(value, bytes) else 'characters'}",
+            sqlstate="54000",
+            hint="Rows have less than 1 MiB; put longer texts together in the statement.",
+        )
 
 
 def _stop(cursor: Any) -> None:

@@ -52,7 +52,7 @@ class Budget:
     spend() raises 54001 above `maximum`, and what check_interrupt raises. One thread.
     """
 
-    __slots__ = ("_check_interrupt", "_maximum", "_next", "_what", "count")
+    __slots__ = ("_maximum", "_next", "_what", "check_interrupt", "count")
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Budget:
         what: str = "expressions",
     ) -> None:
         self.count = 0
-        self._check_interrupt = check_interrupt
+        self.check_interrupt = check_interrupt
         self._maximum = maximum
         self._what = what
         self._next = 0
@@ -70,13 +70,9 @@ class Budget:
         self.count += count
         if self.count < self._next:
             return
-        self._check_interrupt()
+        self.check_interrupt()
         if self.count > self._maximum:
-            raise OperationalError(
-                f"statement is too big: more than {self._maximum:,} {self._what}",
-                sqlstate="54001",
-                hint="Run it in parts, or put rows into a table and join it.",
-            )
+            raise too_big(self._maximum, self._what)
         self._next = min(self.count + interrupt_nodes, self._maximum + 1)
 
 
@@ -116,6 +112,14 @@ class Extent:
             self._counts[_OPERATOR] = self._counts[_CONDITION] = 0
         elif self._outer:
             self._counts = self._outer.pop()
+
+
+def too_big(maximum: int, what: str) -> OperationalError:
+    return OperationalError(
+        f"statement is too big: more than {maximum:,} {what}",
+        sqlstate="54001",
+        hint="Run it in parts, or put rows into a table and join it.",
+    )
 
 
 def too_deep() -> OperationalError:

@@ -16,7 +16,7 @@ from herdpy.exec.row.select import (
     compile_row_filler,
     compile_row_select,
 )
-from herdpy.limits import key_bytes_max
+from herdpy.limits import key_bytes_max, row_nodes_max
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import (
     BIGINT,
@@ -440,6 +440,17 @@ def test_insert_rows_fill_defaults() -> None:
     source = RowSelect(query, None, FullAccess(), None, (), False, None, None)
     fill = compile_row_filler(InsertPlan(Insert(WIDE, (1, 0), None, query), source))
     assert fill(("z", 9), -1) == (9, "z", 150, -1, -1, None)
+
+
+def test_many_rows_are_made_by_several_functions() -> None:
+    computed = Call(INTEGER, "+", (Parameter(INTEGER, 0), Literal(INTEGER, 1)))
+    rows = tuple((Literal(TEXT, str(n)), computed) for n in range(2 * row_nodes_max))
+    looks: list[int] = []
+    plan = InsertPlan(Insert(WIDE, (1, 0), rows, None), None)
+    make = compile_insert_rows(plan, lambda: looks.append(1))
+    assert 4 <= len(looks) <= 16
+    found = make([5], 7)
+    assert [row[:2] for row in found] == [(6, str(n)) for n in range(2 * row_nodes_max)]
 
 
 def test_assignments_read_the_old_row() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from herdpy.limits import interrupt_nodes, row_nodes_max
 from herdpy.sql import tree
 from herdpy.sql.compile import compile_sql
 from herdpy.sql.plan import (
@@ -187,3 +188,30 @@ def test_insert() -> None:
     copied = planned("insert into heap select id from t")
     assert isinstance(copied, InsertPlan)
     assert isinstance(copied.source, RowSelect)
+
+
+def test_what_takes_too_long_to_compile_is_for_the_vector_path() -> None:
+    def condition(count: int) -> str:
+        return " or ".join(f"n + 1 = {number}" for number in range(count // 3))
+
+    for count, is_row in ((row_nodes_max - 10, True), (row_nodes_max + 10, False)):
+        found = planned(f"select id from t where {condition(count)}")
+        assert isinstance(found, RowSelect) is is_row
+        deleted = planned(f"delete from t where {condition(count)}")
+        assert isinstance(deleted, DeletePlan)
+        assert isinstance(deleted.find, RowFind) is is_row
+        changed = planned(f"update t set n = 1 where {condition(count)}")
+        assert isinstance(changed, UpdatePlan)
+        assert isinstance(changed.find, RowFind) is is_row
+    rows = ", ".join(f"({key}, {key} + 1 + 2)" for key in range(row_nodes_max))
+    inserted = planned(f"insert into t (id, n) values {rows}")  # by several functions
+    assert isinstance(inserted, InsertPlan)
+    assert inserted.source is None
+
+
+def test_planning_a_long_insert_looks_at_the_interrupt() -> None:
+    rows = ", ".join(f"({key})" for key in range(10 * interrupt_nodes))
+    statement = compile_sql(f"insert into t (id) values {rows}", FixedCatalog(), ()).statement
+    looks: list[int] = []
+    plan_statement(statement, lambda: looks.append(1))
+    assert len(looks) == 10

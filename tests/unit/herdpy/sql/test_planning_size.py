@@ -13,78 +13,22 @@ import pytest
 
 from herdpy.engine.access.rights import needs_of
 from herdpy.errors import OperationalError, ProgrammingError, QueryCanceledError
-from herdpy.limits import interrupt_nodes, vector_nodes_max
+from herdpy.limits import (
+    interrupt_nodes,
+    vector_correlated_max,
+    vector_differences_max,
+    vector_nodes_max,
+    vector_subqueries_max,
+    vector_text_max,
+)
 from herdpy.sql import tree
 from herdpy.sql.compile import compile_sql
 from herdpy.sql.duckdb_text import DuckText, print_query
-from herdpy.sql.functions import FUNCTIONS
 from herdpy.sql.macros import MACROS
+from herdpy.sql.printed_size import printed_size
 from herdpy.sql.reading import tokens
 from tests.fixtures.sql_catalog import FixedCatalog
-
-TABLE = (
-    "(VALUES (1, 2::bigint, 1.5, 2.5::double precision, 'a', true, '\\x00'::bytea,"
-    " DATE '2020-01-01', TIMESTAMP '2020-01-01 00:00:00'))"
-    " AS t(i, l, m, d, s, b, y, day, at)"
-)
-ARGUMENTS = {
-    "int4": "i", "integer": "i", "decimal": "m", "double": "d", "text": "s", "bytea": "y",
-    "timestamp": "at", "interval": "(at - at)",
-}  # fmt: skip
-# How any value becomes an argument of a kind, using it once.
-AS_ARGUMENT = {
-    "int4": "CASE WHEN ({0}) IS NULL THEN 1 ELSE i END",
-    "integer": "CASE WHEN ({0}) IS NULL THEN 1 ELSE i END",
-    "decimal": "CASE WHEN ({0}) IS NULL THEN 1.5 ELSE m END",
-    "double": "CASE WHEN ({0}) IS NULL THEN 1.5 ELSE d END",
-    "text": "CASE WHEN ({0}) IS NULL THEN 'b' ELSE s END",
-    "bytea": "CASE WHEN ({0}) IS NULL THEN y END",
-    "timestamp": "CASE WHEN ({0}) IS NULL THEN at END",
-    "interval": "CASE WHEN ({0}) IS NULL THEN interval '1 day' ELSE at - at END",
-}
-
-
-def function_forms() -> Iterator[str]:
-    """Yield each overload with each argument replaced by what is nested."""
-    for overloads in FUNCTIONS.values():
-        for function in overloads:
-            for place in range(len(function.parameters)):
-                arguments = [ARGUMENTS[kind] for kind in function.parameters]
-                arguments[place] = AS_ARGUMENT[function.parameters[place]]
-                yield f"{function.name}({', '.join(arguments)})"
-
-
-INTEGER = "CASE WHEN {0} THEN 1 ELSE 2 END"
-FORMS = [
-    *function_forms(),
-    *(INTEGER.replace("{0}", test) for test in (
-        "{0} BETWEEN 1 AND 9", "i BETWEEN {0} AND 9", "i BETWEEN 1 AND {0}",
-        "{0} BETWEEN SYMMETRIC i AND 9", "i + 1 BETWEEN SYMMETRIC {0} AND 9",
-        "i + 1 BETWEEN SYMMETRIC 9 AND {0}", "({0}, 1) < (2, i)", "(1, i) >= ({0}, i + 1)",
-        "(i, {0}) <> (1, 2)", "({0}, 1) IN ((1, 2), (2, 1))", "(i + 1, {0}) IN ((1, 2), (2, 1))",
-        "i + 1 IN (1, 2.5, {0})", "{0} IN (1, 2.5, 3)", "{0} = ANY (ARRAY[1, 2, 3])",
-        "i + 1 <> ALL (ARRAY[1, {0}])", "{0} IS DISTINCT FROM 1", "({0} = 1) IS TRUE",
-        "{0} = 1 AND i = 2", "i = 1 OR {0} = 2",
-        "{0} IN (SELECT 1)", "{0} < ALL (SELECT 1)", "EXISTS (SELECT {0})",
-        "concat({0} = 1, 'a') LIKE 'a%'", "({0} = 1)::text = 'true'",
-    )),
-    "nullif({0}, 3)", "nullif(i + 1, {0})", "coalesce({0}, i)", "coalesce(i, {0})",
-    "coalesce(i + 1, {0}, 3)", "greatest({0}, 1)", "least(i, {0})",
-    "CASE {0} WHEN 1 THEN 2 WHEN 2 THEN 3 END", "CASE i + 1 WHEN {0} THEN 2 WHEN 2 THEN 3 END",
-    "CASE i + 1 WHEN 1 THEN {0} WHEN 2 THEN 3 END", "CASE i + 1 WHEN 1 THEN 2 ELSE {0} END",
-    "({0}) % 7", "7 % ({0})", "({0}) / 3", "round({0} / 3.0)::integer", "-({0})",
-    "({0})::text::integer", "({0})::double precision::text::double precision::integer",
-    "({0})::numeric(9, 2)::text::numeric(9, 2)::integer", "length(({0})::text)",
-    "extract(day FROM day + ({0}))::integer", "(day - (day - ({0})))",
-    "extract(epoch FROM interval '1 day' * ({0}))::integer",
-    "extract(epoch FROM (interval '1 day' / ({0}))::text::interval)::integer",
-    "length(lpad('a', {0}, 'b'))", "length(substring('abc', {0}, 2))",
-    "(SELECT {0})", "(SELECT {0} ORDER BY 1)", "(SELECT {0} AS a GROUP BY 1)",
-    "(SELECT {0} AS a GROUP BY a ORDER BY a LIMIT 1)", "(SELECT DISTINCT {0} ORDER BY 1)",
-    "(SELECT DISTINCT ON (1) {0} ORDER BY 1)",
-    "(SELECT coalesce({0}, 1) FROM (VALUES (1)) AS w (a))",
-    "CASE WHEN i > 1 THEN (SELECT {0}) END", "coalesce(i, (SELECT {0}))",
-]  # fmt: skip
+from tests.fixtures.sql_forms import FORMS, REPEATED, TABLE
 
 
 def statement(form: str, depth: int) -> str:
@@ -167,26 +111,15 @@ def printed(text: str) -> tuple[tree.Query, list[DuckText]]:
 def test_nested_expressions_grow_as_their_text(form: str) -> None:
     trees: list[int] = []
     texts: list[int] = []
-    # A row in a row is a lambda in two lambdas: DuckDB may not read eight of them.
-    for depth in (1, 2, 4) if "(i + 1, {0}) IN" in form else (2, 4, 8):
+    # A row in a row is a lambda in two lambdas, and an interval is read by much text: DuckDB may
+    # not read eight of them.
+    is_big = "(i + 1, {0}) IN" in form or "::interval" in form
+    for depth in (1, 2, 4) if is_big else (2, 4, 8):
         query, found = printed(statement(form, depth))
         trees.append(tree_size(query))
         texts.append(sum(expanded_size(text.sql) for text in found))
     for sizes in (trees, texts):
         assert sizes[2] - sizes[1] <= 2.3 * (sizes[1] - sizes[0])
-
-
-REPEATED = [
-    ("SELECT i FROM {t} WHERE i IN ({0})", "{n}, "), ("SELECT {0} FROM {t}", "i + 1, "),
-    ("SELECT 1 FROM {t} WHERE {0}", "i + 1 = {n} OR "),
-    ("SELECT coalesce({0}) FROM {t}", "i + 1, "),
-    ("SELECT CASE {0} END FROM {t}", "WHEN i = {n} THEN 1 "),
-    ("SELECT CASE i + 1 {0} END FROM {t}", "WHEN {n} THEN 1 "),
-    ("SELECT 1 FROM {t} WHERE (i + 1, l + 1) IN ({0})", "({n}, 1), "),
-    ("SELECT i + 1 FROM {t} ORDER BY {0}", "1, "), ("SELECT i + 1 FROM {t} GROUP BY {0}", "1, "),
-    ("VALUES {0}", "({n}), "), ("SELECT i + 1 = ANY (ARRAY[{0}]) FROM {t}", "{n}, "),
-    ("SELECT {0} FROM {t}", "(SELECT 1 FROM (VALUES (1)) AS a, (VALUES (2)) AS b), "),
-]  # fmt: skip
 
 
 @pytest.mark.parametrize(("form", "item"), REPEATED)
@@ -230,6 +163,61 @@ def test_more_than_duckdb_should_read_is_refused() -> None:
         print_query(query.query)
     assert caught.value.sqlstate == "54001"
     assert caught.value.hint is not None
+
+
+def refusal(text: str) -> str | None:
+    """Return what print_query refuses (54001), None for nothing."""
+    query = compile_sql(text, FixedCatalog(), ()).statement
+    assert isinstance(query, tree.SelectStatement)
+    try:
+        print_query(query.query)
+    except OperationalError as error:
+        return f"{error.sqlstate} {error.message}"
+    return None
+
+
+@pytest.mark.parametrize(
+    ("head", "item", "separator", "tail", "maximum"),
+    [
+        ("SELECT ", "(SELECT i + {n})", ", ", f" FROM {TABLE}", vector_correlated_max),
+        (f"SELECT 1 FROM {TABLE} WHERE ", "EXISTS (SELECT 1 FROM leg WHERE no = i)", " OR ", "",
+         vector_correlated_max),
+        (f"SELECT 1 FROM {TABLE} WHERE ", "i IN (SELECT no FROM leg WHERE no < i)", " AND ", "",
+         vector_correlated_max),
+        ("SELECT ", "(SELECT max(no) + {n} FROM leg)", ", ", "", vector_subqueries_max),
+        (f"SELECT 1 FROM {TABLE} WHERE ", "i > ALL (SELECT no FROM leg)", " AND ", "",
+         vector_subqueries_max),
+        ("SELECT 0 EXCEPT ", "SELECT {n}", " EXCEPT ", "", vector_differences_max),
+        ("SELECT 0 INTERSECT ", "SELECT {n}", " INTERSECT ", "", vector_differences_max),
+    ],
+)  # fmt: skip
+def test_what_duckdb_plans_in_more_than_linear_time_has_a_limit(
+    head: str, item: str, separator: str, tail: str, maximum: int
+) -> None:
+    def text(count: int) -> str:
+        return head + separator.join(item.replace("{n}", str(n)) for n in range(count)) + tail
+
+    assert refusal(text(maximum)) is None
+    found = refusal(text(maximum + 1))
+    assert found is not None
+    assert found.startswith(f"54001 statement is too big: more than {maximum} ")
+
+
+def test_the_text_for_duckdb_has_a_limit() -> None:
+    def text(count: int) -> str:
+        return f"SELECT {', '.join(f'stddev(l + {n})' for n in range(count))} FROM {TABLE}"
+
+    (found,) = printed(text(1))[1]
+    count = vector_text_max // printed_size(found.sql)
+    assert refusal(text(count - 2)) is None
+    assert refusal(text(count + 2)) is not None
+
+
+def test_arms_of_a_union_stand_one_behind_the_other() -> None:
+    _, (text,) = printed(" UNION ALL ".join(f"SELECT {n}" for n in range(50)))
+    assert text.sql.count("SELECT *") == 1
+    _, (text,) = printed("(SELECT 1 UNION SELECT 2 LIMIT 1) UNION SELECT 3")
+    assert text.sql.count("SELECT *") == 2
 
 
 def test_a_cancel_ends_planning_wherever_it_comes() -> None:

@@ -1,0 +1,119 @@
+"""A cancel, KILL, a time-out and Ctrl-C end a statement soon, whatever it is just doing.
+
+Each is asked for in the midst of one phase. Counted are the calls, Python's own included, from then
+to the statement's end, never time: 100,000 calls take some 10 ms.
+"""
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import herdpy
+from herdpy.driver.connection import Connection
+
+CALLS_MAX = 100_000
+_NUMBERS = ", ".join(f"id + {n} AS c{n}" for n in range(1_000))
+_VECTOR = f"SELECT {_NUMBERS} FROM t ORDER BY upper(s)"
+_INSERT = f"INSERT INTO t VALUES {', '.join(f'({n}, concat({n}))' for n in range(300))}"
+_ROWS = f"INSERT INTO t VALUES {', '.join(f'({n}, NULL)' for n in range(10_000))}"
+_LIST = f"SELECT id FROM t WHERE id IN ({', '.join(map(str, range(20_000)))})"
+_BLANKS = itertools.count()
+PHASES = {
+    "tokens": ("/sql/reading/tokens.py", _LIST),
+    "syntax tree": ("/sql/reading/read_expression.py", _LIST),
+    "names and types": ("/sql/bind_expression.py", _VECTOR),
+    "binding rows": ("/sql/bind.py", _ROWS),
+    "rights": ("/sql/tree.py", _VECTOR),
+    "plan": ("/sql/planner.py", _ROWS),
+    "text for DuckDB": ("/sql/duckdb_text.py", _VECTOR),
+    "text of an INSERT": ("/sql/duckdb_text.py", _INSERT),
+    "functions of rows": ("/exec/row/expressions.py", _ROWS),
+}
+
+
+def _cancel(connection: Connection) -> None:
+    connection.cancel()
+
+
+def _kill_statement(connection: Connection) -> None:
+    session: Any = connection.live_session()
+    session.interrupt.cancel("KILL STATEMENT")
+
+
+def _time_out(connection: Connection) -> None:
+    session: Any = connection.live_session()
+    session.interrupt.deadline = 0.0
+
+
+def _interrupt(connection: Connection) -> None:
+    raise KeyboardInterrupt
+
+
+WAYS: dict[str, Callable[[Connection], None]] = {
+    "cancel": _cancel, "KILL": _kill_statement, "time-out": _time_out, "Ctrl-C": _interrupt,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Connection]:
+    connection = herdpy.connect(":memory:")
+    connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, s TEXT)")
+    connection.execute("INSERT INTO t VALUES (1000000, 'a')")
+    connection.commit()
+    connection.execute(_VECTOR).fetchall()
+    yield connection
+    connection.close()
+
+
+def run(
+    connection: Connection, text: str, part: str, at: int, way: Callable[[Connection], None] | None
+) -> tuple[str, int, int]:
+    """Run a statement, `way` at that call in files with `part` in their paths.
+
+    Returns how it ended, the calls in those files, and all calls since `way`.
+    """
+    seen = after = 0
+    is_asked = False
+
+    def profile(frame: Any, event: str, argument: object) -> None:
+        nonlocal seen, after, is_asked
+        if event not in ("call", "c_call"):
+            return
+        if is_asked:
+            after += 1
+        elif event == "call" and part in frame.f_code.co_filename:
+            seen += 1
+            if seen == at and way is not None:
+                is_asked = True
+                way(connection)
+
+    ended = "rows"
+    sys.setprofile(profile)
+    try:
+        connection.execute(f"{text}{' ' * next(_BLANKS)}")  # another text: no plan of it is kept
+    except herdpy.Error as error:
+        ended = error.sqlstate
+    except KeyboardInterrupt:
+        ended = "Ctrl-C"
+    finally:
+        sys.setprofile(None)
+    connection.rollback()
+    return ended, seen, after
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("phase", PHASES)
+def test_the_end_comes_soon(connection: Connection, phase: str, way: str) -> None:
+    part, text = PHASES[phase]
+    ended, total, _ = run(connection, text, part, 0, None)
+    assert ended == "rows"
+    assert total > 300, "the statement is too small for this phase"
+    for share in (0.1, 0.6):
+        ended, _, after = run(connection, text, part, int(total * share), WAYS[way])
+        assert ended == ("Ctrl-C" if way == "Ctrl-C" else "57014")
+        assert after <= CALLS_MAX
+    assert connection.execute("SELECT 1").fetchall() == [(1,)]
+    connection.rollback()
