@@ -214,15 +214,15 @@ class _Draw:
 
     def of_another(self) -> Damage:
         """Put in a file of another database, or of a copy of this one that went on by itself."""
-        path = MANIFEST if self.rng.random() < 0.3 else self.victim()
+        path = MANIFEST if self.rng.random() < 0.5 else self.victim()
         if self.rng.random() < 0.5:
             moment = self.rng.choice(self.life.moments)
             other, which = with_more(moment.files, self.rng.randrange(4)), "a copy that went on"
         else:
             neighbour = life_of(self.life.seed - 1)
             moments = [moment.files for moment in neighbour.moments]
-            ends = (moments[0], neighbour.files, self.rng.choice(moments))
-            other, which = self.rng.choice(ends), "another database"
+            others = (moments[0], moments[0], neighbour.files, self.rng.choice(moments))
+            other, which = self.rng.choice(others), "another database"
         named = [name for name in other if name.rpartition("/")[0] == path.rpartition("/")[0]]
         name = path if path in other else self.rng.choice(named or [MANIFEST])
         says = f"{name} of {which} as {path}"

@@ -6,7 +6,7 @@ from tests.damage.__main__ import run_chunk
 from tests.damage.plants import PLANTS
 from tests.damage.run_seed import ALL_KINDS, run_seed
 
-_PLANT_RUNS = 400
+_PLANT_RUNS = 1000
 # The others need a certain file to be damaged in one way after a certain life: one seed in some
 # hundred. `--plant all` looks for them.
 SOON = ("id and offset of a page unchecked", "folders made before anything is read")
