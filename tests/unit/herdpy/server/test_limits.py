@@ -198,7 +198,8 @@ def test_a_row_that_fits_into_no_message() -> None:
         herdpy.connect(server.url, autocommit=True) as connection,
     ):
         for fetch in ("fetchall", "fetch_arrow_table"):
-            cursor = connection.execute("SELECT repeat('x', 40000000) AS a, repeat('y', 40000000) AS b")
+            text = "SELECT repeat('x', 40000000) AS a, repeat('y', 40000000) AS b"
+            cursor = connection.execute(text)
             with pytest.raises(herdpy.OperationalError) as caught:
                 getattr(cursor, fetch)()
             assert caught.value.sqlstate == "54000"
