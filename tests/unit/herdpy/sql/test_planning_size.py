@@ -207,10 +207,10 @@ def test_the_text_for_duckdb_has_a_limit() -> None:
     def text(count: int) -> str:
         return f"SELECT {', '.join(f'stddev(l + {n})' for n in range(count))} FROM {TABLE}"
 
-    (found,) = printed(text(1))[1]
-    count = vector_text_max // printed_size(found.sql)
-    assert refusal(text(count - 2)) is None
-    assert refusal(text(count + 2)) is not None
+    (one,), (two,) = printed(text(1))[1], printed(text(2))[1]
+    count = vector_text_max // (printed_size(two.sql) - printed_size(one.sql))
+    assert refusal(text(count * 9 // 10)) is None
+    assert refusal(text(count * 11 // 10)) is not None
 
 
 def test_arms_of_a_union_stand_one_behind_the_other() -> None:
