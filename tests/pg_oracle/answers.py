@@ -53,19 +53,19 @@ class Difference(NamedTuple):
         )
 
 
-def is_same(ours: Answer, theirs: Answer) -> bool:
-    """Tell whether both gave the same: values, their types, or an error of the same class."""
+def is_same(ours: Answer, theirs: Answer, *, is_exact: bool = False) -> bool:
+    """Tell whether both gave the same: values, their types, or an error of the same class.
+
+    is_exact: numbers have the same text, too.
+    """
     if ours.sqlstate is not None or theirs.sqlstate is not None:
         return (ours.sqlstate or "")[:2] == (theirs.sqlstate or "")[:2]
     if ours.kinds != theirs.kinds:
         return False
     if not ours.kinds and ours.row_count not in (-1, theirs.row_count):  # -1: of TRUNCATE, say
         return False
-    return is_same_rows(ours, theirs)
-
-
-def is_same_rows(ours: Answer, theirs: Answer) -> bool:
-    """Tell whether the rows are the same, whatever types the numbers in them have."""
+    if is_exact:
+        return ours.rows == theirs.rows
     if len(ours.rows) != len(theirs.rows):
         return False
     return all(

@@ -114,7 +114,8 @@ class Comparison:
                 break
             for part in node.walk():
                 inner = frame if part is node else self._frame_of(frame, part)
-                difference = self._differs(inner, part, tail)
+                # The zeros of a DECIMAL and a DOUBLE's last digit are seen in what is made of them.
+                difference = self._differs(inner, part, tail, is_exact=part is not node)
                 if difference is None or (part.is_untyped and part is not node):
                     continue
                 if part.label.startswith(VALUE):  # herdpy has no constant for PostgreSQL's value
@@ -143,12 +144,14 @@ class Comparison:
             return self._world.frames["argument"]
         return frame
 
-    def _differs(self, frame: Frame, node: Node, tail: str) -> Difference | None:
+    def _differs(
+        self, frame: Frame, node: Node, tail: str, *, is_exact: bool = False
+    ) -> Difference | None:
         theirs = self._of_theirs(frame, node, tail)
         ways = (False, True) if frame.by_rows is not None and node.is_row else (False,)
         for by_rows in ways:
             ours = self._of_ours(frame, [(node, tail)], by_rows=by_rows)
-            if not is_same(ours, theirs):
+            if not is_same(ours, theirs, is_exact=is_exact):
                 text = frame.statement([output_text(node, tail, [])], by_rows=by_rows)
                 return Difference(node.label, node, text, ours, theirs)
         return None
