@@ -948,15 +948,17 @@ class _Printer:
         walked = tuple(tree.walk(node, is_deep=False))
         has_queries = any(isinstance(part, tree.Subquery) for part in walked)
 
-        def applied(values: Sequence[str], make: Callable[[Sequence[str]], str]) -> str:
-            """Return make(values), where DuckDB reads each once if there are queries in them."""
-            if not has_queries:
-                return make(values)
+        def once(values: Sequence[str], make: Callable[[Sequence[str]], str]) -> str:
+            """Return make(values), where DuckDB reads each once."""
             fields = [f"a{place}" for place in range(len(values))]
             return self._lambda(
                 list(zip(fields, values, strict=True)),
                 lambda name: make([_of(name, field) for field in fields]),
             )
+
+        def applied(values: Sequence[str], make: Callable[[Sequence[str]], str]) -> str:
+            """Return make(values), where DuckDB reads each once if there are queries in them."""
+            return once(values, make) if has_queries else make(values)
 
         if function == "avg" and result.kind is Kind.DECIMAL:
             scale = node.arguments[0].type.scale or 0
@@ -972,7 +974,7 @@ class _Printer:
                 lambda found: _scaled(f"h_steps1({', '.join((*found, factor))})", result),
             )
         if result.kind is Kind.INTERVAL and function in ("sum", "avg"):
-            return _interval_total(function, texts[0], word, tail, applied)
+            return _interval_total(function, texts[0], word, tail, once)
         if function in _SPREADS:
             is_once = has_queries or len(walked) > _REPEATED_MAX
             return _spread(function, texts[0], word, tail, applied, is_once=is_once)

@@ -25,7 +25,7 @@ ROOTS: tuple[Rule | str, ...] = (
 _STRIDE = 1_009
 """From the root of one seed to that of the next: a prime, so that all come in a round."""
 _COMMON = tuple(rule for rule in SCALARS if not rule.is_rare)
-_RARE_ROUNDS = 12
+RARE_ROUNDS = 12
 """In one of so many rounds a rare rule is what a case begins with."""
 
 
@@ -106,7 +106,7 @@ def make_case(seed: int, world: World) -> Case:
     chance = random.Random(f"case {seed}")
     place = seed * _STRIDE % len(ROOTS)
     round_number, root = seed // len(ROOTS), ROOTS[place]
-    if not isinstance(root, str) and root.is_rare and (round_number + place) % _RARE_ROUNDS:
+    if not isinstance(root, str) and root.is_rare and (round_number + place) % RARE_ROUNDS:
         root = chance.choice(_COMMON)
     if isinstance(root, str):
         return Case(seed, None, None, change=write_change(chance, root))
