@@ -242,7 +242,7 @@ class Writer:
 
     def _in_list(self, node: tree.InList) -> str:
         if not all(isinstance(item, (tree.Literal, tree.Parameter)) for item in node.items):
-            index = tree.let_index((node.operand, *node.items))
+            index = -1 - len(self._variables)  # an item may be a list with an operand of its own
             operand = tree.Variable(node.operand.type, index)
             tests = tuple(tree.Call(BOOLEAN, "=", (operand, item)) for item in node.items)
             found = tree.Let(BOOLEAN, ((index, node.operand),), tree.Call(BOOLEAN, "or", tests))
