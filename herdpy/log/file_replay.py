@@ -33,7 +33,6 @@ from herdpy.log.log_files import LogFile, numbered_files
 from herdpy.model.lsn import FILE_LEDGER_ID, Lsn
 
 _WINDOW_BYTES = 1024 * 1024
-_TORN_ID_BYTES_MIN = 5  # of 16; so many of another id are the same once in 10**8
 _new: Any = tuple.__new__  # a NamedTuple without the Python function around it
 
 
@@ -238,9 +237,9 @@ class LogReader:
         if found is None or found.file_number < file.stamp:
             return
         # Its CRC cannot be checked, because that begins with the other log's id. A header of ours
-        # that a power failure tore shows most of our id; of another's, one byte in 256 is the same.
-        same = sum(ours == its for ours, its in zip(wanted, found.id, strict=True))
-        if same < _TORN_ID_BYTES_MIN:
+        # that a power failure tore shows no id that the frame behind it has, too.
+        behind = owner_of(handle.read_at(found.end, HEADER_BYTES))
+        if found.id != wanted and behind is not None and behind.id == found.id:
             raise damaged(
                 f"log file {file.path}: expected frames with id {wanted.hex()} at offset 0, found "
                 f"one of file number {found.file_number} with id {found.id.hex()}: damaged, or a "

@@ -114,15 +114,17 @@ class Owner(NamedTuple):
 
     id: bytes
     file_number: int
+    end: int
+    """Where the next frame would begin, from this one's offset."""
 
 
 def owner_of(header: bytes) -> Owner | None:
     """Return what a header says before any checksum is looked at; None when it is none."""
     if len(header) < HEADER_BYTES:
         return None
-    magic, version, header_bytes, _, found_id, number, *_ = _HEADER.unpack_from(header)
+    magic, version, header_bytes, _, found_id, number, *_, length = _HEADER.unpack_from(header)
     is_ours = magic == MAGIC and version in _VERSIONS and header_bytes == HEADER_BYTES
-    return Owner(found_id, number) if is_ours else None
+    return Owner(found_id, number, HEADER_BYTES + length) if is_ours else None
 
 
 def decode_frame(

@@ -169,7 +169,7 @@ class TestEnd:
         home = home_with([b"a"], [b"b"])
         other = LogHome(SimulatedDisk(8))
         other.listing.new_ids = random.Random(2)
-        batches = [bytes(900)] * 20 if is_later_file else [b"theirs"]
+        batches = [bytes(900)] * 20 if is_later_file else [b"theirs", b"theirs, too"]
         log = other.opened()
         for record in batches:
             put(log, record)
