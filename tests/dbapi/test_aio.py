@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Coroutine
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -24,6 +25,9 @@ from tests.fixtures.frame_proxy import Fate, FrameProxy
 from tests.fixtures.servers import RunningServer
 
 pytestmark = pytest.mark.sync_face
+on_the_loop = pytest.mark.skipif(
+    find_spec("greenlet") is None, reason="without greenlet, the extra aio, it runs in a thread"
+)
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -169,6 +173,7 @@ def test_lost_answers_are_settled(server: RunningServer, fate: Fate) -> None:
 # --- on the loop, and in threads -----------------------------------------------------------------
 
 
+@on_the_loop
 def test_over_the_network_no_thread_is_made(server: RunningServer) -> None:
     async def main() -> None:
         async with aio.connect(server.url) as a, aio.connect(server.url) as b:
@@ -255,6 +260,7 @@ def test_an_impatient_cancel_ends_the_connection_and_the_next_call_has_another(
         run(main(proxy.url))
 
 
+@on_the_loop
 def test_a_loop_that_ends_in_the_middle_leaves_nothing(server: RunningServer) -> None:
     async def main() -> None:
         conn = await aio.connect(server.url, autocommit=True)
@@ -274,6 +280,7 @@ def test_a_loop_that_ends_in_the_middle_leaves_nothing(server: RunningServer) ->
         connections[0].blocking.live_session().execute("SELECT 1")
 
 
+@on_the_loop
 def test_a_connection_belongs_to_its_loop(server: RunningServer) -> None:
     async def main() -> None:
         async with aio.connect(server.url) as conn:
@@ -399,6 +406,7 @@ def test_a_reader_that_another_thread_collects(server: RunningServer) -> None:
     run(main())
 
 
+@on_the_loop
 def test_a_result_that_was_cancelled_while_it_was_read_has_no_end(server: RunningServer) -> None:
     async def main() -> None:
         async with await filled(server.url) as conn:
