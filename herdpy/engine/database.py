@@ -164,6 +164,7 @@ class Database:
             driver if is_threaded else None,
             self._bell.ring,
             open_log,
+            self.where,
         )
         if replica.manifest.state.is_empty:
             # Its maker may have been killed between FORMAT's rename and the sync of its name:
