@@ -450,22 +450,30 @@ class ServerConnection(asyncio.Protocol):
     ) -> None:
         """Have a worker carry out a request, when it is its user's turn."""
         self._is_running = True
-        shares = self._hub.shares
         user = self.user if isinstance(message, _QUEUED) else None
-
-        def start() -> None:
-            self._turn = None
-            running = self._hub.workers.submit(job, is_urgent=is_urgent)
-            if user is not None:
-                running.add_done_callback(lambda _: shares.end(user))
-            running.add_done_callback(partial(self._carried_out, message, begun_s))
-
         if user is None:
-            start()
+            self._begin(message, begun_s, job, None, is_urgent=is_urgent)
             return
-        turn = shares.begin(user, start, is_again=is_again)
+        begin = partial(self._begin, message, begun_s, job, user, is_urgent=is_urgent)
+        turn = self._hub.shares.begin(user, begin, is_again=is_again)
         if turn is not None:
             self._turn = turn, message, begun_s
+
+    def _begin(
+        self,
+        message: messages.ToServer,
+        begun_s: float,
+        job: Callable[[], Any],
+        user: User | None,
+        *,
+        is_urgent: bool,
+    ) -> None:
+        """Give a request to a worker; `user` is whose turn it takes."""
+        self._turn = None
+        running = self._hub.workers.submit(job, is_urgent=is_urgent)
+        if user is not None:
+            running.add_done_callback(lambda _: self._hub.shares.end(user))
+        running.add_done_callback(partial(self._carried_out, message, begun_s))
 
     def _run_reserved(self, message: messages.ToServer, begun_s: float, requests: Requests) -> None:
         """Carry out what a superuser needs to see the server; anything else waits for a worker."""
