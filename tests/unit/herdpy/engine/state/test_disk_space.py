@@ -335,7 +335,7 @@ def test_the_estimate_is_not_below_what_is_written(
     session = db.session(autocommit=True)
     run(session, f"CREATE TABLE t (id BIGINT PRIMARY KEY, v {type_name})")
     for step in range(3):
-        items = [(n, value(n)) for n in range(step * 2000, step * 2000 + 3000)]
+        items = [(n, value(n)) for n in range(step * 400, step * 400 + 600)]
         session.execute_many("UPSERT INTO t VALUES (?, ?)", items)
         run(session, "DELETE FROM t WHERE id % 5 = ?", step)
         estimate = checkpoint_bytes(db.database.tablespace.applier, 0)
