@@ -84,7 +84,7 @@ BESIDE_A_DECIMAL = {
     "SELECT m = ? FROM t": (False, True, False),
     "SELECT ? < m FROM t": (True, False, False),
     "SELECT m + ? FROM t": (Decimal("3.115"), Decimal("3.12"), Decimal("12345678902.06")),
-    "SELECT m * ? FROM t": (Decimal("2.42580"), Decimal("2.4336"), Decimal("19259259258.7800")),
+    "SELECT m * ? FROM t": (Decimal("2.42580"), Decimal("2.4336"), Decimal("19259259084.7800")),
     "SELECT m IN (?, 7) FROM t": (False, True, False),
     "SELECT m BETWEEN ? AND 1.56 FROM t": (True, True, False),
     "SELECT coalesce(nullif(m, 1.56), ?) FROM t": (
