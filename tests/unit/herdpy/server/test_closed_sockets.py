@@ -21,7 +21,7 @@ PHASES = {
     "DuckDB sorts": f"SELECT a.id FROM {_PRODUCT} ORDER BY a.id * b.id - c.id",
     "rows of DuckDB are inserted": f"INSERT INTO u SELECT a.id FROM {_PRODUCT}",
     "a lock": "UPDATE u SET id = 2 WHERE id = 1",
-    "a lock of a transaction": "BEGIN; DELETE FROM t WHERE id = 0; UPDATE u SET id = 2 WHERE id = 1",
+    "a lock of a transaction": "BEGIN; DELETE FROM t WHERE id = 0; UPDATE u SET id = 2",
 }
 
 
