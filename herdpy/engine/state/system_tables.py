@@ -82,5 +82,11 @@ SYSTEM_TABLES: dict[str, Table] = {
             "job text, table_name text, operation text, user_name text, begun_at timestamp, "
             "stages bigint, finished_stages bigint, row_count bigint, byte_count bigint",
         ),
+        # Who holds how much of the budget, one row an account: model/governor.py.
+        _table(
+            10, "sysmemory",
+            "account text, bytes_used bigint, bytes_max bigint, bytes_peak bigint, "
+            "holders bigint, refused bigint, waits bigint, waited_s double",
+        ),
     )
 }  # fmt: skip
