@@ -79,7 +79,7 @@ class Planner:
         """Return the plan of a statement that the session's user may run."""
         catalog = catalog or self.catalog_of(self._core.transaction)
         if catalog.version < 0:
-            return self._authorize(prepare(text, catalog, parameters, self._check_interrupt))
+            return self._authorize(prepare(text, catalog, parameters, self.check_interrupt))
         cache = self._database.plans
         key = plan_key(text, parameters)
         prepared = cache.get(key)
@@ -87,7 +87,7 @@ class Planner:
             key = (text, (key[1], *number_types(prepared.compiled.numbers, parameters)))
             prepared = cache.get(key)
         if prepared is None or not prepared.is_current(catalog):
-            prepared = prepare(text, catalog, parameters, self._check_interrupt)
+            prepared = prepare(text, catalog, parameters, self.check_interrupt)
             if not prepared.is_secret:
                 cache.put(key, prepared)
         return self._authorize(prepared)
@@ -113,7 +113,8 @@ class Planner:
             self.gate.check(prepared, current_access(self._tablespace, self._core.transaction))
         return prepared
 
-    def _check_interrupt(self) -> None:
+    def check_interrupt(self) -> None:
+        """Raise why the statement that runs must end, if it must."""
         interrupt = self._core.interrupt
         if interrupt is not None:
             interrupt.check()

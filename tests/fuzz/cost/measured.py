@@ -186,8 +186,10 @@ def run_seed(world: World, seed: int) -> tuple[str, int, list[Cost]]:
             # The row path is left where a statement is long: on the other one it may double, too.
             chance.setstate(state)
             pair = FAMILIES[name](chance, 2 * size)
-            costs[0] = world.cost(pair.small, takes_parameters=takes)
-            costs[1] = world.cost(pair.large, takes_parameters=takes)
+            # With blanks: there are plans of what has run already.
+            costs = [
+                world.cost(f"{text}  ", takes_parameters=takes) for text in (pair.small, pair.large)
+            ]
         check_growth(pair, *costs)
         if chance.random() < _MUTATED_SHARE:
             costs.append(world.cost(mutated(chance, pair.small), takes_parameters=takes))
