@@ -159,6 +159,8 @@ class Write:
         locks, transaction, table_id = self._tablespace.locks, self._transaction, self.table.id
         if len(keys) > row_locks_max:
             return locks.acquire(transaction, (table_id,), Mode.EXCLUSIVE)
+        if len(keys) <= _LOCKS_AT_ONCE:
+            return locks.acquire_rows(transaction, table_id, keys)
         left = iter(keys)
         while some := list(islice(left, _LOCKS_AT_ONCE)):
             self._check_interrupt()
