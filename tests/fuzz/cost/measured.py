@@ -22,6 +22,7 @@ _KINDS = {
     "21": "several rows", "23": "constraint",
 }  # fmt: skip
 """Classes of the SQLSTATEs with which a statement may end."""
+_ROWS_MAX = 1_000  # of a result: a product of many tables has no end
 _SIZE_MIN, _SIZE_MAX = 1_000, 1 << 20
 _MUTATED_SHARE = 0.15
 
@@ -76,7 +77,8 @@ class World:
             try:
                 cursor = connection.execute(text, parameters)  # type: ignore[arg-type]
                 if cursor.description is not None:
-                    cursor.fetchall()
+                    cursor.fetchmany(_ROWS_MAX)
+                    cursor.close()
                 return "rows"
             except herdpy.Error as error:
                 if error.sqlstate[:2] not in _KINDS:
