@@ -76,6 +76,7 @@ class Execution:
         "_database",
         "_interrupt",
         "_lock_timeout_s",
+        "_look",
         "_tablespace",
         "_transaction",
     )
@@ -86,13 +87,16 @@ class Execution:
         transaction: Transaction | None,
         interrupt: StatementInterrupt,
         lock_timeout_s: float,
+        look: Callable[[], object] | None = None,
     ) -> None:
+        """`look` is called while a query is printed; None: the interrupt's check()."""
         self._database = database
         self._tablespace = database.tablespace
         self._clock = database.clock
         self._transaction = transaction
         self._interrupt = interrupt
         self._lock_timeout_s = lock_timeout_s
+        self._look = look or interrupt.check
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -186,7 +190,7 @@ class Execution:
     ) -> "VectorResult":
         self._database.watch(self._interrupt)
         return self._database.vector.query(
-            prepared.vector_text(query, self._interrupt.check),
+            prepared.vector_text(query, self._look),
             snapshot,
             values,
             [slot.type for slot in prepared.slots],
