@@ -31,7 +31,7 @@ class Failed(NamedTuple):
     """A step that has failed, and not been done since."""
 
     task: str
-    count: int
+    failures: int
     error: str
     failed_us: int
     pause_s: float
@@ -55,7 +55,7 @@ class Retries:
         """Return what sysmaintenance shows; any thread."""
         now_s = self._clock.monotonic()
         return [
-            (each.task, each.count, each.error, each.failed_us, max(0.0, each.again_s - now_s))
+            (each.task, each.failures, each.error, each.failed_us, max(0.0, each.again_s - now_s))
             for each in self.failed
         ]
 
@@ -86,7 +86,7 @@ class Retries:
         self, task: MaintenanceTask, error: Exception, before: Failed | None, now_s: float
     ) -> None:
         pause_s = _PAUSE_S_MIN if before is None else min(2 * before.pause_s, _PAUSE_S_MAX)
-        count = 1 if before is None else before.count + 1
+        count = 1 if before is None else before.failures + 1
         text = f"{type(error).__name__}: {error}"[:_ERROR_LENGTH_MAX]
         self._failed[task.name] = Failed(
             task.name, count, text, self._clock.wall_us(), pause_s, now_s + pause_s
