@@ -24,8 +24,11 @@ ACCESS_LOCK: "Resource" = (SPACE,)
 """Held by a statement that changes access; the table id that no table has."""
 _AUTHORIZED_MAX = 1_000
 _SUPERUSERS_ONLY = frozenset(
-    SYSTEM_TABLES[name].id for name in ("sysclients", "sysstatements", "sysleases", "sysstagings")
-)
+    SYSTEM_TABLES[name].id
+    for name in (
+        "sysclients", "sysstatements", "sysleases", "sysstagings", "sysmemory", "sysmaintenance",
+    )
+)  # fmt: skip
 
 Needs = tuple[tuple[Table | None, int], ...]
 """(table, rights) pairs; without a table rights on the tablespace."""

@@ -9,6 +9,7 @@ from herdpy.engine.access.roles import Actor
 from herdpy.engine.session.parts import SessionPart
 from herdpy.engine.statements.execution import Batch
 from herdpy.engine.statements.plan_cache import Prepared, plan_key
+from herdpy.engine.writes.row_writes import looking
 from herdpy.errors import Error, InternalError, ProgrammingError, loading
 from herdpy.exec.result import Result
 from herdpy.model.role_settings import capped, check_within
@@ -128,13 +129,16 @@ class Statements(SessionPart):
 
         def prepare_all() -> Batch:
             # Item by item: what the parameters are decides about the plan.
-            pairs = ((prepare_one(item), item) for item in items)
+            pairs = ((prepare_one(item), item) for item in looking(items, planner.check_interrupt))
             return [(each, each.values(item, core.now_us)) for each, item in pairs]
 
         if convert is not None:
             count = execution.insert_many(transaction, prepared, convert, items, prepare_one)
-        elif isinstance(plan, InsertPlan) and plan.source is None and _are_alike(items):
-            values = [prepared.values(item, core.now_us) for item in items]
+        elif isinstance(plan, InsertPlan) and plan.source is None and _are_alike(prepared, items):
+            values = [
+                prepared.values(item, core.now_us)
+                for item in looking(items, planner.check_interrupt)
+            ]
             count = execution.write(transaction, prepared, values, lambda: prepare_one(items[0]))
         else:
             count = execution.write_batch(
@@ -240,7 +244,7 @@ class Statements(SessionPart):
             self._database.end_dropped_users()
 
 
-def _are_alike(items: Sequence[Parameters]) -> bool:
+def _are_alike(prepared: Prepared, items: Sequence[Parameters]) -> bool:
     """Return whether one plan does for all sets of parameters."""
     first = plan_key("", items[0])
-    return all(plan_key("", item) == first for item in items)
+    return all(plan_key("", item) == first and prepared.holds_for(item) for item in items)

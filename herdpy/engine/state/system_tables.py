@@ -87,5 +87,16 @@ SYSTEM_TABLES: dict[str, Table] = {
             9, "sysrolesettings",
             "role_name text, setting text, default_value text, maximum text", key=2,
         ),
+        # Who holds how much of the budget, one row an account: model/governor.py.
+        _table(
+            10, "sysmemory",
+            "account text, bytes_used bigint, bytes_max bigint, bytes_peak bigint, "
+            "holders bigint, refused bigint, waits bigint, waited_s double",
+        ),
+        # Background work that has failed, and not been done since.
+        _table(
+            11, "sysmaintenance",
+            "task text, failures bigint, error text, failed_at timestamp, retry_in_s double",
+        ),
     )
 }  # fmt: skip

@@ -22,6 +22,7 @@ _KINDS = {
     "21": "several rows", "23": "constraint",
 }  # fmt: skip
 """Classes of the SQLSTATEs with which a statement may end."""
+_ROWS_MAX = 1_000  # of a result: a product of many tables has no end
 _SIZE_MIN, _SIZE_MAX = 1_000, 1 << 20
 _MUTATED_SHARE = 0.15
 
@@ -76,7 +77,8 @@ class World:
             try:
                 cursor = connection.execute(text, parameters)  # type: ignore[arg-type]
                 if cursor.description is not None:
-                    cursor.fetchall()
+                    cursor.fetchmany(_ROWS_MAX)
+                    cursor.close()
                 return "rows"
             except herdpy.Error as error:
                 if error.sqlstate[:2] not in _KINDS:
@@ -177,13 +179,20 @@ def run_seed(world: World, seed: int) -> tuple[str, int, list[Cost]]:
     names = list(FAMILIES)
     name = names[seed % len(names)]
     size = size_of(chance)
+    state = chance.getstate()
     pair = FAMILIES[name](chance, size)
     takes = pair.takes_parameters
     try:
-        small = world.cost(pair.small, takes_parameters=takes)
-        large = world.cost(pair.large, takes_parameters=takes)
-        check_growth(pair, small, large)
-        costs = [small, large]
+        costs = [world.cost(text, takes_parameters=takes) for text in (pair.small, pair.large)]
+        if bool(costs[0].printed) != bool(costs[1].printed) and costs[1].outcome == "rows":
+            # The row path is left where a statement is long: on the other one it may double, too.
+            chance.setstate(state)
+            pair = FAMILIES[name](chance, 2 * size)
+            # With blanks: there are plans of what has run already.
+            costs = [
+                world.cost(f"{text}  ", takes_parameters=takes) for text in (pair.small, pair.large)
+            ]
+        check_growth(pair, *costs)
         if chance.random() < _MUTATED_SHARE:
             costs.append(world.cost(mutated(chance, pair.small), takes_parameters=takes))
     except FindingError as finding:
