@@ -33,7 +33,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-.PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample damage kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-storage fuzz fuzz-cost fuzz-wire integration interrupts threads \
+.PHONY: full-disk help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample damage kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-storage fuzz fuzz-cost fuzz-wire integration interrupts threads \
         findings compat pg-oracle docs reference interpreters bare test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-calls bench-embedded \
         bench-ledger bench-recovery bench-herddb bench-network bench-spark big clean
 
@@ -121,6 +121,9 @@ sim-storage: setup ## power failures in a bookie's disk: make sim-storage N=2000
 
 kill: setup ## real processes under SIGKILL: make kill N=10
 	$(PY) -m tests.crash.kill $(kill_flags)
+
+full-disk: setup ## a database's whole life on tmpfs of 12, 64 and 256 MiB: make full-disk SIZES="12 64"
+	$(PY) -m tests.full_disk $(if $(SIZES),--sizes $(SIZES))
 
 restarts: setup ## a server drained and restarted under both pools: make restarts N=10
 	HERDPY_RESTARTS=$(or $(N),10) $(PYTEST) --timeout 900 tests/integration/test_server_restarts.py -k drained

@@ -211,6 +211,7 @@ class Database:
             "sysrolesettings": role_setting_rows,
             "sysgrants": lambda catalog: grant_rows(catalog, DIRECTORY),
             "sysstagings": lambda _: staging_rows(tablespace.state.staged),
+            "sysdisks": lambda _: [(DIRECTORY, *replica.space.figures())],
             "sysleases": lambda _: lease_rows(tablespace.applier.leases, self.clock.monotonic()),
             "sysmemory": lambda _: self.memory.rows(),
             "sysmaintenance": lambda _: self.retries.rows(),

@@ -38,6 +38,15 @@ class DatabaseStats(NamedTuple):
     checkpoint_error: str | None
     failure: str | None
     """Why nothing can be written any more, None while all is well."""
+    is_disk_full: bool
+    """What can be refused is refused, until there is room again."""
+    disk_free_bytes: int
+    disk_needed_bytes: int
+    """For the pages of what is in memory, estimated."""
+    disk_reserve_bytes: int
+    """That the reserve has now."""
+    disk_refused: int
+    """Statements."""
 
 
 def stats_of(database: "Database") -> DatabaseStats:
@@ -48,6 +57,7 @@ def stats_of(database: "Database") -> DatabaseStats:
     sessions = database.sessions()
     log = tablespace.log
     failure = tablespace.failure or log.failure
+    disk = database.replica.space.figures()
     checkpoint_error = database.replica.checkpoint_error
     return DatabaseStats(
         last_lsn=log.last_lsn,
@@ -68,4 +78,9 @@ def stats_of(database: "Database") -> DatabaseStats:
         maintenance_failing=len(database.retries.failed),
         checkpoint_error=None if checkpoint_error is None else checkpoint_error.message,
         failure=None if failure is None else failure.message,
+        is_disk_full=disk.is_full,
+        disk_free_bytes=disk.free_bytes,
+        disk_needed_bytes=disk.needed_bytes,
+        disk_reserve_bytes=disk.reserve_held_bytes,
+        disk_refused=disk.refused,
     )

@@ -40,6 +40,8 @@ _URGENT_SHARE = 0.5
 """Of a table's rows: with so many in L0, compaction does not wait for its budget."""
 _BITMAP_BYTES = 640
 """Of a page at most, with header and alignment."""
+_UNEVEN = 1.25
+"""What is alive of a page may have the longer rows."""
 _JOB_PAGES_MAX = 32
 _MANY_ROWS = 50_000
 _MANY_BYTES = 8 * 1024 * 1024
@@ -51,14 +53,16 @@ class Job(NamedTuple):
     """One piece of work on one table, small enough to be done at once.
 
     stretches are ranges of positions in TablePages.base, ascending and apart; runs are positions
-    in TablePages.runs; moves are entries that lie, or whose bitmap lies, in a sparse segment. Two
-    of the three are empty. score says how much it is worth; is_urgent, that it should not wait
-    for a budget.
+    in TablePages.runs; moves are entries that lie, or whose bitmap lies, in a sparse segment; thins
+    are entries that are written anew where they are in the key's order, without their dead rows.
+    All but one of these are empty. score says how much it is worth; is_urgent, that it should not
+    wait for a budget.
     """
 
     stretches: tuple[tuple[int, int], ...] = ()
     runs: tuple[int, ...] = ()
     moves: tuple[PageEntry, ...] = ()
+    thins: tuple[PageEntry, ...] = ()
     score: float = 0.0
     is_urgent: bool = False
 
@@ -134,8 +138,7 @@ def bytes_out_of(pages: TablePages) -> dict[int, int]:
     found: dict[int, int] = {}
     for entry in pages.entries():
         bitmap = entry.ref.bitmap
-        is_merged = not entry.ref.run and _is_worth_merging(entry)
-        byte_count = _live_bytes(entry) if is_merged else _whole_bytes(entry)
+        byte_count = _live_bytes(entry) if _is_worth_thinning(entry) else _whole_bytes(entry)
         for number in {entry.ref.segment, bitmap.segment if bitmap else entry.ref.segment}:
             found[number] = found.get(number, 0) + byte_count
     return found
@@ -144,24 +147,23 @@ def bytes_out_of(pages: TablePages) -> dict[int, int]:
 def job_out_of(pages: TablePages, segment: int) -> Job | None:
     """Return the next job that moves a table's pages out of a segment, None when none is there.
 
-    Pages with many dead rows are written without them, the others are copied.
+    Pages with many dead rows are written without them, the others are copied; rows of other
+    pages stay where they are, so that this takes no more than what is alive of the segment.
     """
-    chosen: list[int] = []
+    chosen: list[PageEntry] = []
     byte_count = 0
-    for position, entry in enumerate(pages.base):
-        if entry.ref.segment == segment and _is_worth_merging(entry):
+    for entry in pages.entries():
+        if entry.ref.segment == segment and _is_worth_thinning(entry):
             byte_count += entry.ref.length
             if chosen and (byte_count > _JOB_BYTES_MAX or len(chosen) >= _JOB_PAGES_MAX):
                 break
-            chosen.append(position)
-    if chosen:
-        return Job(stretches=_stretches_of(chosen))
-    return _plan_moves(pages, {segment})
+            chosen.append(entry)
+    return Job(thins=tuple(chosen)) if chosen else _plan_moves(pages, {segment})
 
 
 def job_bytes(pages: TablePages, job: Job) -> int:
     """Return about what a job is going to write, rather too much."""
-    found = sum(map(_whole_bytes, job.moves))
+    found = sum(map(_whole_bytes, job.moves)) + sum(map(_live_bytes, job.thins))
     found += sum(_live_bytes(entry) for position in job.runs for entry in pages.runs[position])
     for start, stop in job.stretches:
         found += sum(map(_live_bytes, pages.base[start:stop]))
@@ -175,14 +177,14 @@ def job_bytes(pages: TablePages, job: Job) -> int:
     return found
 
 
-def _is_worth_merging(entry: PageEntry) -> bool:
+def _is_worth_thinning(entry: PageEntry) -> bool:
     return entry.dead_count >= entry.row_count * _WORTH_SHARE
 
 
 def _live_bytes(entry: PageEntry) -> int:
-    """Return about how long a page is without its dead rows."""
+    """Return about how long a page is without its dead rows, whose lengths are not known."""
     alive = (entry.row_count - entry.dead_count) / entry.row_count
-    return int(entry.ref.length * alive) + _BITMAP_BYTES
+    return int(entry.ref.length * min(_UNEVEN * alive, 1.0)) + _BITMAP_BYTES
 
 
 def _whole_bytes(entry: PageEntry) -> int:
@@ -309,6 +311,8 @@ def write_job(
             draft.merge_runs(job.runs)
         for entry in job.moves:
             draft.move(entry)
+        for entry in job.thins:
+            draft.thin(entry)
         draft.write_bitmaps()
         if not draft.added and not draft.marked:  # nothing but dead rows was in those pages
             writer.abandon()
@@ -422,6 +426,12 @@ class _Draft(Draft):
             bitmap = BitmapRef(number, *place, dead_count)
         self.removed[entry] = None
         self.copy(self._writer, entry, bitmap)
+
+    def thin(self, entry: PageEntry) -> None:
+        """Write a page without its dead rows, of the run that it was of."""
+        self.removed[entry] = None
+        for piece in split_evenly(self.table, entry.live_rows(0, entry.row_count)):
+            self.add(self._writer, build_page(self.table, piece), entry.ref.run)
 
     def _take(self, entry: PageEntry, start: int, stop: int) -> None:
         """Note that rows of a page in a run are somewhere else now."""

@@ -15,6 +15,7 @@ _UNLOGGED_BYTES = 64
 _FEW_ROWS = 8
 _MANY_ROWS = 40
 _PART_BYTES = 4 * 1024
+_FREED_BYTES = 256
 
 _SIZES: list[tuple[str, str, int]] = [
     ("herdpy.storage.page", "page_rows_max", _PAGE_ROWS),
@@ -26,6 +27,7 @@ _SIZES: list[tuple[str, str, int]] = [
     ("herdpy.storage.arrow_shadows", "_PART_BYTES", _PART_BYTES),
     ("herdpy.engine.state.page_adoption", "FEW_ROWS", _FEW_ROWS),
     ("herdpy.storage.compaction", "_SPARSE_BYTES_MIN", _SPARSE_BYTES),
+    ("herdpy.engine.maintenance.compaction", "_FREED_BYTES_MIN", _FREED_BYTES),
     ("herdpy.storage.manifest", "_REWRITE_BYTES_MIN", _REWRITE_BYTES),
     ("herdpy.log.record", "record_bytes_max", _RECORD_BYTES),
     ("herdpy.engine.state.tablespace", "unlogged_bytes_max", _UNLOGGED_BYTES),

@@ -27,6 +27,7 @@ _SUPERUSERS_ONLY = frozenset(
     SYSTEM_TABLES[name].id
     for name in (
         "sysclients", "sysstatements", "sysleases", "sysstagings", "sysmemory", "sysmaintenance",
+        "sysdisks",
     )
 )  # fmt: skip
 

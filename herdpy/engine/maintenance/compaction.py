@@ -25,8 +25,11 @@ from herdpy.storage.manifest import Compaction, Manifest, in_edit, segments_of
 from herdpy.storage.segment import SegmentFolder
 from herdpy.storage.table_pages import TablePages
 
-_FREEING_SHARE_MAX = 0.8
+_FREEING_SHARE_MAX = 0.9
 """Of a segment's bytes: if more are written to move out of it, that frees too little."""
+
+_FREED_BYTES_MIN = 16 * 1024
+"""Of a segment, by moving out of it: less is what every segment has beside its pages."""
 
 
 class Planned(NamedTuple):
@@ -62,6 +65,7 @@ class Planner:
             idle = self._idle.get(table_id)
             if idle is not None and idle[0] is state.pages and idle[1] == sparse:
                 continue
+            self._idle.pop(table_id, None)  # pages of before, which keep their files on the disk
             job = plan_job(state.pages, sparse)
             if job is None:
                 self._idle[table_id] = (state.pages, sparse)
@@ -102,7 +106,10 @@ def plan_to_free(tablespace: Tablespace, manifest: Manifest, room: int) -> Plann
     ranks = [
         (cost / listed.segments[number], number)
         for number, cost in costs.items()
-        if number in listed.segments and number not in kept and cost <= room
+        if number in listed.segments
+        and number not in kept
+        and cost <= room
+        and listed.segments[number] - cost >= _FREED_BYTES_MIN
     ]
     share, number = min(ranks, default=(1.0, 0))
     if share > _FREEING_SHARE_MAX:

@@ -33,6 +33,7 @@ DIRECTORY = "default"
 MANIFEST = f"{DIRECTORY}/MANIFEST"
 SEGMENTS = f"{DIRECTORY}/segments"
 LOGS = f"{DIRECTORY}/log"
+RESERVE = f"{DIRECTORY}/reserve"
 PARTS = ("log", "segments", "temp")
 FORMAT_HINT = (
     "If this is a database, put the file back: a line of text, which for a database of this "

@@ -16,6 +16,7 @@ from herdpy.engine.maintenance.directory import (
     INTERRUPTED_RESTORE_HINT,
     MANIFEST,
     OURS,
+    RESERVE,
     RESTORE,
     SEGMENTS,
     check_format,
@@ -37,6 +38,7 @@ from herdpy.storage.table_pages import PageEntry, TablePages, open_entry
 from herdpy.storage.verify import check_definition, check_rows
 
 _FINDINGS_MAX = 1000
+_FREE_BYTES_MIN = 64 * 1024 * 1024
 _NOT_OURS = "no file of a database"
 MALFORMED = (Error, ValueError, LookupError, OverflowError, OSError)
 """What readers of a database say of bytes that no herdpy has written."""
@@ -201,6 +203,16 @@ class Survey:
         except MALFORMED as error:
             self.note(error)
 
+    def note_disk(self) -> None:
+        """Note a disk that is, or was, full: the reserve was given up, or nothing is free."""
+        total, free = self.disk.space()
+        held = self.disk.size(RESERVE) if self.disk.is_file(RESERVE) else 0
+        if free < total // 100 and free < _FREE_BYTES_MIN:
+            self.report.notes.append(
+                f"the disk is nearly full: {free:,} of {total:,} bytes are free, beside "
+                f"{held:,} in {RESERVE}"
+            )
+
     def check_files(self, listed: ManifestState) -> bool:
         """Look whether the files beside the manifest fit it."""
         disk = self.disk
@@ -228,6 +240,7 @@ class _Doctor:
             return
         segments = survey.segments(listed)
         survey.note_leftovers(listed)
+        survey.note_disk()
         tables = self._tables(listed.tables, segments, is_now=True)
         pinned = {name: self._tables(pin.tables, segments) for name, pin in listed.pins.items()}
         is_whole = not survey.report.damages

@@ -6,8 +6,10 @@ stagings and outcomes, rollbacks that found no room (tasks()). reopen() gives th
 anew, while sessions go on.
 """
 
+import gc
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 TICK_S = 0.5
 """How long background work may wait for its next turn."""
 _CHECKPOINT_WAIT_S_MAX = 16.0
+_COLLECT_S = 5.0
 _LOOK_BYTES = 256 * 1024
 _LOOK_PART = 1 / 64  # of the memtables' share, at the most
 
@@ -97,6 +100,7 @@ class Replica:
         self._budget_s = clock.monotonic()  # when the debt was last reduced
         self._idle_bytes = 0  # of the log, at the last tick
         self._idle_since_s = clock.monotonic()  # when the log had grown to that
+        self._collect_again_s = clock.monotonic()  # not before, on a full disk
         self._looked_bytes = 0  # of the log, when the memtables were last added up
         self._look_bytes = min(
             _LOOK_BYTES,
@@ -271,7 +275,10 @@ class Replica:
             found = self._note_failed_checkpoint(error)
             if found is error:
                 raise
-            raise found from error
+            try:
+                raise found from error
+            finally:
+                del found  # as below
         finally:
             self._look()
             self.tablespace.room.opened()
@@ -324,7 +331,8 @@ class Replica:
             wait_s = 0.0
         self._checkpoint_wait_s = wait_s
         self._checkpoint_again_s = self._clock.monotonic() + wait_s
-        self.checkpoint_error = found = background_error("a checkpoint", error)
+        found = background_error("a checkpoint", error)
+        self.checkpoint_error = copy(found)  # whose frames would keep old pages, and their files
         return found
 
     def run_compaction(self) -> bool:
@@ -337,7 +345,8 @@ class Replica:
             with self._maintenance:
                 finish_listing(self.tablespace, self.manifest)
                 planned = self._planner.choose(self.tablespace, self.manifest)
-                if planned is None or not self.space.has_room_for(planned.byte_count):
+                is_fitting = planned is None or self.space.has_room_for(planned.byte_count)
+                if not is_fitting or (planned is None and self.space.is_full):
                     planned = self._plan_to_free()
                 if planned is None:
                     return False
@@ -353,12 +362,13 @@ class Replica:
             found = background_error("a compaction", error)
             if found is error:
                 raise
-            raise found from error
+            try:
+                raise found from error
+            finally:
+                del found  # else it and its frames keep each other, and with them mapped files
 
     def _plan_to_free(self) -> Planned | None:
-        """Return a job that leaves more free than before, when others have no room."""
-        if not self.space.is_full:
-            return None
+        """Return a job that leaves more free than before, and have the room for it."""
         room = self.space.room_to_free()
         planned = plan_to_free(self.tablespace, self.manifest, room)
         if planned is None or planned.byte_count > room:
@@ -394,11 +404,19 @@ class Replica:
         return [
             *leading,
             MaintenanceTask("applying the log", self.tablespace.finish),
-            MaintenanceTask("the disk's room", self.space.look),
+            MaintenanceTask("the disk's room", self._look_at_disk),
             MaintenanceTask("old versions", self._limit_versions),
             MaintenanceTask("a checkpoint", self._checkpoint_if_due),
             MaintenanceTask("a compaction", self._compact_if_due),
         ]
+
+    def _look_at_disk(self) -> None:
+        """Look, and while the disk is full let go now and then of what garbage keeps mapped."""
+        now_s = self._clock.monotonic()
+        if self.space.look() and now_s >= self._collect_again_s:
+            self._collect_again_s = now_s + _COLLECT_S
+            gc.collect()  # a file that is removed takes room until no reader has it mapped
+            self.space.look()
 
     def _checkpoint_if_due(self) -> None:
         if self._is_checkpoint_due() and self._clock.monotonic() >= self._checkpoint_again_s:

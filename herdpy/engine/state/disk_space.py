@@ -138,13 +138,14 @@ class DiskSpace:
     def make_room(self, byte_count: int = 0) -> None:
         """Have the room for a checkpoint, and for so much beside, out of spares and the reserve.
 
-        53100: there is not so much, and nothing of the reserve was given up for it.
+        For what is beside, half of the reserve stays. 53100: there is not so much, and nothing of
+        the reserve was given up for it.
         """
         with self._mutex:
             missing = self._missing_for(byte_count)
             if missing > 0 and self.spares.free_spares():
                 missing = self._missing_for(byte_count)
-            is_enough = missing <= self._reserve.held_bytes
+            is_enough = missing <= self._reserve.held_bytes - self._kept(byte_count)
             while missing > 0 and is_enough and self._reserve.give_up():
                 self._become(is_full=True)
                 missing = self._missing_for(byte_count)
@@ -181,9 +182,9 @@ class DiskSpace:
             return self._missing_for(byte_count) <= 0
 
     def room_to_free(self) -> int:
-        """Return what a step may write that frees more: the reserve counts; measures."""
+        """Return what a step may write that frees more: half the reserve counts; measures."""
         with self._mutex:
-            return self._reserve.held_bytes - self._missing_for(0)
+            return self._reserve.held_bytes - self._kept(1) - self._missing_for(0)
 
     def figures(self) -> DiskFigures:
         """Return what was found when it was last looked at."""
@@ -201,6 +202,10 @@ class DiskSpace:
             )
 
     # --- the mutex is held -----------------------------------------------------------------------
+
+    def _kept(self, byte_count: int) -> int:
+        """Return what stays of the reserve for statements and checkpoints."""
+        return self._reserve.byte_count // 2 if byte_count else 0
 
     def _missing_for(self, byte_count: int) -> int:
         self._measure(byte_count)

@@ -98,5 +98,12 @@ SYSTEM_TABLES: dict[str, Table] = {
             11, "sysmaintenance",
             "task text, failures bigint, error text, failed_at timestamp, retry_in_s double",
         ),
+        # The disk of each tablespace, as it was last looked at: disk_space.py.
+        _table(
+            12, "sysdisks",
+            "tablespace text, is_full boolean, full_since timestamp, total_bytes bigint, "
+            "free_bytes bigint, needed_bytes bigint, reserve_bytes bigint, "
+            "reserve_held_bytes bigint, refused bigint",
+        ),
     )
 }  # fmt: skip

@@ -1,9 +1,9 @@
 """HealthServer: a server's metrics, health and state over HTTP.
 
 GET /livez: 200 while the loop turns. GET /readyz: 200, or 503 and the reason, while statements can
-be served. GET /status: JSON about positions, memory and limits. GET /metrics: Prometheus' text.
-There is no login, so nothing of it is about the data: no SQL, names or addresses, and of errors
-their kind alone (watch.py tells the log what they say).
+be served; on a full disk 200, and a word of it. GET /status: JSON about positions, memory and
+limits. GET /metrics: Prometheus' text. There is no login, so nothing of it is about the data: no
+SQL, names or addresses, and of errors their kind alone (watch.py tells the log what they say).
 """
 
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ class HealthServer(HttpServer):
                 case "/livez":
                     return Page(200, TEXT, b"OK\n")
                 case "/readyz":
-                    return verdict(hub.reason_not_ready())
+                    return readiness(hub)
                 case "/status":
                     return Page(200, JSON, status(hub))
                 case "/metrics":
@@ -37,6 +37,14 @@ class HealthServer(HttpServer):
                     return None
 
         super().__init__(page, "/livez /readyz /status /metrics")
+
+
+def readiness(hub: "Hub") -> Page:
+    """Return the verdict; a full disk is no reason against it: reads and DELETEs are served."""
+    found = verdict(hub.reason_not_ready())
+    if found.status == 200 and hub.database.replica.space.is_full:
+        return Page(200, TEXT, b"OK, but the disk is full: writes are refused (53100)\n")
+    return found
 
 
 def status(hub: "Hub") -> bytes:

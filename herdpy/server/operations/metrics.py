@@ -127,6 +127,8 @@ def _gauges(hub: "Hub") -> "Iterator[Metric]":
     figures = stats_of(hub.database)
     yield CounterMetricFamily("herdpy_log_entries", "Frames of the log.", value=figures.log_entries)
     yield CounterMetricFamily("herdpy_log_bytes", "Appended.", value=figures.log_bytes)
+    refused = figures.disk_refused
+    yield CounterMetricFamily("herdpy_disk_refused", "Statements, by a full disk.", value=refused)
     connections = GaugeMetricFamily("herdpy_connections", "Open.", labels=["protocol"])
     for protocol, count in hub.connections_by_protocol().items():
         connections.add_metric([protocol], count)
@@ -154,6 +156,10 @@ def _gauges(hub: "Hub") -> "Iterator[Metric]":
         ("memtable_rows", "Rows changed since then.", figures.memtable_rows),
         ("checkpoint_failing", "1: the last one failed.", figures.checkpoint_error is not None),
         ("maintenance_failing", "Steps that are tried again.", figures.maintenance_failing),
+        ("disk_full", "1: what can be refused is refused (53100).", figures.is_disk_full),
+        ("disk_free_bytes", "Without the reserve.", figures.disk_free_bytes),
+        ("disk_needed_bytes", "By what is in memory.", figures.disk_needed_bytes),
+        ("disk_reserve_bytes", "Kept for what frees space.", figures.disk_reserve_bytes),
         ("ready", "As /readyz.", hub.reason_not_ready() is None),
         ("checkpoint_last_success_timestamp_seconds", "Since 1970.", (last_us or 0) / 1e6),
     ):
