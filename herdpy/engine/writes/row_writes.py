@@ -9,11 +9,13 @@ validated before anything is logged, so a statement happens wholly or not at all
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.locks import Mode
 from herdpy.engine.state.snapshots import TableSnapshot
 from herdpy.engine.state.tablespace import Entry, Tablespace
-from herdpy.engine.state.transactions import ROW_OVERHEAD_BYTES, Transaction
+from herdpy.engine.state.transactions import Transaction
 from herdpy.errors import InvariantViolation, MemoryLimitError
 from herdpy.exec.row.row_check import check_absent, row_bytes, rows_by_key, too_long_change
 from herdpy.exec.row.select import Resolve
@@ -28,6 +30,8 @@ from herdpy.log.record import (
     encode_rows,
     many_rows,
 )
+from herdpy.model.row_memory import row_bytes as one_row_bytes
+from herdpy.model.row_memory import rows_bytes
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Kind, Row
 
@@ -213,7 +217,7 @@ class Write:
             rows, parts = self._encoded(tablespace.id_of(transaction), inserts, updates)
             if transaction.is_autocommit:
                 after = [tablespace.commit_record(transaction)]
-        size = sum(map(len, parts)) * 3 + ROW_OVERHEAD_BYTES * (len(inserts) + len(updates))
+        size = _changed_bytes(inserts, updates, sum(map(len, parts)))
         self._check_memory(size)
         records: Sequence[Record] = (rows,)
         encoded = parts
@@ -289,6 +293,22 @@ class Write:
             else:
                 numbered.append((old, new))
         return numbered, records
+
+
+def _changed_bytes(inserts: Sequence[Row], updates: Sequence[Change], byte_count: int) -> int:
+    """Return about what changes take in memory that have so many bytes in the log."""
+    if len(inserts) == 1 and not updates:
+        return one_row_bytes(inserts[0])
+
+    def encoded(place: int) -> int:
+        is_new = place < len(inserts)
+        item = inserts[place] if is_new else updates[place - len(inserts)]
+        try:
+            return len(msgspec.msgpack.encode(item))
+        except OverflowError:  # a wide DECIMAL, which is text in the log
+            return sum(row_bytes(row) for row in ((item,) if is_new else item) if row is not None)
+
+    return rows_bytes([*inserts, *(new for _, new in updates)], byte_count, encoded)
 
 
 def _resolved(
