@@ -125,8 +125,8 @@ def test_a_commit_without_room_waits_and_the_transaction_goes_on(
 ) -> None:
     db, disk, clock = small
     session, other = db.session(autocommit=True), db.session()
-    insert(other, 10_000, 500)
-    insert(session, 0, 600)
+    insert(other, 10_000, 700)
+    insert(session, 0, 700)
     disk.fail("open", errno.EIO, path="/segments/", times=10**9)
     with pytest.raises(MemoryLimitError) as caught:
         other.commit()
@@ -135,7 +135,7 @@ def test_a_commit_without_room_waits_and_the_transaction_goes_on(
     disk.heal()
     clock.advance(60.0)
     other.commit()
-    assert rows(session, "SELECT count(*) FROM t") == [(1100,)]
+    assert rows(session, "SELECT count(*) FROM t") == [(1400,)]
     assert db.database.tablespace.memtable_bytes() <= 2 * db.config.memtable_bytes_max
 
 
@@ -144,11 +144,11 @@ def test_transactions_share_what_there_is(
 ) -> None:
     db, _, _ = small
     one, other = db.session(), db.session()
-    insert(one, 0, 1500)  # about 5 of the 8 MiB that all transactions have
+    insert(one, 0, 3800)  # about 5 of the 8 MiB that all transactions have
     with pytest.raises(MemoryLimitError) as caught:
-        insert(other, 10_000, 1500)
+        insert(other, 10_000, 3800)
     assert "/transactions holds" in caught.value.message
     one.rollback()
-    insert(other, 10_000, 1500)
+    insert(other, 10_000, 3800)
     other.commit()
-    assert rows(one, "SELECT count(*) FROM t") == [(1500,)]
+    assert rows(one, "SELECT count(*) FROM t") == [(3800,)]
