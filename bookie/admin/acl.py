@@ -74,13 +74,13 @@ async def _show(cluster: Cluster, output: Output, state: str, limit: int) -> tup
 
             def tell(found: Deviation) -> None:
                 nonlocal deviating, lines
-                deviating += found.count
+                deviating += found.nodes
                 lines += 1
                 if output.is_json or lines <= limit:
                     output.record(
-                        {"path": found.path, "nodes": found.count, "acl": found.text},
-                        f"{found.path}  {found.count:,} × {found.text}"
-                        if found.count > 1
+                        {"path": found.path, "nodes": found.nodes, "acl": found.text},
+                        f"{found.path}  {found.nodes:,} × {found.text}"
+                        if found.nodes > 1
                         else f"{found.path}  {found.text}",
                     )
 

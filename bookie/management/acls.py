@@ -34,7 +34,7 @@ class Deviation(NamedTuple):
 
     path: str
     """With `/…` at the end: of the nodes below, else of this one."""
-    count: int
+    nodes: int
     acl: Acl
 
     @property

@@ -138,7 +138,8 @@ class _Connection(ConnectionHandler):
         return found
 
     def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
-        login: Login = self.sasl_options["login"]
+        login = self.client.sasl_login
+        assert login is not None
         exchange = SaslDigest(login, OsRng().randbytes(16).hex())
         answer = exchange.answer(self._say(1, b"", timeout))
         exchange.check(self._say(2, answer, timeout))
@@ -187,12 +188,14 @@ class OrderedClient(KazooClient):
                 max_tries=-1, delay=_RECONNECT_FIRST_S, max_delay=_RECONNECT_MAX_S
             ),
         )
-        sasl = next((login for login in logins if login.scheme == "sasl"), None)
+        sasl = self.sasl_login = next((one for one in logins if one.scheme == "sasl"), None)
+        retry = self._conn_retry
+        assert retry is not None  # as it was given
         self._connection = _Connection(
             self,
-            self._conn_retry.copy(),
+            retry.copy(),
             logger=self.logger,
-            sasl_options=None if sasl is None else {"login": sasl},
+            sasl_options=None if sasl is None else {"mechanism": "DIGEST-MD5"},
         )
 
     def let_in(self) -> None:

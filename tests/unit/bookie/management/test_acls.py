@@ -64,7 +64,7 @@ def test_nodes_that_are_alike_are_one_line() -> None:
         assert (await deviations(store, ADAS))[0] == [Deviation(f"{ROOT}/…", total_of(world), OPEN)]
         await store.write_acl(f"{ROOT}/00/0001/L0001", ADAS)
         found, total = await deviations(store, ADAS)
-        assert sum(each.count for each in found) == total - 1
+        assert sum(each.nodes for each in found) == total - 1
         assert Deviation(f"{ROOT}/00/0001/…", 166, OPEN) in found
         assert Deviation(f"{ROOT}/00/0001", 1, OPEN) in found
         assert Deviation(f"{ROOT}/00/…", 169 + 167, OPEN) in found or len(found) < 12
@@ -95,7 +95,7 @@ def test_more_kinds_than_are_kept_are_told_one_by_one() -> None:
             acl = acl_of([*ADAS, AclEntry("sasl", f"user{n}")])
             await store.write_acl(f"{ROOT}/00/0000/L{n:04d}", acl)
         found, _ = await deviations(store, OPEN)
-        assert sum(each.count for each in found) == len(found) == 150
+        assert sum(each.nodes for each in found) == len(found) == 150
 
     run(test)
 
@@ -135,7 +135,7 @@ def test_an_interrupted_run_goes_on() -> None:
             await asyncio.sleep(0)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        left = sum(each.count for each in (await deviations(ada, ADAS))[0])
+        left = sum(each.nodes for each in (await deviations(ada, ADAS))[0])
         assert 0 < left < total_of(world)
         assert (await set_acls(ada, ROOT, ADAS)).changed == left
         assert (await deviations(ada, ADAS))[0] == []
