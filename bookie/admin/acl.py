@@ -129,7 +129,7 @@ def set_(
         raise IllegalOperationError(
             f"{outcome.refused:,} nodes give this session no right to that, the first "
             f"{', '.join(outcome.refused_paths)}: add the login that they are for to the file "
-            "(several digest logins count together), or let ZooKeeper's super user set them; "
+            "(several digest logins count together), or log in as ZooKeeper's super user, to whom "
             "`bookie acl show` tells whose they are"
         )
 

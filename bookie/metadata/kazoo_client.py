@@ -69,8 +69,7 @@ def store_error(error: Exception, path: str) -> BookieError:
 
 NOT_ALLOWED = (
     "the node's ACL does not let this session do it: the cluster is secured in ZooKeeper; log in "
-    "as the user that it is secured for (--zookeeper-login FILE, or BOOKIE_ZOOKEEPER_LOGIN); "
-    "`bookie acl show` tells which"
+    "as the user that it is secured for (--zookeeper-login FILE, or BOOKIE_ZOOKEEPER_LOGIN)"
 )
 _TEXTS: dict[type[BookieError], str] = {
     errors.NoNodeError: "expected a node, found none",

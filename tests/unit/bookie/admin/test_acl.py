@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -152,6 +154,45 @@ def test_lines_beyond_the_limit_are_counted(shell: Shell) -> None:
     found = shell.run("acl", "show", "--expect", "open", "--limit", "2", code=1)
     assert found.stdout.count("digest:herd") == 2
     assert "1 more lines" in found.stderr
+
+
+def leaves(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the words of every command, and arguments that it takes."""
+    if isinstance(command, click.Group):
+        for name, part in command.commands.items():
+            yield from leaves(part, (*words, name))
+        return
+    for parameter in command.params:
+        if isinstance(parameter, click.Argument) and parameter.required:
+            kinds = {"seconds": "10", "state": "secured"}
+            is_file = isinstance(parameter.type, click.Path | click.File)
+            words += ("FILE" if is_file else kinds.get(parameter.name or "", "1"),)
+        elif parameter.required:
+            words += (parameter.opts[0], "1")
+        elif parameter.name == "is_sure":
+            words += ("--yes",)
+    yield words
+
+
+# They do not ask ZooKeeper before all else, or not at all, or never end.
+ELSEWHERE = {"local", "inspect", "scrub", "autorecovery"}
+COMMANDS = [words for words in leaves(app) if words[0] not in ELSEWHERE]
+
+
+def test_every_command_without_the_login_says_what_is_missing(
+    zookeeper: ZooKeeperProcess, zookeeper_root: str, tmp_path: Path
+) -> None:
+    shell = Shell(zookeeper.hosts, zookeeper_root, tmp_path)
+    shell.run("format", "--zk-enable-security")
+    assert len(COMMANDS) > 25
+    serving = ("--data", str(tmp_path / "bookie"), "--bookie-id", "b", "--port", "0")
+    file = tmp_path / "cookie"
+    file.write_text('5\nbookieHost: "1"\njournalDir: "/j"\nledgerDirs: "1\\t/l"\n')
+    more = {("serve",): serving, ("ledger", "create"): ("FILE",)}
+    for words in COMMANDS:
+        said = [str(file) if word == "FILE" else word for word in (*words, *more.get(words, ()))]
+        found = shell.run(*said, logs_in=False, code=1)
+        assert "--zookeeper-login FILE" in found.stderr, words
 
 
 @pytest.mark.parametrize(
