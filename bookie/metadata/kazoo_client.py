@@ -13,7 +13,7 @@ from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import SASL
+from kazoo.protocol.serialization import SASL, Auth
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL
@@ -30,6 +30,13 @@ _log = logging.getLogger(KAZOO_LOGGER)
 # Each try to reconnect is a warning of kazoo's: for programs that configured logging, not for
 # stderr.
 _log.addHandler(logging.NullHandler())
+# At the level of debugging it logs every request, those of a login with the password in them.
+_log.addFilter(
+    lambda record: (
+        not isinstance(record.args, tuple)
+        or not any(isinstance(each, Auth | SASL) for each in record.args)
+    )
+)
 _RECONNECT_FIRST_S = 0.02
 _RECONNECT_MAX_S = 1.0
 

@@ -106,7 +106,12 @@ def test_a_secured_bookie(zookeeper: ZooKeeperProcess, zookeeper_root: str, tmp_
         assert metric(port, "bookkeeper_server_REQUESTS_UNAUTHORIZED") > 0
         shown = json.loads(place.run("acl", "show", "--json").stdout)
         assert shown["deviating"] == 0
-        assert "--zookeeper-login" in place.run("ledger", "list", login=None, code=1).stderr
+        for words in (
+            ("ledger", "list"),
+            ("serve", "--data", str(tmp_path / "b")),
+            ("autorecovery",),
+        ):
+            assert "--zookeeper-login" in place.run(*words, login=None, code=1).stderr
 
         access.write_text("write role other\nwrite role bookie\n")
         until(lambda: any("--tls-access: read again" in text for text in process.errors))

@@ -15,6 +15,7 @@ from bookie.errors import (
     StoreAccessError,
 )
 from bookie.metadata.acl import OPEN, acl_for, acl_text
+from bookie.metadata.kazoo_client import KAZOO_LOGGER
 from bookie.metadata.zookeeper import ZooKeeperStore
 from bookie.metadata.zookeeper_login import Login, SaslDigest, parse_logins
 from tests.fixtures.sasl_zookeeper import LOGIN_LINE, PASSWORD, USER, sasl_zookeeper
@@ -127,6 +128,22 @@ def test_a_login_by_sasl(users: ZooKeeperProcess) -> None:
             await other.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("line", ["digest ada:geheim", LOGIN_LINE])
+def test_no_log_has_the_password(
+    users: ZooKeeperProcess, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        with caplog.at_level(1, logger=KAZOO_LOGGER):
+            store = await ZooKeeperStore.connect(users.hosts, logins=parse_logins(line, "line"))
+            await store.exists("/")
+            await store.close()
+
+    asyncio.run(main())
+    assert "Exists" in caplog.text
+    for secret in ("geheim", PASSWORD, "response="):
+        assert secret not in caplog.text
 
 
 @pytest.mark.parametrize("line", [f"sasl {USER}:wrong", f"sasl nobody:{PASSWORD}"])
