@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from errno import EIO, ENOSPC
 from typing import Any, NamedTuple
 
@@ -45,6 +46,8 @@ _CONFIG = Config(
     log_file_bytes_max=8192,
     vector_threads=1,
 )
+_SPILLING = replace(_CONFIG, transaction_memory_bytes=1500)
+"""A transaction may hold a change or two in memory."""
 _DEPTH_MAX = 3
 _LOCK_TIMEOUT_S = 1.0
 # What a statement of a history may fail with although the model allows it: a lock wait that ran
@@ -92,6 +95,20 @@ STYLES = (
     Style((Durability.OS,), is_uniform=True, short_lives=5),
     Style(has_faults=True, short_lives=2),
 )
+
+
+class Spills:
+    """Which statements of a seed may hold next to nothing in memory; apart from all other chance.
+
+    So what a seed does beside it is what it did before.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(f"spills of {seed}")
+        self._share = self._rng.choice((0.0, 0.0, 0.3, 0.8))
+
+    def draw(self) -> bool:
+        return self._rng.random() < self._share
 
 
 class LifeOver(BaseException):
@@ -199,7 +216,9 @@ class World:
         style: Style,
         with_vector: bool = False,
         leases: LeaseBook | None = None,
+        spills: Spills | None = None,
     ) -> None:
+        self.spills = spills or Spills(0)
         self.leases = leases or LeaseBook()
         self.disk = disk
         self.rng = rng
@@ -235,6 +254,7 @@ class World:
             style=self.style,
             with_vector=self.with_vector,
             leases=self.leases,
+            spills=self.spills,
         )
 
     def crash_site(self) -> tuple[str, str]:
@@ -453,6 +473,10 @@ class World:
     def end(self, connection: Connection, *, is_commit: bool) -> None:
         work = connection.work
         assert work is not None
+        transaction = connection.session.transaction
+        has_spilled = transaction is not None and transaction.has_spilled
+        if has_spilled and is_commit and self._is_maintaining:
+            return  # it waits for who maintains
         self.say(f"{connection.name}: {'commit' if is_commit else 'rollback'}")
         with self._in(connection):
             if not is_commit:
@@ -464,7 +488,8 @@ class World:
                 connection.to_log = lambda: work
                 self._give_token(connection.session, work)
                 try:
-                    connection.session.commit()
+                    with self._maintaining(is_on=has_spilled):
+                        connection.session.commit()
                 except Error as error:
                     found = self._sqlstate(error)
                     assert found == _FULL, f"commit failed with {found}"
@@ -476,6 +501,15 @@ class World:
                     self.model.acknowledged(work)
                 self.done["commit"] += 1
         connection.work = None
+
+    @contextmanager
+    def _maintaining(self, *, is_on: bool) -> Iterator[None]:
+        """Let nobody else maintain, and no statement spill, which would wait for each other."""
+        before, self._is_maintaining = self._is_maintaining, self._is_maintaining or is_on
+        try:
+            yield
+        finally:
+            self._is_maintaining = before
 
     def _give_token(self, session: Session, work: Work) -> None:
         """Let every second commit carry a token that is new, where frames may differ in length."""
@@ -565,10 +599,17 @@ class World:
 
         # A job reads files between its look at the rows and its end: others' statements go between.
         first = None if operation.stage is None else self._refusal(operation)
-        with self._in(connection):
+        can_spill = operation.stage is None and not self._is_maintaining
+        is_spilling = can_spill and self.spills.draw()
+        database = self.database
+        with self._in(connection), self._maintaining(is_on=is_spilling):
             if own is None:
                 connection.to_log = effect
-            found = execute()
+            before, database.config = database.config, _SPILLING if is_spilling else _CONFIG
+            try:
+                found = execute()
+            finally:
+                database.config = before
         self.done["statement"] += 1
         is_gone = operation.stage is not None and found == _GONE
         if found in (_LOCKED, _DEADLOCK, _FULL) or is_gone:
@@ -580,6 +621,8 @@ class World:
                 connection.session.rollback()  # it was rolled back, and wants to be told so
                 connection.work = None
             return
+        transaction = connection.session.transaction
+        self.done["spilled"] += transaction is not None and transaction.has_spilled
         if expected is None:
             if first is not None and found == first:
                 return
@@ -779,7 +822,7 @@ class World:
 def _has_logged(transaction: Transaction) -> bool:
     """Return False when its only statement found no room in the log: it has an id, and no more."""
     changes = transaction.catalog_changes, transaction.access_changes
-    return bool(transaction.writes) or any(changes)
+    return bool(transaction.writes) or transaction.has_spilled or any(changes)
 
 
 def _has_succeeded(outcome: Ticket[None]) -> bool:
