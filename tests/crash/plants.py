@@ -178,10 +178,23 @@ def _kept_after_the_end(right: Any) -> Any:
     return without_spilled
 
 
+class _Unsynced:
+    """A file whose sync does nothing."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def sync(self) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
 def _run_not_synced(right: Any) -> Any:
     def write(self: StageDraft, writer: SegmentWriter) -> None:
         right(self, writer)
-        writer._file.sync = lambda: None  # type: ignore[method-assign]
+        writer._file = _Unsynced(writer._file)  # type: ignore[assignment]
 
     return write
 
