@@ -8,6 +8,8 @@ and compared by a test.
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from herdpy.limits import timeout_seconds_max
+
 MIB = 1024 * 1024
 
 
@@ -139,7 +141,8 @@ class Config:
 
 RELOADED = (
     "login_timeout_s", "logins_max", "login_failure_delay_s", "drain_timeout_s",
-    "slow_statement_s", "log_level",
+    "slow_statement_s", "log_level", "statement_timeout_s", "lock_timeout_s",
+    "idle_in_transaction_timeout_s",
 )  # fmt: skip
 """Settings of ServerConfig that count at once when they are read again; others at a restart."""
 
@@ -174,6 +177,23 @@ class ServerConfig:
     )
     login_failure_delay_s: float = _setting(
         0.5, 0, 60, "seconds", "until a login that failed is told so, which slows down guessing"
+    )
+    statement_timeout_s: float = _setting(
+        0.0,
+        0,
+        timeout_seconds_max,
+        "seconds",
+        "statement_timeout of sessions that ask for none, and whose role has none; 0: no limit",
+    )
+    lock_timeout_s: float = _setting(
+        30.0, 0, timeout_seconds_max, "seconds", "lock_timeout of such sessions; 0: no limit"
+    )
+    idle_in_transaction_timeout_s: float = _setting(
+        600.0,
+        0,
+        timeout_seconds_max,
+        "seconds",
+        "idle_in_transaction_session_timeout of such sessions; 0: no limit",
     )
     authentication: str = _text(
         "auto",

@@ -67,6 +67,7 @@ join_tables_max = 64
 # Users and rights: roles, memberships, grants and owners of one tablespace together.
 access_facts_max = 100_000
 access_names_max = 1_000  # of one statement: while it runs, no other session can write
+role_count_max = 1_000_000  # of anything that a role may have a maximum of
 
 # Transactions.
 statement_restarts_max = 100

@@ -8,6 +8,7 @@ connection that is collected while open is closed by a finalizer, its transactio
 import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,8 @@ def connect(
     `durability` is what a commit waits for: "sync" the disk, "os" the operating system, "none"
     nothing. It and `memory_bytes_max` belong to the database: while this process has it open,
     connecting with other values is a ProgrammingError. Time-outs are in seconds and belong to the
-    connection; None and 0 mean no limit. `password` is that of the URL's user.
+    connection; 0 means no limit, None what the server has for the user, and none in a directory.
+    `password` is that of the URL's user.
     `waits` is herdpy.aio's own.
     """
     waited_for = _DURABILITIES.get(durability) if isinstance(durability, str) else None
@@ -71,12 +73,13 @@ def connect(
         raise ProgrammingError(
             f"connect: autocommit: expected True or False, found {autocommit!r}", sqlstate="22023"
         )
-    settings = Settings(
-        durability=waited_for,
-        lock_timeout_s=_or_zero(lock_timeout_s),
-        statement_timeout_s=_or_zero(statement_timeout_s),
-        idle_in_transaction_timeout_s=_or_zero(idle_in_transaction_timeout_s),
-    )
+    timeouts = {
+        "lock_timeout_s": lock_timeout_s,
+        "statement_timeout_s": statement_timeout_s,
+        "idle_in_transaction_timeout_s": idle_in_transaction_timeout_s,
+    }
+    given = {name: limit_s for name, limit_s in timeouts.items() if limit_s is not None}
+    settings = replace(Settings(durability=waited_for), **given)
     parsed = with_password(parse_target(target), password)
     claim: Claim
     if isinstance(parsed, RemoteTarget):
@@ -89,7 +92,7 @@ def connect(
             from herdpy.driver.remote.session import RemoteClaim
 
         claim = remote = RemoteClaim(parsed, waits)
-        begin = partial(remote.open, settings, autocommit=autocommit)
+        begin = partial(remote.open, settings, given, autocommit=autocommit)
     else:
         local = _local()
         claim = database = local.DatabaseClaim(parsed)
@@ -111,10 +114,6 @@ def _local() -> ModuleType:
         from herdpy.driver import local
 
     return local
-
-
-def _or_zero(limit_s: float | None) -> float:
-    return 0.0 if limit_s is None else limit_s
 
 
 class Connection(Strict, PublicErrors):

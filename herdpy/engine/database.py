@@ -21,7 +21,13 @@ from bookie.runtime.interfaces import (
 from bookie.runtime.os_process import describe_process, process_generation
 from herdpy.config import Config
 from herdpy.engine.access.passwords import Login
-from herdpy.engine.access.rows import grant_rows, member_rows, role_rows, user_rows
+from herdpy.engine.access.rows import (
+    grant_rows,
+    member_rows,
+    role_rows,
+    role_setting_rows,
+    user_rows,
+)
 from herdpy.engine.maintenance.directory import (
     DIRECTORY,
     LOCK,
@@ -56,6 +62,7 @@ from herdpy.engine.statements.stopper import Stopper
 from herdpy.engine.writes.staging_uses import StagingUses
 from herdpy.errors import InterfaceError, OperationalError, loading
 from herdpy.model.access import Access, User
+from herdpy.model.role_settings import Maxima
 from herdpy.model.settings import Settings
 
 if TYPE_CHECKING:
@@ -189,6 +196,7 @@ class Database:
             "sysusers": user_rows,
             "sysroles": role_rows,
             "sysmembers": member_rows,
+            "sysrolesettings": role_setting_rows,
             "sysgrants": lambda catalog: grant_rows(catalog, DIRECTORY),
             "sysstagings": lambda _: staging_rows(tablespace.state.staged),
             "sysleases": lambda _: lease_rows(tablespace.applier.leases, self.clock.monotonic()),
@@ -277,6 +285,10 @@ class Database:
         """Tell whether a user may do everything, as a session without one may. Any thread."""
         role = None if user is None else self.tablespace.state.catalog.access.role(user)
         return user is None or (role is not None and role.is_superuser)
+
+    def maxima_of(self, user: User) -> Maxima:
+        """Return what a user may have at most now. Any thread."""
+        return self.tablespace.state.catalog.access.maxima_of(user.name)
 
     @property
     def has_logins(self) -> bool:

@@ -1,4 +1,4 @@
-"""Access: roles, memberships, grants and owners as immutable facts, and what follows from them.
+"""Access: roles, settings, memberships, grants, owners as immutable facts, and what follows.
 
 Access is replaced, never changed; any thread may read it. Role names are folded as tables' names
 are. PUBLIC stands for every role.
@@ -9,6 +9,8 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
+
+from herdpy.model.role_settings import NO_MAXIMA, ROLE_SETTINGS, TIMEOUTS, Maxima
 
 SELECT, INSERT, UPDATE, DELETE, CREATE = 1, 2, 4, 8, 16
 TABLE_RIGHTS = SELECT | INSERT | UPDATE | DELETE
@@ -25,7 +27,7 @@ SPACE = 0
 """In place of a table's id: the tablespace, and so every table in it, those to come included."""
 
 FactKey = tuple[int | str, ...]
-_ROLE, _MEMBER, _GRANT, _OWNER, _SECRET, _HANDED_ON = 1, 2, 3, 4, 5, 6
+_ROLE, _MEMBER, _GRANT, _OWNER, _SECRET, _HANDED_ON, _SETTING = 1, 2, 3, 4, 5, 6, 7
 
 
 class Role(msgspec.Struct, frozen=True):
@@ -122,7 +124,23 @@ class LoginSecret(msgspec.Struct, frozen=True):
         return (_SECRET,)
 
 
-Fact = Role | Membership | Grant | Ownership | LoginSecret
+class RoleSetting(msgspec.Struct, frozen=True):
+    """What sessions of a role begin with, and may have at most; see role_settings.py.
+
+    None: there is none; one of the two is.
+    """
+
+    role: str
+    setting: str
+    default: int | None = None
+    maximum: int | None = None
+
+    @property
+    def key(self) -> FactKey:
+        return setting_key(self.role, self.setting)
+
+
+Fact = Role | Membership | Grant | Ownership | LoginSecret | RoleSetting
 Changes = Mapping[FactKey, Fact | None]
 """Facts made or replaced, by key; None: removed."""
 
@@ -161,6 +179,10 @@ def grant_key(table_id: int, grantee: str, grantor: str = "") -> FactKey:
 
 def owner_key(table_id: int) -> FactKey:
     return (_OWNER, table_id)
+
+
+def setting_key(role: str, setting: str) -> FactKey:
+    return (_SETTING, role, setting)
 
 
 class Rights(msgspec.Struct, frozen=True):
@@ -306,6 +328,30 @@ class Access:
         found = [fact for fact in facts if fact.table_id == table_id]
         return sorted(found, key=lambda grant: _order(grant.key))
 
+    def role_settings(self, name: str) -> list[RoleSetting]:
+        """Return the settings of a role, in the order of ROLE_SETTINGS."""
+        found = (self._facts.get(setting_key(name, setting)) for setting in ROLE_SETTINGS)
+        return [fact for fact in found if isinstance(fact, RoleSetting)]
+
+    def defaults_of(self, name: str) -> Mapping[str, int]:
+        """Return what sessions of a user begin with, by setting."""
+        return {
+            fact.setting: fact.default
+            for fact in self.role_settings(name)
+            if fact.default is not None
+        }
+
+    def maxima_of(self, name: str) -> Maxima:
+        """Return what a user may have at most, by setting; superusers have no maxima."""
+        role = self.role(name)
+        if role is None or role.is_superuser:
+            return NO_MAXIMA
+        return {
+            fact.setting: fact.maximum
+            for fact in self.role_settings(name)
+            if fact.maximum is not None
+        }
+
     def owner(self, table_id: int) -> str | None:
         found = self._facts.get(owner_key(table_id))
         return found.owner if isinstance(found, Ownership) else None
@@ -428,6 +474,14 @@ def _handed_on(table_id: int, grantee: str, grantor: str, rights: int, grantable
     return Grant(table_id, grantee, rights, grantable, grantor)
 
 
+def _role_setting(role: str, setting: str, default: Any, maximum: Any) -> RoleSetting:
+    if setting not in ROLE_SETTINGS or (default is None and maximum is None):
+        raise ValueError("a setting of a role that is not known, or has no value")
+    if default is not None and setting not in TIMEOUTS:
+        raise ValueError("a default of a setting that has none")
+    return RoleSetting(role, setting, default, maximum)
+
+
 class _PlainRole(NamedTuple):
     can_login: bool
     is_superuser: bool
@@ -438,6 +492,7 @@ class _PlainRole(NamedTuple):
 
 
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
+_Natural = Annotated[int, msgspec.Meta(ge=0)]
 _Hex = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 _SHAPES: dict[Any, tuple[Any, Any, Any]] = {
     _ROLE: (Role, tuple[str], _PlainRole),
@@ -446,6 +501,7 @@ _SHAPES: dict[Any, tuple[Any, Any, Any]] = {
     _OWNER: (Ownership, tuple[int], tuple[str]),
     _SECRET: (LoginSecret, tuple[()], tuple[_Hex]),
     _HANDED_ON: (_handed_on, tuple[int, str, _Name], tuple[int, int]),
+    _SETTING: (_role_setting, tuple[_Name, _Name], tuple[_Natural | None, _Natural | None]),
 }
 """By kind: what makes the fact, and the types of key and value in its plain form."""
 _VALUES: dict[type[Fact], tuple[str, ...]] = {
@@ -454,6 +510,7 @@ _VALUES: dict[type[Fact], tuple[str, ...]] = {
     Grant: ("rights", "grantable"),
     Ownership: ("owner",),
     LoginSecret: ("text",),
+    RoleSetting: ("default", "maximum"),
 }
 """What stands in the value of a fact's plain form, in this order."""
 

@@ -59,7 +59,8 @@ def seconds(name: str, text: str) -> float:
     return float(match[1]) * _UNITS_S[match[2] or "ms"]
 
 
-def _show_seconds(value: float) -> str:
+def show_seconds(value: float) -> str:
+    """Return a duration in seconds as seconds() reads it."""
     if value == 0:
         return "0"
     if value == int(value):
@@ -95,7 +96,7 @@ class _Option:
 
 def _duration(field: str, name: str) -> _Option:
     return _Option(
-        lambda settings: _show_seconds(getattr(settings, field)),
+        lambda settings: show_seconds(getattr(settings, field)),
         lambda settings, text: replace(settings, **{field: seconds(name, text)}),
         field,
     )

@@ -57,6 +57,9 @@ else:
 # --- driver to server ----------------------------------------------------------------------------
 
 
+NO_LIMIT_S = -1.0
+
+
 class Hello(Message, tag=1):
     """The first message. The server answers Welcome, or Failed and closes."""
 
@@ -70,6 +73,7 @@ class Hello(Message, tag=1):
     durability: str | None = None
     """What a commit waits for: sync, os, none; None: as the server."""
     lock_timeout_s: float = 0.0
+    """Of this and the next two 0: as the role or the server; NO_LIMIT_S: no limit."""
     statement_timeout_s: float = 0.0
     idle_in_transaction_timeout_s: float = 0.0
     user: str = ""

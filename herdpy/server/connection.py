@@ -20,13 +20,10 @@ from herdpy.engine.writes.nonblocking import PendingWrite
 from herdpy.errors import (
     Error,
     InternalError,
-    ProgrammingError,
     ProtocolError,
     QueryCanceledError,
 )
 from herdpy.model.access import User
-from herdpy.model.durability import Durability
-from herdpy.model.settings import Settings
 from herdpy.proto import messages
 from herdpy.proto.messages import Message, Welcome, encode_frame
 from herdpy.proto.parameters import decode_small_parameters
@@ -48,6 +45,7 @@ from herdpy.server.login.throttle import origin_of
 from herdpy.server.login.tls import ServerTls
 from herdpy.server.operations.metrics import kind_of
 from herdpy.server.requests.requests import Requests
+from herdpy.server.user_shares import Turn
 from herdpy.sql.plan import Parameters
 
 if TYPE_CHECKING:
@@ -94,6 +92,8 @@ class ServerConnection(asyncio.Protocol):
         self._claimed: User | None = None  # who has the name that the peer logs in by
         self._timer: asyncio.TimerHandle | None = None  # of the login, then of the close
         self._pause: asyncio.TimerHandle | None = None  # before a login that has to wait
+        self._turn: tuple[Turn, messages.ToServer, float] | None = None
+        """What waits for its turn, with its message and when it began."""
         self._is_held = False  # what ran was answered, and what waits was not begun
         self._received_bytes = 0  # as the hub has counted them
 
@@ -312,9 +312,9 @@ class ServerConnection(asyncio.Protocol):
         assert hello is not None
         try:
             name = None if self.user is None else self.user.name
-            hub.enter(self, is_superuser=hub.database.is_superuser(name))
+            hub.enter(self, self.user, is_superuser=hub.database.is_superuser(name))
             client = Client(self.protocol, self.peer, self._kill)
-            session = hub.session(_settings(hello), hello, client, self.user)
+            session = hub.session(hello, client, self.user)
         except Error as error:
             self._audit("refused", reason=error.message)
             self.refuse(error)
@@ -446,9 +446,33 @@ class ServerConnection(asyncio.Protocol):
         job: Callable[[], Any],
         *,
         is_urgent: bool,
+        is_again: bool = False,
     ) -> None:
+        """Have a worker carry out a request, when it is its user's turn."""
         self._is_running = True
+        user = self.user if isinstance(message, _QUEUED) else None
+        if user is None:
+            self._begin(message, begun_s, job, None, is_urgent=is_urgent)
+            return
+        begin = partial(self._begin, message, begun_s, job, user, is_urgent=is_urgent)
+        turn = self._hub.shares.begin(user, begin, is_again=is_again)
+        if turn is not None:
+            self._turn = turn, message, begun_s
+
+    def _begin(
+        self,
+        message: messages.ToServer,
+        begun_s: float,
+        job: Callable[[], Any],
+        user: User | None,
+        *,
+        is_urgent: bool,
+    ) -> None:
+        """Give a request to a worker; `user` is whose turn it takes."""
+        self._turn = None
         running = self._hub.workers.submit(job, is_urgent=is_urgent)
+        if user is not None:
+            running.add_done_callback(lambda _: self._hub.shares.end(user))
         running.add_done_callback(partial(self._carried_out, message, begun_s))
 
     def _run_reserved(self, message: messages.ToServer, begun_s: float, requests: Requests) -> None:
@@ -494,7 +518,7 @@ class ServerConnection(asyncio.Protocol):
         def go_on() -> None:
             hub.received.give(byte_count)
             job = partial(requests.carry_out, message, is_again=True)
-            self._submit(message, begun_s, job, is_urgent=True)
+            self._submit(message, begun_s, job, is_urgent=True, is_again=True)
 
         hub.workers.park(wait, go_on)
 
@@ -539,9 +563,23 @@ class ServerConnection(asyncio.Protocol):
 
     def _stop(self) -> None:
         """Cancel what runs, again until it has ended: the first time it may not have begun."""
+        turn = self._turn
+        if turn is not None and self._hub.shares.give_up(turn[0]):
+            self._turn = None
+            self._give_up_turn(*turn[1:])
+            return
         if self._is_running and self._requests is not None and self._is_cancelled:
             self._requests.cancel()
             self._hub.loop.call_later(_STOP_AGAIN_S, self._stop)
+
+    def _give_up_turn(self, message: messages.ToServer, begun_s: float) -> None:
+        """Answer a statement that was cancelled while it waited for its turn."""
+        requests = self._requests
+        assert requests is not None
+        error = QueryCanceledError("the statement was cancelled: it waited for its user's turn")
+        job = partial(requests.give_up, message, error)
+        running = self._hub.workers.submit(job, is_urgent=True)
+        running.add_done_callback(partial(self._carried_out, message, begun_s))
 
     def _written(
         self, message: messages.Execute, begun_s: float, requests: Requests, begun: PendingWrite
@@ -701,23 +739,3 @@ def _feed(protocol: Any, data: bytes) -> None:
         buffer[:count] = data[:count]
         protocol.buffer_updated(count)
         data = data[count:]
-
-
-def _settings(hello: messages.Hello) -> Settings:
-    if hello.durability is None:
-        durability = Durability.SYNC
-    else:
-        try:
-            durability = Durability(hello.durability)
-        except ValueError:
-            raise ProgrammingError(
-                f"durability: expected 'sync', 'os' or 'none', found {hello.durability!r}",
-                sqlstate="22023",
-            ) from None
-    return Settings(
-        durability=durability,
-        lock_timeout_s=hello.lock_timeout_s,
-        statement_timeout_s=hello.statement_timeout_s,
-        idle_in_transaction_timeout_s=hello.idle_in_transaction_timeout_s,
-        application_name=hello.client,
-    )

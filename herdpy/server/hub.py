@@ -14,7 +14,6 @@ from herdpy.engine.session.activity import Client
 from herdpy.engine.session.session import Session
 from herdpy.errors import Error, OperationalError, Retry
 from herdpy.model.access import User
-from herdpy.model.settings import Settings
 from herdpy.proto.messages import Hello
 from herdpy.server.limits import Budget, Stalled
 from herdpy.server.login.gate import Gate, too_many_unauthenticated
@@ -22,7 +21,9 @@ from herdpy.server.loop_sync import LoopSync
 from herdpy.server.operations.metrics import ServerMetrics
 from herdpy.server.operations.watch import shown, stopped_by
 from herdpy.server.requests.exports import KeptExports
+from herdpy.server.session_settings import session_settings
 from herdpy.server.spinning import LoopSpinning
+from herdpy.server.user_shares import UserShares
 from herdpy.server.workers import STARVED_S, Workers
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ class Hub:
         self._empty = asyncio.Event()
         self._unauthenticated: dict[ServerConnection, None] = {}
         self._handshakes: dict[asyncio.Task[None], None] = {}
+        self.shares = UserShares(database.maxima_of)
+        self._users: dict[ServerConnection, User] = {}  # those that shares has counted
 
     def admit(self, connection: "ServerConnection") -> Error | None:
         """Count an unauthenticated connection; or say why it has to go."""
@@ -91,7 +94,9 @@ class Hub:
         """Return what a connection is told that ends because the server does."""
         return OperationalError("the server is shutting down", sqlstate="57P01", retry=Retry.SAFE)
 
-    def enter(self, connection: "ServerConnection", *, is_superuser: bool) -> None:
+    def enter(
+        self, connection: "ServerConnection", user: User | None, *, is_superuser: bool
+    ) -> None:
         """Count a connection that may be told Welcome; OperationalError: there is no room."""
         connections_max = self.config.connections_max
         reserved = min(self.config.superuser_reserved_connections, connections_max - 1)
@@ -105,6 +110,12 @@ class Hub:
                 retry=Retry.SAFE,
                 hint="close some, or share them by a pool",
             )
+        if user is not None:
+            refusal = self.shares.admit(user)
+            if refusal is not None:
+                self.metrics.refuse("user_connections")
+                raise refusal
+            self._users[connection] = user
         self._unauthenticated.pop(connection, None)
         self.metrics.connections_accepted += 1
 
@@ -117,16 +128,17 @@ class Hub:
     def leave(self, connection: "ServerConnection") -> None:
         self.connections.pop(connection, None)
         self._unauthenticated.pop(connection, None)
+        user = self._users.pop(connection, None)
+        if user is not None:
+            self.shares.leave(user)
         self.stalled.remove(connection)
         if not self.connections:
             self._empty.set()
 
-    def session(
-        self, settings: Settings, hello: Hello, client: Client, user: User | None = None
-    ) -> Session:
+    def session(self, hello: Hello, client: Client, user: User | None = None) -> Session:
         """Return a new session with the rights of the user, of all rights for None.
 
-        OperationalError: there is no such tablespace.
+        OperationalError: there is no such tablespace. Of its settings: see session_settings().
         """
         if hello.tablespace != TABLESPACE:
             raise OperationalError(
@@ -134,6 +146,8 @@ class Hub:
                 sqlstate="3D000",
                 hint=f'the tablespace of this server is "{TABLESPACE}"',
             )
+        access = self.database.tablespace.state.catalog.access
+        settings = session_settings(hello, self.config, access, user)
         return self.database.session(
             settings, autocommit=hello.autocommit, client=client, user=user
         )

@@ -8,6 +8,7 @@ import datetime
 from herdpy.errors import DataError, Error, ProgrammingError
 from herdpy.model.access import CREATE, DELETE, INSERT, PUBLIC, SELECT, UPDATE
 from herdpy.model.python_values import shown
+from herdpy.model.role_settings import CONNECTIONS, check_known, read_default, read_maximum
 from herdpy.model.types import TEXT
 from herdpy.sql import tree
 from herdpy.sql.plan import Slot
@@ -24,7 +25,7 @@ _OBJECTS_REFUSED = (
     "PROCEDURE", "ROUTINE", "SCHEMA", "SEQUENCE", "TYPE",
 )  # fmt: skip
 _OPTIONS_REFUSED = (
-    "ADMIN", "BYPASSRLS", "CONNECTION", "CREATEDB", "ENCRYPTED", "IN", "NOBYPASSRLS", "NOCREATEDB",
+    "ADMIN", "BYPASSRLS", "CREATEDB", "ENCRYPTED", "IN", "NOBYPASSRLS", "NOCREATEDB",
     "NOINHERIT", "NOREPLICATION", "REPLICATION", "ROLE", "SYSID", "UNENCRYPTED", "USER",
 )  # fmt: skip
 _FLAGS = {
@@ -35,6 +36,7 @@ _FLAGS = {
     "CREATEROLE": ("can_create_roles", True),
     "NOCREATEROLE": ("can_create_roles", False),
 }
+_DIGITS_MAX = 12
 _OWN_USER = ("CURRENT_USER", "CURRENT_ROLE", "SESSION_USER")
 
 
@@ -83,16 +85,42 @@ class _Reader(Words):
 
     # --- roles -----------------------------------------------------------------------------------
 
-    def _role(self, *, is_new: bool, is_user: bool) -> tree.CreateRole | tree.AlterRole:
+    def _role(self, *, is_new: bool, is_user: bool) -> tree.AccessStatement:
         if is_new:
             if_not_exists = self.accept_all("IF", "NOT", "EXISTS")
             name = self.new_name()
             return tree.CreateRole(name, self._options(can_login=is_user), if_not_exists)
+        if self.word() == "ALL":
+            raise self.refused("ALTER ROLE ALL")
         name = None if self.accept(*_OWN_USER) else self.name("a role")
-        for word in ("RENAME", "SET", "RESET", "IN"):
+        for word in ("RENAME", "IN"):
             if self.word() == word:
                 raise self.refused(f"ALTER ROLE … {word}")
+        if self.word() in ("SET", "RESET"):
+            return self._setting(name, is_reset=self.take() == "RESET")
         return tree.AlterRole(name, self._options(can_login=None))
+
+    def _setting(self, role: str | None, *, is_reset: bool) -> tree.ChangeRoleSetting:
+        """Read a setting, and what it is set to."""
+        is_maximum = self.word() == "MAXIMUM" and self.word(1) not in ("", "TO", "=")
+        self.index += is_maximum
+        if is_reset and self.accept("ALL"):
+            return tree.ChangeRoleSetting(role, None, None, is_maximum)
+        position = self.scanned.position(self.index)
+        name = self.name("a setting")
+        text = None
+        if not is_reset:
+            if not self.accept("TO", "="):
+                raise self.unexpected('"="')
+            text = self.setting_value()
+        try:
+            check_known(name)
+            read = read_maximum if is_maximum else read_default
+            value = None if text is None else read(name, text)
+        except Error as error:
+            error.position = position
+            raise
+        return tree.ChangeRoleSetting(role, name, value, is_maximum)
 
     def new_name(self) -> str:
         is_reserved = self.word().lower() == PUBLIC or self.word() in _OWN_USER
@@ -124,12 +152,28 @@ class _Reader(Words):
                 self.index += 1
                 self.expect("UNTIL")
                 found["valid_until_us"] = self._moment()
+            elif word == "CONNECTION":
+                self.index += 1
+                self.expect("LIMIT")
+                found["connections_max"] = self._connections_max()
             elif word == "INHERIT":  # as it is anyway
                 self.index += 1
             else:
                 raise self.unexpected("an option such as PASSWORD 'text'")
             seen.add(name)
         return tree.RoleOptions(**found)  # pyright: ignore[reportArgumentType]
+
+    def _connections_max(self) -> int:
+        is_negative = self.accept("-")
+        position = self.scanned.position(self.index)
+        count = self.number("a number, or -1", _DIGITS_MAX)
+        if is_negative and count == 1:
+            return -1
+        try:
+            return read_maximum(CONNECTIONS, f"{'-' * is_negative}{count}")
+        except Error as error:
+            error.position = position
+            raise
 
     def _password(self) -> tree.Literal | tree.Parameter:
         self._has_password = True

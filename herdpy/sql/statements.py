@@ -155,21 +155,9 @@ class _Reader(Words):
         name = self._option_name()
         if not is_zone and not self.accept("TO", "="):
             raise self.unexpected()
-        if self.accept("DEFAULT") or (is_zone and self.accept("LOCAL")):
+        if is_zone and self.accept("LOCAL"):
             return tree.SetOption(name, None)
-        parts: list[str] = []
-        while not self.is_at_end:
-            if self.placeholder() is not None:
-                raise ProgrammingError(
-                    "SET takes no parameters",
-                    sqlstate="42601",
-                    position=self.scanned.position(self.index - 1),
-                )
-            parts.append(self.tokens[self.index].text)
-            self.index += 1
-        if not parts:
-            raise self.unexpected()
-        return tree.SetOption(name, "".join(parts))
+        return tree.SetOption(name, self.setting_value())
 
     def _option_name(self) -> str:
         if self.word() in ("ROLE", "AUTHORIZATION"):

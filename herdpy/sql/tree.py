@@ -504,6 +504,8 @@ class RoleOptions(Node, frozen=True):
     can_create_roles: bool | None = None
     password: Literal | Parameter | None = None
     valid_until_us: int | None = None
+    connections_max: int | None = None
+    """-1: no maximum."""
 
     def __repr__(self) -> str:  # never shows a password
         return f"RoleOptions(can_login={self.can_login}, is_superuser={self.is_superuser}, …)"
@@ -529,6 +531,18 @@ class AlterRole(AccessStatement, frozen=True):
 
     name: str | None
     options: RoleOptions
+
+
+class ChangeRoleSetting(AccessStatement, frozen=True):
+    """ALTER ROLE … SET or RESET [MAXIMUM] setting; name None: the session's own user.
+
+    A setting of None is ALL, a value of None takes away the default, or the maximum.
+    """
+
+    name: str | None
+    setting: str | None
+    value: int | None
+    is_maximum: bool
 
 
 class DropRole(AccessStatement, frozen=True):

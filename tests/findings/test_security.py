@@ -195,3 +195,24 @@ def test_a_name_of_a_program_is_shown_without_control_characters(
     assert root.execute(query).fetchall() == [("evil??[2Jname?1m?",)]
     client.execute("SET application_name = 'evil too\n\x1b[31m'")
     assert root.execute(query).fetchall() == [("evil too??[31m",)]
+
+
+# --- S7 -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.finding("S7")
+def test_an_administrator_limits_what_a_user_has(serve: Callable[..., Any]) -> None:
+    root, log_in = users_of(serve())
+    root.execute("CREATE USER ann PASSWORD 'password'")
+    for change in (
+        "CONNECTION LIMIT 2",
+        "SET MAXIMUM statement_timeout = '10s'",
+        "SET lock_timeout = '1s'",
+    ):
+        assert sqlstate_of(lambda change=change: root.execute(f"ALTER ROLE ann {change}")) is None
+    ann, other = log_in("ann"), log_in("ann")
+    assert sqlstate_of(lambda: log_in("ann")) == "53300"
+    assert other.execute("SHOW lock_timeout").fetchone() == ("1s",)
+    assert sqlstate_of(lambda: ann.execute("SET statement_timeout = 0")) == "42501"
+    assert root.execute("SHOW lock_timeout").fetchone() == ("30s",)
+    assert root.execute("SHOW idle_in_transaction_session_timeout").fetchone() == ("600s",)

@@ -132,7 +132,11 @@ HEAVY = {
     "click": ("herdpy/cli/", "bookie/admin/"),
     "kazoo": ("bookie/metadata/zookeeper.py", "bookie/metadata/kazoo_client.py"),
     "scramp": ("herdpy/proto/scram.py", "herdpy/engine/access/passwords.py"),
-    "asn1crypto": ("herdpy/proto/scram.py", "herdpy/server/login/certificates.py"),
+    "asn1crypto": (
+        "bookie/server/tls.py",
+        "herdpy/proto/scram.py",
+        "herdpy/server/login/certificates.py",
+    ),
     "lmdb": ("bookie/server/storage/lmdb_index.py",),
     "prometheus_client": (
         "bookie/admin/",

@@ -7,7 +7,7 @@ awaited cancels the statement and waits for what became of it.
 
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.drivers import new_mutex
@@ -55,8 +55,15 @@ CLIENT = "herdpy"
 
 class RemoteSession:
     def __init__(
-        self, target: RemoteTarget, settings: Settings, waits: Waits, *, autocommit: bool
+        self,
+        target: RemoteTarget,
+        settings: Settings,
+        given: Container[str],
+        waits: Waits,
+        *,
+        autocommit: bool,
     ) -> None:
+        """`given` names the time-outs that the program has given; others are the server's."""
         self._where = target.where
         self._mutex = new_mutex()
         self._sending = new_mutex()
@@ -89,13 +96,16 @@ class RemoteSession:
         )
         try:
             self.machine = DriverMachine(_login(target, self._stream), untouched_memory)
-            self._greet(target, settings)
+            self._greet(target, settings, given)
             self._stream.set_timeout(None)
         except BaseException:
             self._stream.end()
             raise
 
-    def _greet(self, target: RemoteTarget, settings: Settings) -> None:
+    def _greet(self, target: RemoteTarget, settings: Settings, given: Container[str]) -> None:
+        def timeout_s(name: str) -> float:
+            return getattr(settings, name) or (messages.NO_LIMIT_S if name in given else 0.0)
+
         hello = messages.Hello(
             messages.MAGIC,
             messages.VERSION,
@@ -104,9 +114,9 @@ class RemoteSession:
             target.tablespace,
             self._autocommit,
             settings.durability.value,
-            settings.lock_timeout_s,
-            settings.statement_timeout_s,
-            settings.idle_in_transaction_timeout_s,
+            timeout_s("lock_timeout_s"),
+            timeout_s("statement_timeout_s"),
+            timeout_s("idle_in_transaction_timeout_s"),
             user=target.user,
         )
         try:
@@ -688,12 +698,14 @@ class RemoteClaim:
         self._generation = process_generation()
         self._session: RetryingSession | None = None
 
-    def open(self, settings: Settings, *, autocommit: bool) -> RetryingSession:
-        """Connect; only what is lost later is made anew."""
+    def open(
+        self, settings: Settings, given: Container[str], *, autocommit: bool
+    ) -> RetryingSession:
+        """Connect; only what is lost later is made anew. `given`: see RemoteSession."""
         target, waits = self._target, self._waits
 
         def connect(autocommit: bool) -> RemoteSession:
-            return RemoteSession(target, settings, waits, autocommit=autocommit)
+            return RemoteSession(target, settings, given, waits, autocommit=autocommit)
 
         def new_pauses() -> Pauses:
             return waits.new_pauses(target.retry_timeout_s)

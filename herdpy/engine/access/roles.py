@@ -1,7 +1,8 @@
-"""Changes of access: roles, memberships, grants, owners; transactional, one record a statement.
+"""Changes of access: roles, settings, memberships, grants, owners; one record a statement.
 
-One at a time: each holds an exclusive lock on the access of the tablespace, and on the names of the
-tables it is about, until its transaction ends. Who may do what is decided under that lock.
+Transactional, and one at a time: each holds an exclusive lock on the access of the tablespace, and
+on the names of the tables it is about, until its transaction ends. Who may do what is decided under
+that lock.
 """
 
 from typing import NamedTuple
@@ -28,14 +29,18 @@ from herdpy.model.access import (
     Ownership,
     Rights,
     Role,
+    RoleSetting,
     User,
     grant_key,
     member_key,
     reached,
     right_names,
     role_key,
+    setting_key,
 )
+from herdpy.model.role_settings import CONNECTIONS, ROLE_SETTINGS, check_within, with_defaults
 from herdpy.model.schema import Table
+from herdpy.model.settings import Settings
 from herdpy.sql import tree
 
 _LISTED_MAX = 5
@@ -122,6 +127,8 @@ class _Changes:
                 self._create(statement)
             case tree.AlterRole():
                 self._alter(statement)
+            case tree.ChangeRoleSetting():
+                self._change_setting(statement)
             case tree.DropRole():
                 self._drop(statement.names, if_exists=statement.if_exists)
             case tree.GrantRights():
@@ -191,14 +198,45 @@ class _Changes:
             moment = options.valid_until_us
             role = replace(role, valid_until_us=None if moment == tree.FOREVER else moment)
         self._put(role)
+        if options.connections_max is not None:
+            count = options.connections_max
+            self._put_setting(role, CONNECTIONS, {"maximum": None if count < 0 else count})
+
+    def _change_setting(self, statement: tree.ChangeRoleSetting) -> None:
+        """Change defaults or maxima; of the own role a user changes the defaults only."""
+        role, rights = self._role(self._own(statement.name)), self._rights
+        is_own_default = rights is not None and role.name == rights.name
+        is_own_default = is_own_default and not statement.is_maximum
+        if not (is_own_default or rights is None or rights.is_superuser):
+            self._check_administers(rights, role, "alter")
+        field = "maximum" if statement.is_maximum else "default"
+        for setting in ROLE_SETTINGS if statement.setting is None else (statement.setting,):
+            self._put_setting(role, setting, {field: statement.value})
+
+    def _put_setting(self, role: Role, setting: str, changed: dict[str, int | None]) -> None:
+        """Change a default or a maximum; a default beyond the maximum is 42501."""
+        old = self._fact(setting_key(role.name, setting)) or RoleSetting(role.name, setting)
+        new = replace(old, **changed)
+        assert isinstance(new, RoleSetting)
+        if new.default is not None and "default" in changed and new.maximum is not None:
+            value = with_defaults(Settings(), {setting: new.default})
+            if not role.is_superuser:
+                check_within(value, {setting: new.maximum})
+        if new.default is None and new.maximum is None:
+            self.made[new.key] = None
+        else:
+            self._put(new)
 
     def _drop(self, names: tuple[str, ...], *, if_exists: bool) -> None:
         rights = self._rights
         needs: dict[str, list[Ownership | Grant]] = {name: [] for name in names}
         memberships: list[Membership] = []
+        settings: list[RoleSetting] = []
         for fact in self._before.facts:
             if isinstance(fact, Membership) and (fact.role in needs or fact.member in needs):
                 memberships.append(fact)
+            elif isinstance(fact, RoleSetting) and fact.role in needs:
+                settings.append(fact)
             elif isinstance(fact, Ownership) and fact.owner in needs:
                 needs[fact.owner].append(fact)
             elif isinstance(fact, Grant) and fact.grantee in needs:
@@ -217,6 +255,8 @@ class _Changes:
         for each in memberships:
             if None in (self._fact(role_key(each.role)), self._fact(role_key(each.member))):
                 self.made[each.key] = None
+        for setting in settings:
+            self.made[setting.key] = None
 
     def _needed(self, name: str, facts: list[Ownership | Grant]) -> ProgrammingError:
         shown: list[str] = []

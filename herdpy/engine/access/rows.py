@@ -1,4 +1,4 @@
-"""The rows of sysusers, sysroles, sysmembers and sysgrants: who there is and may do what.
+"""The rows of sysusers, sysroles, sysmembers, sysgrants, sysrolesettings: who may do what.
 
 Never with a verifier.
 """
@@ -14,7 +14,9 @@ from herdpy.model.access import (
     Membership,
     Ownership,
     Role,
+    RoleSetting,
 )
+from herdpy.model.role_settings import show_value
 from herdpy.model.types import Row
 
 
@@ -41,6 +43,17 @@ def member_rows(catalog: Catalog) -> Iterator[Row]:
     for fact in catalog.access.facts:
         if isinstance(fact, Membership):
             yield fact.role, fact.member, fact.is_admin
+
+
+def role_setting_rows(catalog: Catalog) -> Iterator[Row]:
+    """Yield the rows of sysrolesettings: defaults and maxima of roles."""
+    for fact in catalog.access.facts:
+        if isinstance(fact, RoleSetting):
+            shown = (
+                None if value is None else show_value(fact.setting, value)
+                for value in (fact.default, fact.maximum)
+            )
+            yield fact.role, fact.setting, *shown
 
 
 def grant_rows(catalog: Catalog, tablespace: str) -> Iterator[Row]:

@@ -4,7 +4,8 @@ import datetime
 from collections.abc import Iterator
 
 from herdpy.engine.state.catalog import Catalog
-from herdpy.model.access import SPACE, Grant, Membership, Ownership, Role, right_names
+from herdpy.model.access import SPACE, Grant, Membership, Ownership, Role, RoleSetting, right_names
+from herdpy.model.role_settings import show_value
 from herdpy.model.types import TEXT
 from herdpy.sql.text import literal_text, name_text
 
@@ -20,6 +21,8 @@ def role_texts(catalog: Catalog) -> Iterator[str]:
     for fact in facts:
         if isinstance(fact, Role):
             yield _role_text(fact)
+        elif isinstance(fact, RoleSetting):
+            yield from _setting_texts(fact)
     for fact in facts:
         if isinstance(fact, Membership):
             option = " WITH ADMIN OPTION" if fact.is_admin else ""
@@ -42,6 +45,13 @@ def right_texts(catalog: Catalog, tablespace: str) -> Iterator[str]:
                     words = ", ".join(right_names(rights))
                     where, grantee = names[fact.table_id], name_text(fact.grantee)
                     yield f"GRANT {words} ON {where} TO {grantee}{option}"
+
+
+def _setting_texts(fact: RoleSetting) -> Iterator[str]:
+    for word, value in (("", fact.default), ("MAXIMUM ", fact.maximum)):
+        if value is not None:
+            text = literal_text(show_value(fact.setting, value), TEXT)
+            yield f"ALTER ROLE {name_text(fact.role)} SET {word}{fact.setting} = {text}"
 
 
 def _role_text(role: Role) -> str:

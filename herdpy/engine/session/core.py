@@ -27,9 +27,10 @@ from herdpy.errors import (
     SerializationError,
     loading,
 )
-from herdpy.model.access import User
+from herdpy.model.access import Access, User
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
+from herdpy.model.role_settings import NO_MAXIMA, capped
 from herdpy.model.settings import Settings
 from herdpy.sql import tree
 
@@ -69,6 +70,8 @@ class SessionCore:
         """What a commit of the next statement carries."""
         # Under the mutex.
         self.settings = settings
+        self.maxima = NO_MAXIMA
+        """What the user may have at most, as the statement before found it."""
         self.is_autocommit = autocommit
         self.transaction: Transaction | None = None
         self.statement: Transaction | None = None
@@ -81,6 +84,7 @@ class SessionCore:
         """execute() has changed tables, users or rights, or ended what others do."""
         self._statement_us: int | None = None  # its time, None until something asks for it
         self._is_loss_told = False  # that the transaction was rolled back under the program
+        self._known_access: Access | None = None  # that the user is in, and `maxima` are of
         # Written under the mutex, read without it.
         self.interrupt: StatementInterrupt | None = None
         self.running: Running | None = None
@@ -104,14 +108,24 @@ class SessionCore:
         return self.tablespace.applier.state.lsn
 
     def check_open(self) -> None:
-        """Raise when it was closed or ended, or its user dropped."""
+        """Raise when it was closed or ended, or its user dropped; take up what that may have now.
+
+        Under the mutex.
+        """
         if self.is_closed:
             raise InterfaceError("the session is closed")
         if self.ended:
             raise copy(self.ended[0])
         user = self.identity
-        if user is not None and not self.tablespace.state.catalog.access.has(user):
-            raise dropped_error(user.name)
+        if user is None:
+            return
+        access = self.tablespace.state.catalog.access
+        if access is not self._known_access:
+            if not access.has(user):
+                raise dropped_error(user.name)
+            self._known_access = access
+            self.maxima = access.maxima_of(user.name)
+            self.settings = capped(self.settings, self.maxima)
 
     # --- the transaction -------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ when they are used. What is here ends a session, and stops what it runs: its own
 maintenance thread for time. cancel() and kill() never wait for what runs.
 """
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from herdpy.engine.access.rights import check_superuser
@@ -25,6 +26,7 @@ from herdpy.engine.session.statements import Statements
 from herdpy.engine.state.error_messages import dropped_error, idle_error
 from herdpy.errors import Error, InternalError, ProgrammingError, loading
 from herdpy.model.access import User
+from herdpy.model.role_settings import capped
 from herdpy.model.settings import Settings
 
 if TYPE_CHECKING:
@@ -140,7 +142,7 @@ class Session(SessionCore):
     def reset(self) -> None:
         """Take back what SET changed."""
         with self.mutex:
-            self.settings = self.defaults
+            self.settings = capped(self.defaults, self.maxima)
 
     # --- for superusers --------------------------------------------------------------------------
 
@@ -240,6 +242,12 @@ class Session(SessionCore):
 
     def _rollback_if_idle(self, now_s: float) -> None:
         """Roll back a transaction idle past its limit."""
+        if self.in_transaction and self.mutex.acquire(False):  # the limit may be another one now
+            try:
+                with suppress(Error):  # of one that has ended
+                    self.check_open()
+            finally:
+                self.mutex.release()
         limit_s = self.settings.idle_in_transaction_timeout_s
         if not limit_s or not self.in_transaction or now_s - self.used_s < limit_s:
             return

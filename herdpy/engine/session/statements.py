@@ -11,6 +11,7 @@ from herdpy.engine.statements.execution import Batch
 from herdpy.engine.statements.plan_cache import Prepared, plan_key
 from herdpy.errors import Error, InternalError, ProgrammingError, loading
 from herdpy.exec.result import Result
+from herdpy.model.role_settings import capped, check_within
 from herdpy.model.schema import Table
 from herdpy.model.settings import OPTIONS, change_option, show_option
 from herdpy.model.types import TEXT, Physical
@@ -148,7 +149,11 @@ class Statements(SessionPart):
             case tree.TransactionStatement():
                 core.control(statement)
             case tree.SetOption(name, value):
-                core.settings = change_option(core.settings, core.defaults, name, value)
+                changed = change_option(core.settings, core.defaults, name, value)
+                if value is None:
+                    changed = capped(changed, core.maxima)
+                check_within(changed, core.maxima)
+                core.settings = changed
             case tree.SetSnapshot(lease):
                 self._planner.set_snapshot(lease)
             case tree.ShowOption(name):

@@ -82,5 +82,10 @@ SYSTEM_TABLES: dict[str, Table] = {
             "job text, table_name text, operation text, user_name text, begun_at timestamp, "
             "stages bigint, finished_stages bigint, row_count bigint, byte_count bigint",
         ),
+        # What sessions of a role begin with, and may have at most, as ALTER ROLE takes it.
+        _table(
+            9, "sysrolesettings",
+            "role_name text, setting text, default_value text, maximum text", key=2,
+        ),
     )
 }  # fmt: skip

@@ -95,6 +95,11 @@ class Call:
         if left_s is None:
             return wanted_s
         left_s = max(left_s, 0.001)
+        # A call with more time than the user's statements may have asks for no more than that.
+        access = self.hub.database.tablespace.state.catalog.access
+        maximum_us = access.maxima_of(self.caller.user).get("statement_timeout")
+        if maximum_us is not None:
+            left_s = min(left_s, maximum_us / 1e6)
         return min(wanted_s, left_s) if wanted_s > 0 else left_s
 
     def opened(self, request: pb.ExecuteRequest | pb.IngestStart) -> pb.Open:

@@ -126,6 +126,24 @@ class Words:
         self.index += 1
         return int(token.text)
 
+    def setting_value(self) -> str | None:
+        """Read what SET sets something to, up to the end; None: DEFAULT."""
+        if self.accept("DEFAULT"):
+            return None
+        parts: list[str] = []
+        while not self.is_at_end:
+            if self.placeholder() is not None:
+                raise ProgrammingError(
+                    "SET takes no parameters",
+                    sqlstate="42601",
+                    position=self.scanned.position(self.index - 1),
+                )
+            parts.append(self.tokens[self.index].text)
+            self.index += 1
+        if not parts:
+            raise self.unexpected()
+        return "".join(parts)
+
     def placeholder(self) -> int | None:
         """Read a placeholder; return its index in Scanned.placeholders."""
         token = self.tokens[self.index]

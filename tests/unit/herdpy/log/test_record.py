@@ -68,6 +68,10 @@ GOLDEN: list[tuple[Record, str]] = [
     (DropTable((1, 2), 1, 5), "94079201020105"),
     (Reserve(5, 64), "93080540"),
     (ChangeAccess((1, 2), 1, [[[2, "a", "b"], [True]]]), "940a9201020191929302a161a16291c3"),
+    (
+        ChangeAccess((1, 2), 1, [[[7, "a", "lock_timeout"], [None, 9]]]),
+        "940a9201020191929307a161ac6c6f636b5f74696d656f757492c009",
+    ),
     (Refuse(("s", 9)), "921492a17309"),
     (Expire(["s"]), "921591a173"),
 ]

@@ -47,6 +47,7 @@ STATEMENTS: dict[str, list[Case]] = {
         Case("SELECT * FROM sysroles"),
         Case("SELECT * FROM sysmembers"),
         Case("SELECT * FROM sysgrants"),
+        Case("SELECT * FROM sysrolesettings"),
         Case("SELECT * FROM sysclients", (ROOT,)),
         Case("SELECT * FROM sysstatements", (ROOT,)),
         Case("SELECT * FROM sysleases", (ROOT,)),
@@ -104,6 +105,11 @@ STATEMENTS: dict[str, list[Case]] = {
         Case("ALTER USER ann SUPERUSER", (ROOT,)),
         Case("ALTER ROLE clerks LOGIN", ROLES),
         Case("ALTER USER root PASSWORD 'mine'", (ROOT,)),
+    ],
+    "ChangeRoleSetting": [
+        Case("ALTER USER ann SET lock_timeout = '1s'"),
+        Case("ALTER USER ann SET MAXIMUM lock_timeout = '1s'", (ROOT,)),
+        Case("ALTER ROLE clerks RESET MAXIMUM ALL", ROLES),
     ],
     "DropRole": [Case("DROP ROLE clerks", ROLES), Case("DROP ROLE IF EXISTS bob", (ROOT,))],
     "GrantRights": [

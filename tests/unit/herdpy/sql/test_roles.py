@@ -41,6 +41,32 @@ NO_TABLES = Catalog(1, ())
                 RoleOptions(password=tree.Literal(TEXT, None), valid_until_us=tree.FOREVER),
             ),
         ),
+        (
+            "CREATE USER ann CONNECTION LIMIT 5 LOGIN",
+            tree.CreateRole("ann", RoleOptions(can_login=True, connections_max=5), False),
+        ),
+        (
+            "ALTER ROLE ann CONNECTION LIMIT -1",
+            tree.AlterRole("ann", RoleOptions(connections_max=-1)),
+        ),
+        (
+            "ALTER USER ann SET lock_timeout = '1500 us'",
+            tree.ChangeRoleSetting("ann", "lock_timeout", 1_500, False),
+        ),
+        (
+            "alter role Ann set maximum Lock_timeout to 2",
+            tree.ChangeRoleSetting("ann", "lock_timeout", 2_000, True),
+        ),
+        (
+            "ALTER ROLE CURRENT_USER SET statement_timeout TO DEFAULT",
+            tree.ChangeRoleSetting(None, "statement_timeout", None, False),
+        ),
+        (
+            "ALTER ROLE ann RESET MAXIMUM running_statements",
+            tree.ChangeRoleSetting("ann", "running_statements", None, True),
+        ),
+        ("ALTER ROLE ann RESET ALL", tree.ChangeRoleSetting("ann", None, None, False)),
+        ("ALTER ROLE ann RESET MAXIMUM ALL", tree.ChangeRoleSetting("ann", None, None, True)),
         ("DROP USER IF EXISTS a, b", tree.DropRole(("a", "b"), True)),
         (
             "GRANT SELECT, INSERT ON TABLE t, u TO ann, PUBLIC WITH GRANT OPTION",
@@ -130,12 +156,12 @@ def test_what_is_no_statement(text: str) -> None:
     "text",
     [
         "CREATE ROLE a IN ROLE b",
-        "CREATE USER a CONNECTION LIMIT 3",
+        "ALTER ROLE ALL SET lock_timeout = 1",
         "CREATE USER a CREATEDB",
         "CREATE USER a NOINHERIT",
         "CREATE USER a REPLICATION",
         "ALTER USER a RENAME TO b",
-        "ALTER USER a SET lock_timeout = 1",
+        "ALTER USER a IN DATABASE d SET lock_timeout = 1",
         "GRANT SELECT (id) ON t TO ann",
         "GRANT TRUNCATE ON t TO ann",
         "GRANT REFERENCES, SELECT ON t TO ann",
@@ -184,3 +210,32 @@ def test_a_word_nearly_written_is_suggested() -> None:
     with pytest.raises(Error) as caught:
         compile_sql("GRNAT SELECT ON t TO ann", NO_TABLES, None)
     assert caught.value.hint == "Did you mean GRANT?"
+
+
+@pytest.mark.parametrize(
+    ("text", "sqlstate"),
+    [
+        ("ALTER ROLE a SET lock_timeout", "42601"),
+        ("ALTER ROLE a SET MAXIMUM lock_timeout 5", "42601"),
+        ("ALTER ROLE a SET lock_timeout = ?", "42601"),
+        ("ALTER ROLE a CONNECTION LIMIT -2", "22023"),
+        ("ALTER ROLE a CONNECTION 5", "42601"),
+        ("ALTER ROLE a CONNECTION LIMIT 5 CONNECTION LIMIT 6", "42601"),
+        ("ALTER ROLE a CONNECTION LIMIT 1000001", "22023"),
+        ("ALTER ROLE a SET lock_timeouts = 1", "42704"),
+        ("ALTER ROLE a SET timezone = 'UTC'", "42704"),
+        ("ALTER ROLE a RESET MAXIMUM timezone", "42704"),
+        ("ALTER ROLE a SET connections = 5", "42704"),
+        ("ALTER ROLE a SET lock_timeout = 'soon'", "22023"),
+        ("ALTER ROLE a SET lock_timeout = '1000000h'", "22023"),
+        ("ALTER ROLE a SET MAXIMUM lock_timeout = 0", "22023"),
+        ("ALTER ROLE a SET MAXIMUM running_statements = 0", "22023"),
+        ("ALTER ROLE a SET MAXIMUM connections = '5.5'", "22023"),
+        ("ALTER ROLE a SET MAXIMUM connections = 1000001", "22023"),
+    ],
+)
+def test_settings_that_no_role_has(text: str, sqlstate: str) -> None:
+    with pytest.raises(Error) as caught:
+        compile_sql(text, NO_TABLES, ("x",) if "?" in text else None)
+    assert caught.value.sqlstate == sqlstate
+    assert caught.value.position is not None

@@ -23,6 +23,7 @@ from herdpy.model.access import (
     Membership,
     Ownership,
     Role,
+    RoleSetting,
     changes_from_plain,
     changes_to_plain,
 )
@@ -95,6 +96,8 @@ def test_the_digest_sees_every_fact(engine: Engine) -> None:
         "GRANT SELECT ON t TO r",
         "GRANT SELECT ON t TO r WITH GRANT OPTION",
         "ALTER TABLE t OWNER TO r",
+        "ALTER ROLE r SET lock_timeout = 5",
+        "ALTER ROLE r SET MAXIMUM lock_timeout = 5",
     ):
         run(root, text)
         seen.append(digest_without_position())
@@ -252,6 +255,8 @@ FACTS: list[Fact] = [
     Grant(7, "a", 1, 0),
     Ownership(7, "b"),
     LoginSecret("0f" * 32),
+    RoleSetting("a", "lock_timeout", 0, 5),
+    RoleSetting("b", "connections", None, 0),
 ]
 
 
@@ -285,6 +290,14 @@ def test_facts_have_a_plain_form() -> None:
         [[[5], ["f" * 63]]],
         [[[5], ["x" * 64]]],
         [[[5, 1], ["f" * 64]]],
+        [[[7, "x"], [1, None]]],
+        [[[7, "x", "lock_timeout"], [None, None]]],
+        [[[7, "x", "lock_timeout"], [-1, None]]],
+        [[[7, "x", "lock_timeout"], [1.5, None]]],
+        [[[7, "x", "lock_timeout"], [1]]],
+        [[[7, "x", "connections"], [1, None]]],
+        [[[7, "x", "of a newer herdpy"], [None, 1]]],
+        [[[7, "", "connections"], [None, 1]]],
     ],
 )
 def test_malformed_changes_are_a_value_error(plain: list[Any]) -> None:
