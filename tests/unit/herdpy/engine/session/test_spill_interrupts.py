@@ -12,7 +12,7 @@ from tests.fixtures.interrupts import LineInterrupter
 from tests.unit.herdpy.engine.test_keyboard_interrupt import FIRST_LINE, STRIDE
 
 _LITTLE = Config(transaction_memory_bytes=3000, log_file_bytes_first=64 * 1024)
-_OLD = [(number, number) for number in range(12)]
+_OLD = [(number, number) for number in range(6)]
 _SMALL = [(number, 5 if number == 3 else v) for number, v in _OLD]
 _NEW = [(number + 1, v + 1) for number, v in _SMALL]
 _TEXT = "UPDATE t SET id = id + 1, v = v + 1"
@@ -34,7 +34,7 @@ def _filled(db: Engine, *, autocommit: bool) -> Session:
 @pytest.mark.parametrize("act", ["statement", "autocommit", "commit", "rollback"])
 def test_an_interrupt_at_any_line(monkeypatch: pytest.MonkeyPatch, act: str) -> None:
     monkeypatch.setattr(row_writes, "_LOOK_ROWS", 2)
-    monkeypatch.setattr(spilled_writes, "_PIECE_ROWS", 5)
+    monkeypatch.setattr(spilled_writes, "_PIECE_ROWS", 3)
     for number in count(FIRST_LINE, STRIDE):
         with engine(config=_LITTLE) as db:
             session = _filled(db, autocommit=act == "autocommit")
