@@ -15,6 +15,7 @@ from herdpy.engine.state.locks import Resource, Waiter
 from herdpy.log.record import EncodedRows, Rows, TransactionId
 from herdpy.model.access import Changes, Fact, FactKey
 from herdpy.model.durability import Durability
+from herdpy.model.governor import Reservation
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
@@ -28,6 +29,9 @@ OwnVersion = tuple[int, Row | None, Any]
 
 A plain tuple, as a memtable's Version is: the collector of garbage lets go of those.
 """
+
+ROW_OVERHEAD_BYTES = 300
+"""Of memory that a changed row takes in its transaction, beside three times its record."""
 
 
 def own_visible(newest: OwnVersion | None, statement: int) -> OwnVersion | None:
@@ -56,6 +60,7 @@ class Transaction:
         "access_log",
         "begun_us",
         "byte_count",
+        "bytes_let",
         "catalog_changes",
         "catalog_log",
         "changed_rows",
@@ -63,6 +68,7 @@ class Transaction:
         "durability",
         "fresh",
         "has_spilled",
+        "held",
         "id",
         "is_autocommit",
         "is_undone",
@@ -100,6 +106,10 @@ class Transaction:
         self.access_changes: dict[FactKey, Fact | None] = {}
         self.access_log: list[tuple[Lsn, Changes]] = []
         self.byte_count = 0
+        self.held: Reservation | None = None
+        """What it has of the tablespace's memory; None: next to nothing."""
+        self.bytes_let = 0
+        """So many bytes may byte_count be without asking; see Tablespace.let_have()."""
         self.logged: list[tuple[int, Lsn]] = []
         """(a statement, where the log has all before it), as far as checkpoints may ask for it."""
         self.new_rows: dict[int, EncodedRows] = {}
@@ -180,6 +190,9 @@ class Transaction:
             count = sum(map(len, self.writes.values()))
             self.byte_count -= self.byte_count * len(gone) // max(count, 1)
             self.writes = {key: kept for key, kept in self.writes.items() if key != table_id}
+            self.bytes_let = 0
+            if self.held is not None:
+                self.held.shrink_to(self.byte_count)
 
     def roll_back_to(self, statement: int) -> None:
         """Forget the changes of rows by statements from this one on; repeatable."""
@@ -191,6 +204,14 @@ class Transaction:
             found = ((key, own_visible(version, statement)) for key, version in table.items())
             writes[table_id] = {key: version for key, version in found if version is not None}
         self.writes = writes
+
+    def give_back(self) -> None:
+        """Give its memory back to the tablespace; repeatable."""
+        held = self.held
+        if held is not None:
+            held.close()
+            self.held = None
+            self.bytes_let = 0
 
     @property
     def has_unlogged(self) -> bool:

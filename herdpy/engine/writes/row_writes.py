@@ -13,8 +13,8 @@ from typing import Any, Final
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.locks import Mode
 from herdpy.engine.state.snapshots import TableSnapshot
-from herdpy.engine.state.tablespace import ROW_OVERHEAD_BYTES, Entry, Tablespace
-from herdpy.engine.state.transactions import Transaction
+from herdpy.engine.state.tablespace import Entry, Tablespace
+from herdpy.engine.state.transactions import ROW_OVERHEAD_BYTES, Transaction
 from herdpy.errors import InternalError, InvariantViolation
 from herdpy.exec.row.row_check import check_absent, row_bytes, rows_by_key, too_long_change
 from herdpy.exec.row.select import Resolve
@@ -138,7 +138,10 @@ class Write:
         return changes
 
     def attempt(self) -> "int | Ticket[None] | object":
-        """Try once. LogSpaceError: nothing happened, prepare the log and call again."""
+        """Try once. LogSpaceError: nothing happened, prepare the log and call again.
+
+        MemtableFullError: nor did it; call again when its ticket is done.
+        """
         tablespace, table, transaction = self._tablespace, self.table, self._transaction
         with tablespace.monitor:
             tablespace.enter()
@@ -265,14 +268,24 @@ class Write:
             if transaction.is_autocommit:
                 after = [tablespace.commit_record(transaction)]
         size = sum(map(len, parts)) * 3 + ROW_OVERHEAD_BYTES * (len(inserts) + len(updates))
-        if transaction.byte_count + size > self._memory_bytes_max:
+        byte_count = transaction.byte_count + size
+        if byte_count > transaction.bytes_let and not tablespace.let_have(
+            transaction, byte_count, self._memory_bytes_max
+        ):
             return False
         records: Sequence[Record] = (rows,)
         encoded = parts
         if before or after:
             records = (*before, rows, *after)
             encoded = (*map(encode, before), *parts, *map(encode, after))
-        tablespace.submit(Entry(records, encoded, transaction, ends=transaction.is_autocommit))
+        if not transaction.is_autocommit:
+            tablespace.submit(Entry(records, encoded, transaction, ends=False))
+        elif tablespace.lets_in(size):
+            entry = Entry(records, encoded, transaction, ends=True, memtable_bytes=size)
+            tablespace.submit(entry)
+            tablespace.room.left -= size
+        else:
+            raise tablespace.room.full()
         transaction.byte_count += size
         return True
 
