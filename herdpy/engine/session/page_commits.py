@@ -11,6 +11,7 @@ from functools import partial
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.page_adoption import FEW_ROWS, Adoption, spilled_view
 from herdpy.engine.state.state import TableState
+from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.interfaces import DatabaseServices
 from herdpy.errors import InvariantViolation, OperationalError, Retry
@@ -27,7 +28,7 @@ def commit_by_pages(
     transaction: Transaction,
     table_ids: Collection[int],
     plan: Callable[[Mapping[int, TableState]], Planned | None],
-    submit: Callable[[], object],
+    submit: Callable[[Planned], bool],
     settle: Callable[[], object],
     *,
     frees_space: bool = False,
@@ -35,7 +36,8 @@ def commit_by_pages(
     """Log a commit that gives pages to tables, which the transaction has locked, and wait for it.
 
     plan(tables) works out the steps, and raises what forbids them; None: the tables' memtables have
-    to become pages first. submit() logs the commit, under the monitor; settle() waits for it.
+    to become pages first. submit(planned) logs the commit if may_adopt() lets it, and says whether
+    it has; settle() waits for it.
     40001: checkpoints did not get done what it needs; nothing has happened.
     """
     tablespace = database.tablespace
@@ -59,17 +61,8 @@ def commit_by_pages(
             if planned is None:
                 continue
 
-            def step(planned: Planned = planned) -> bool:
-                with tablespace.monitor:
-                    tablespace.enter()
-                    tablespace.check_writable()
-                    if tablespace.applier.leases.needs_memory:
-                        return False
-                    tablespace.applier.planned = planned
-                    submit()
-                    return True
-
             try:
+                step = partial(submit, planned)
                 if with_log_space(tablespace, step, frees_space=frees_space):
                     settle()  # before what is planned is taken away: it may be applied only now
                     return
@@ -81,6 +74,17 @@ def commit_by_pages(
         sqlstate="40001",
         retry=Retry.SAFE,
     )
+
+
+def may_adopt(tablespace: Tablespace, planned: Planned) -> bool:
+    """Have the next commit adopt what is planned. Monitor held.
+
+    False: it may not, because a lease has come that a checkpoint must write.
+    """
+    if tablespace.applier.leases.needs_memory:
+        return False
+    tablespace.applier.planned = planned
+    return True
 
 
 def commit_spilled(
@@ -104,12 +108,21 @@ def commit_spilled(
             for number, table in tables.items()
         }
 
+    def submit(planned: Planned) -> bool:
+        with tablespace.monitor:
+            tablespace.enter()
+            tablespace.check_writable()
+            if not may_adopt(tablespace, planned):
+                return False
+            tablespace.log_commit(transaction)
+            return True
+
     commit_by_pages(
         database,
         transaction,
         tablespace.state.staged.spilled_tables(tx),
         plan,
-        partial(tablespace.log_commit, transaction),
+        submit,
         settle,
         frees_space=True,
     )

@@ -9,10 +9,9 @@ the job and its stages.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
-from herdpy.engine.session.page_commits import Planned, commit_by_pages
+from herdpy.engine.session.page_commits import Planned, commit_by_pages, may_adopt
 from herdpy.engine.session.parts import SessionPart, statement
 from herdpy.engine.state.error_messages import check_share
 from herdpy.engine.state.locks import Mode
@@ -471,8 +470,7 @@ class Staging(SessionPart):
         stages = self._checked_stages(job, numbers)
         if is_by_rows(stages, job.operation) and self._has_memory_for(job, stages):
             self._check_rows(job, stages)
-            submit = partial(self._submit, entry)
-            with_log_space(self._tablespace, partial(self._tablespace.run_writing, submit))
+            with_log_space(self._tablespace, lambda: self._submit(entry, None))
             self._core.finish_write(transaction)
         else:
             self._commit_pages(job, numbers, entry)
@@ -504,7 +502,7 @@ class Staging(SessionPart):
             entry.transaction,
             [job.table.id],
             plan,
-            lambda: self._submit(entry),
+            lambda planned: self._submit(entry, planned),
             lambda: self._core.finish_write(entry.transaction),
         )
 
@@ -518,11 +516,18 @@ class Staging(SessionPart):
                 if version[1] is not None:
                     check_absent(table.table, key, planned.staged.get(key))
 
-    def _submit(self, entry: Entry) -> None:
-        """Log a commit. Monitor held."""
-        if entry.transaction.token is not None:
-            self._tablespace.applier.tokens.check_commit(entry.transaction.token)
-        self._tablespace.submit(entry)
+    def _submit(self, entry: Entry, planned: Planned | None) -> bool:
+        """Log a commit; False: nothing happened, a lease has come that a checkpoint must write."""
+        tablespace = self._tablespace
+        with tablespace.monitor:
+            tablespace.enter()
+            tablespace.check_writable()
+            if planned is not None and not may_adopt(tablespace, planned):
+                return False
+            if entry.transaction.token is not None:
+                tablespace.applier.tokens.check_commit(entry.transaction.token)
+            tablespace.submit(entry)
+            return True
 
     def _lock(self, transaction: Transaction, table: Table) -> None:
         """Keep all other writers from the table; MustWaitError: there are some."""
