@@ -93,5 +93,10 @@ SYSTEM_TABLES: dict[str, Table] = {
             "account text, bytes_used bigint, bytes_max bigint, bytes_peak bigint, "
             "holders bigint, refused bigint, waits bigint, waited_s double",
         ),
+        # Background work that has failed, and not been done since.
+        _table(
+            11, "sysmaintenance",
+            "task text, failures bigint, error text, failed_at timestamp, retry_in_s double",
+        ),
     )
 }  # fmt: skip

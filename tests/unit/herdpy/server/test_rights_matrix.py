@@ -53,6 +53,7 @@ STATEMENTS: dict[str, list[Case]] = {
         Case("SELECT * FROM sysleases", (ROOT,)),
         Case("SELECT * FROM sysstagings", (ROOT,)),
         Case("SELECT * FROM sysmemory", (ROOT,)),
+        Case("SELECT * FROM sysmaintenance", (ROOT,)),
         Case("SELECT 1 FROM t WHERE EXISTS (SELECT 1 FROM sysclients)", (ROOT,)),
     ],
     "Insert": [
