@@ -21,7 +21,15 @@ from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.statements.plan_cache import Prepared
 from herdpy.engine.writes.batch import BatchLayers
 from herdpy.engine.writes.inserts import FreshInsert
-from herdpy.engine.writes.row_writes import RESTART, SPILL, Change, Compute, TooLargeError, Write
+from herdpy.engine.writes.row_writes import (
+    RESTART,
+    SPILL,
+    Change,
+    Compute,
+    TooLargeError,
+    Write,
+    looking,
+)
 from herdpy.errors import Error, InternalError, MemoryLimitError, SerializationError, loading
 from herdpy.exec.result import Result
 from herdpy.exec.row.row_check import compile_check_row, name_row
@@ -75,6 +83,7 @@ class Execution:
         "_database",
         "_interrupt",
         "_lock_timeout_s",
+        "_look",
         "_tablespace",
         "_transaction",
     )
@@ -85,13 +94,16 @@ class Execution:
         transaction: Transaction | None,
         interrupt: StatementInterrupt,
         lock_timeout_s: float,
+        look: Callable[[], object] | None = None,
     ) -> None:
+        """`look` is called while a query is printed; None: the interrupt's check()."""
         self._database = database
         self._tablespace = database.tablespace
         self._clock = database.clock
         self._transaction = transaction
         self._interrupt = interrupt
         self._lock_timeout_s = lock_timeout_s
+        self._look = look or interrupt.check
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -108,6 +120,7 @@ class Execution:
 
     def _snapshot(self, part: Part | None) -> Snapshot:
         snapshot = self._tablespace.snapshot(self._transaction)
+        snapshot.check_interrupt = self._interrupt.check
         if part is not None:
             snapshot.restrict(*part)
         return snapshot
@@ -184,7 +197,7 @@ class Execution:
     ) -> "VectorResult":
         self._database.watch(self._interrupt)
         return self._database.vector.query(
-            prepared.vector_text(query, self._interrupt.check),
+            prepared.vector_text(query, self._look),
             snapshot,
             values,
             [slot.type for slot in prepared.slots],
@@ -331,6 +344,7 @@ class Execution:
             table,
             is_insert=is_insert,
             memory_bytes_max=self._database.config.transaction_bytes_max,
+            check_interrupt=self._interrupt.check,
             resolve=resolve,
             stream=stream,
         )
@@ -345,6 +359,7 @@ class Execution:
             compute,
             is_insert=is_insert,
             memory_bytes_max=self._database.config.transaction_bytes_max,
+            check_interrupt=self._interrupt.check,
         )
 
     def _make_batch(self, steps: list[Write], transaction: Transaction) -> Write:
@@ -380,8 +395,9 @@ class Execution:
         fill = prepared.once(compile_row_filler, plan)
         check = prepared.once(compile_check_row, plan.statement.table)
         now_us = self._now_us()
-        for found in self._query_rows(prepared, query, values, source):
-            row = fill(found, now_us)
+        found = self._query_rows(prepared, query, values, source)
+        for given in looking(found, self._interrupt.check):
+            row = fill(given, now_us)
             check(row)
             yield None, row
 
@@ -438,6 +454,7 @@ class Execution:
             table,
             rows,
             memory_bytes_max=self._database.config.transaction_bytes_max,
+            check_interrupt=self._interrupt.check,
             resolve=prepared.once(resolver, plan),
         )
 
@@ -454,16 +471,11 @@ class Execution:
         rows: list[Row] = []
         for item in values:
             made = make_rows(item, now_us)
-            for row in made if len(made) <= _CHECK_ROWS else self._looking(made):
+            is_long = len(made) > _CHECK_ROWS
+            for row in looking(made, self._interrupt.check) if is_long else made:
                 check(row)
                 rows.append(row)
         return rows
-
-    def _looking(self, rows: list[Row]) -> Iterator[Row]:
-        """Yield the rows, and look at the interrupt now and then."""
-        for first in range(0, len(rows), _CHECK_ROWS):
-            self._interrupt.check()
-            yield from rows[first : first + _CHECK_ROWS]
 
     def _query_rows(
         self,
@@ -537,7 +549,7 @@ class Execution:
         else:
             assign = prepared.once(compile_assignments, plan)
             changes = ((row, assign(row, values)) for row, _ in found)
-        for old, new in changes:
+        for old, new in looking(changes, self._interrupt.check):
             check(new)
             yield old, new
 

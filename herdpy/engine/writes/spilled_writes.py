@@ -142,6 +142,7 @@ class SpilledWrite:
         tablespace, transaction, write = self._tablespace, self._transaction, self._write
         snapshot = tablespace.snapshot(transaction)
         try:
+            snapshot.check_interrupt = self._check
             changes, reported = write.changes(snapshot.source(write.table))
             count = 0
             for piece in _pieces(changes, _PIECE_ROWS):
