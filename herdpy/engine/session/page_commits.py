@@ -30,8 +30,6 @@ def commit_by_pages(
     plan: Callable[[Mapping[int, TableState]], Planned | None],
     submit: Callable[[Planned], bool],
     settle: Callable[[], object],
-    *,
-    frees_space: bool = False,
 ) -> None:
     """Log a commit that gives pages to tables, which the transaction has locked, and wait for it.
 
@@ -63,7 +61,7 @@ def commit_by_pages(
 
             try:
                 step = partial(submit, planned)
-                if with_log_space(tablespace, step, frees_space=frees_space):
+                if with_log_space(tablespace, step, frees_space=True):
                     settle()  # before what is planned is taken away: it may be applied only now
                     return
             finally:
@@ -124,7 +122,6 @@ def commit_spilled(
         plan,
         submit,
         settle,
-        frees_space=True,
     )
 
 
