@@ -140,8 +140,8 @@ class Config:
 
 
 RELOADED = (
-    "login_timeout_s", "logins_max", "login_failure_delay_s", "drain_timeout_s",
-    "slow_statement_s", "log_level", "statement_timeout_s", "lock_timeout_s",
+    "login_timeout_s", "logins_max", "logins_of_address_max", "login_failure_delay_s",
+    "drain_timeout_s", "slow_statement_s", "log_level", "statement_timeout_s", "lock_timeout_s",
     "idle_in_transaction_timeout_s",
 )  # fmt: skip
 """Settings of ServerConfig that count at once when they are read again; others at a restart."""
@@ -170,7 +170,18 @@ class ServerConfig:
         "at least one, for their KILL and system tables while all others are taken",
     )
     logins_max: int = _setting(
-        200, 1, 10_000, "connections", "that have not logged in yet; more are refused with 53300"
+        200,
+        1,
+        10_000,
+        "connections",
+        "that have not logged in yet; for one more the oldest of the address that has most goes",
+    )
+    logins_of_address_max: int = _setting(
+        100,
+        1,
+        10_000,
+        "connections",
+        "of them from one address, or IPv6 network; for one more its oldest goes, with 53300",
     )
     login_timeout_s: float = _setting(
         10.0, 0.01, 3_600, "seconds", "from a connection's first byte, TLS included, to its login"

@@ -683,6 +683,13 @@ class ServerConnection(asyncio.Protocol):
         """Say why and close; what runs is cancelled."""
         self._do(self._machine.refuse(error))
 
+    def give_way(self, error: Error) -> None:
+        """End an unauthenticated connection for others; by TLS without a word, as it may stall."""
+        self._audit("refused", reason=error.message)
+        self.refuse(error)
+        if self._tls is not None and self._transport is not None:
+            self._transport.abort()
+
     def drain(self) -> None:
         """End when the server shuts down and nothing runs, waits or is open."""
         if self._hub.is_draining and self.is_idle:

@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.os_process import processor_count
+from bookie.runtime.peer_shares import PeerShares
 from herdpy.config import ServerConfig
 from herdpy.engine.database import Database
 from herdpy.engine.session.activity import Client
@@ -16,7 +17,8 @@ from herdpy.errors import Error, OperationalError, Retry
 from herdpy.model.access import User
 from herdpy.proto.messages import Hello
 from herdpy.server.limits import Budget, Stalled
-from herdpy.server.login.gate import Gate, too_many_unauthenticated
+from herdpy.server.login.gate import Gate, gave_way_unauthenticated
+from herdpy.server.login.throttle import origin_of
 from herdpy.server.loop_sync import LoopSync
 from herdpy.server.operations.metrics import ServerMetrics
 from herdpy.server.operations.watch import shown, stopped_by
@@ -75,20 +77,28 @@ class Hub:
         self.kept_exports = KeptExports(self.loop)
         self.workers = workers
         self._empty = asyncio.Event()
-        self._unauthenticated: dict[ServerConnection, None] = {}
+        self.unauthenticated: PeerShares[ServerConnection] = PeerShares(
+            config.logins_max, config.logins_of_address_max
+        )
         self._handshakes: dict[asyncio.Task[None], None] = {}
         self.shares = UserShares(database.maxima_of)
-        self._users: dict[ServerConnection, User] = {}  # those that shares has counted
+        self._users: dict[ServerConnection, User | None] = {}
+        """Who were told Welcome, and that shares has counted."""
 
     def admit(self, connection: "ServerConnection") -> Error | None:
         """Count an unauthenticated connection; or say why it has to go."""
         if self.is_draining:
             return self.shutting_down()
-        if len(self._unauthenticated) >= self.config.logins_max:
-            return too_many_unauthenticated(self.config.logins_max)
+        gone = self.unauthenticated.add(connection, origin_of(connection.peer))
         self.connections[connection] = None
-        self._unauthenticated[connection] = None
+        if gone is not None:
+            gone.give_way(self.gave_way())
         return None
+
+    def gave_way(self) -> Error:
+        """Return what an unauthenticated connection is told that gives way to newer ones."""
+        self.metrics.refuse("logins_max")
+        return gave_way_unauthenticated(self.config)
 
     def shutting_down(self) -> Error:
         """Return what a connection is told that ends because the server does."""
@@ -100,7 +110,7 @@ class Hub:
         """Count a connection that may be told Welcome; OperationalError: there is no room."""
         connections_max = self.config.connections_max
         reserved = min(self.config.superuser_reserved_connections, connections_max - 1)
-        count = len(self.connections) - len(self._unauthenticated)
+        count = len(self._users)
         if count >= connections_max - (0 if is_superuser else reserved):
             self.metrics.refuse("connections_max")
             kept = f"; the last {reserved} are kept for superusers" if reserved else ""
@@ -115,9 +125,15 @@ class Hub:
             if refusal is not None:
                 self.metrics.refuse("user_connections")
                 raise refusal
-            self._users[connection] = user
-        self._unauthenticated.pop(connection, None)
+        self._users[connection] = user
+        self.unauthenticated.remove(connection)
         self.metrics.connections_accepted += 1
+
+    def reload(self, config: ServerConfig) -> None:
+        """Take up settings that count at once."""
+        self.config = config
+        self.unauthenticated.count_max = config.logins_max
+        self.unauthenticated.of_origin_max = config.logins_of_address_max
 
     def secure(self, handshake: Coroutine[Any, Any, None]) -> None:
         """Let a handshake run, and end before the server does."""
@@ -127,7 +143,7 @@ class Hub:
 
     def leave(self, connection: "ServerConnection") -> None:
         self.connections.pop(connection, None)
-        self._unauthenticated.pop(connection, None)
+        self.unauthenticated.remove(connection)
         user = self._users.pop(connection, None)
         if user is not None:
             self.shares.leave(user)

@@ -1,7 +1,9 @@
 """Findings about security: an ordinary login must not stop the server or outlive its rights."""
 
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -216,3 +218,42 @@ def test_an_administrator_limits_what_a_user_has(serve: Callable[..., Any]) -> N
     assert sqlstate_of(lambda: ann.execute("SET statement_timeout = 0")) == "42501"
     assert root.execute("SHOW lock_timeout").fetchone() == ("30s",)
     assert root.execute("SHOW idle_in_transaction_session_timeout").fetchone() == ("600s",)
+
+
+# --- S9, S13 --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def idle_sockets(port: int, count: int) -> Iterator[list[socket.socket]]:
+    """Hold sockets open that say nothing."""
+    with ExitStack() as opened:
+        address = ("127.0.0.1", port)
+        yield [opened.enter_context(socket.create_connection(address)) for _ in range(count)]
+
+
+@pytest.mark.finding("S9")
+def test_idle_sockets_of_one_address_keep_no_one_out(serve: Callable[..., Any]) -> None:
+    server = serve()
+    port = int(server.url.rpartition(":")[2])
+    with idle_sockets(port, 250):
+        assert sqlstate_of(lambda: connected(server.url).close()) is None
+
+
+@pytest.mark.finding("S13")
+def test_idle_sockets_reset_no_probe(serve: Callable[..., Any]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    serve(f"server.http_port={port}")
+    with idle_sockets(port, 80):
+        answers = [get(port) for _ in range(5)]
+    assert [answer[:12] for answer in answers] == [b"HTTP/1.0 200"] * 5
+
+
+def get(port: int) -> bytes:
+    """Return the answer of /readyz; empty: the connection was reset."""
+    with socket.create_connection(("127.0.0.1", port)) as probe:
+        try:
+            probe.sendall(b"GET /readyz HTTP/1.1\r\n\r\n")
+            return probe.recv(100)
+        except ConnectionError:
+            return b""

@@ -5,7 +5,8 @@ Contract: memory for a peer grows only as bytes really arrive. The first message
 any further one may be frame_bytes_max long, as Apache BookKeeper's. Answers of one turn of the loop
 are sent by one write. A peer that does not take its answers is not read from meanwhile. A message
 that cannot be read closes the connection (Apache BookKeeper: BookieRequestHandler.exceptionCaught),
-and so does a message, or a taking of answers, without progress for frame_timeout_s.
+and so does a message, or a taking of answers, without progress for frame_timeout_s. A first message
+has first_message_timeout_s, and who says no more, and has no request under way, idle_timeout_s.
 
 The version is chosen by the peer: v3 until a message does not parse as v3; from then on v2
 (docs/formats/wire_v3.md). Everything happens on the server's loop.
@@ -20,6 +21,7 @@ from bookie.errors import FrameTooLargeError, MalformedFrameError
 from bookie.proto import v2
 from bookie.runtime.frames import FrameSplitter
 from bookie.runtime.os_sockets import keep_alive
+from bookie.runtime.peer_shares import origin_of
 from bookie.server.wire.message_header import HEADER_BYTES_MAX, is_add_header
 
 if TYPE_CHECKING:
@@ -51,9 +53,11 @@ class Connection(asyncio.Protocol):
         "_frame_count",
         "_frames",
         "_gathered",
+        "_has_spoken",
         "_held_receive",
         "_held_response",
         "_hub",
+        "_idle_timer",
         "_is_flush_due",
         "_is_open",
         "_is_reading_paused",
@@ -74,6 +78,7 @@ class Connection(asyncio.Protocol):
         "_written_mark",
         "must_start_tls",
         "now",
+        "origin",
         "peer",
         "polls",
     )
@@ -117,6 +122,10 @@ class Connection(asyncio.Protocol):
         self.now = 0.0
         """When the bytes came that are being dispatched, by the clock (uvloop counts in ms)."""
         self.peer = ""
+        self.origin = ""
+        """What its address counts as, see peer_shares.py."""
+        self._has_spoken = False  # its first message has come
+        self._idle_timer: asyncio.TimerHandle | None = None
         self.polls: dict[LongPoll, None] = {}
         """Long polls that wait, in the order in which they came."""
 
@@ -125,14 +134,18 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         hub = self._hub
         self._transport = cast(asyncio.Transport, transport)
-        self.peer = str(transport.get_extra_info("peername"))
-        if hub.is_closing or len(hub.connections) >= hub.config.connections_max:
+        peer = transport.get_extra_info("peername")
+        self.peer = str(peer)
+        self.origin = origin_of(str(peer[0]) if isinstance(peer, tuple) else self.peer)
+        self.now = hub.clock.monotonic()
+        if hub.is_closing or not hub.admission.admit(self, self.now):
             hub.metrics.connections_refused += 1
             self._transport.abort()
             return
         self._is_open = True
         self._lost = hub.loop.create_future()
-        hub.connections[self] = None
+        first_s = hub.config.first_message_timeout_s
+        self._idle_timer = hub.loop.call_later(first_s, self._check_idle)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         keep_alive(transport)
 
@@ -160,6 +173,9 @@ class Connection(asyncio.Protocol):
             self.close_malformed(str(error))
             return
         if frames:
+            if not self._has_spoken and not self.must_start_tls:
+                self._has_spoken = True
+                self._hub.admission.heard(self)
             self._frame_count += len(frames)
             self._frames.extend(frames)
             if not self._is_upgrading:
@@ -193,7 +209,9 @@ class Connection(asyncio.Protocol):
         if self._lost is None or self._lost.done():
             return  # was refused, or ended during a handshake already
         self._is_open = False
-        hub.connections.pop(self, None)
+        hub.admission.leave(self)
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         self._frames.clear()
         self._out.clear()
         self._out_bytes = 0
@@ -326,6 +344,34 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once."""
+        self._abort()
+
+    def give_way(self) -> None:
+        """Close at once for a newer connection."""
+        hub = self._hub
+        hub.metrics.connections_refused += 1
+        hub.admission.leave(self)
+        _log.info("closed the connection of %s: others needed its place", self.peer)
+        self._abort()
+
+    def idle_s(self, now: float) -> float:
+        """Return for how long nothing has come and nothing was under way."""
+        is_busy = self._requests or self.polls or self._out or self._is_writing_paused
+        return 0.0 if is_busy else now - self.now
+
+    def _check_idle(self) -> None:
+        """Close a peer that says nothing, or look again when it may be idle for long enough."""
+        hub = self._hub
+        timeout_s = hub.config.idle_timeout_s
+        idle_s = self.idle_s(hub.clock.monotonic())
+        if not self._has_spoken:
+            reason = "no message came in time"
+        elif idle_s >= timeout_s:
+            reason = "it was idle"
+        else:
+            self._idle_timer = hub.loop.call_later(timeout_s - idle_s, self._check_idle)
+            return
+        _log.info("closed the connection of %s: %s", self.peer, reason)
         self._abort()
 
     async def wait_lost(self) -> None:

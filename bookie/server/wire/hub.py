@@ -14,6 +14,7 @@ from bookie.runtime.interfaces import Clock
 from bookie.runtime.os_executors import Executor
 from bookie.server.interfaces import BookieService
 from bookie.server.metrics import ServerMetrics
+from bookie.server.wire.admission import Admission
 
 if TYPE_CHECKING:
     from bookie.server.wire.connection import Connection
@@ -23,6 +24,7 @@ class Hub:
     """See the module. `connections` is in the order in which they came."""
 
     __slots__ = (
+        "admission",
         "clock",
         "config",
         "connections",
@@ -61,6 +63,7 @@ class Hub:
         self.executor = executor
         self.metrics = metrics
         self.connections: dict[Connection, None] = {}
+        self.admission = Admission(config, self.connections)
         self.requests = 0
         """Under way, over all connections."""
         self.receive_bytes = 0
