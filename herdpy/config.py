@@ -92,6 +92,13 @@ class Config:
     vector_results_max: int = _setting(
         32, 1, 10_000, "results", "unfinished vector results (2-3 MB each); the next is 53200"
     )
+    vector_spill_bytes_max: int = _setting(
+        16 * 1024 * MIB,
+        1 * MIB,
+        2**46,
+        "bytes",
+        "that big queries together spill to default/temp; the one that needs more fails with 53200",
+    )
     vector_threads: int = _setting(0, 0, 1024, "threads", "DuckDB's threads; 0 = cores - 1")
     plan_cache_entries_max: int = _setting(1_000, 0, 10**6, "plans", "parsed statements kept")
     plan_cache_bytes_max: int = _setting(
@@ -142,7 +149,7 @@ class Config:
 RELOADED = (
     "login_timeout_s", "logins_max", "logins_of_address_max", "login_failure_delay_s",
     "drain_timeout_s", "slow_statement_s", "log_level", "statement_timeout_s", "lock_timeout_s",
-    "idle_in_transaction_timeout_s",
+    "idle_in_transaction_timeout_s", "unread_result_timeout_s",
 )  # fmt: skip
 """Settings of ServerConfig that count at once when they are read again; others at a restart."""
 
@@ -205,6 +212,14 @@ class ServerConfig:
         timeout_seconds_max,
         "seconds",
         "idle_in_transaction_session_timeout of such sessions; 0: no limit",
+    )
+    unread_result_timeout_s: float = _setting(
+        60.0,
+        0.1,
+        86_400,
+        "seconds",
+        "a big query's result of which nothing is read is ended after this while others wait for "
+        "its place",
     )
     authentication: str = _text(
         "auto",

@@ -58,9 +58,11 @@ from herdpy.engine.state.system_tables import SYSTEM_TABLES, SystemRows
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.plan_cache import PlanCache
+from herdpy.engine.statements.result_places import ResultPlaces
 from herdpy.engine.statements.stopper import Stopper
 from herdpy.engine.writes.staging_uses import StagingUses
 from herdpy.errors import InterfaceError, OperationalError, loading
+from herdpy.limits import vector_statements_max
 from herdpy.model.access import Access, User
 from herdpy.model.role_settings import Maxima
 from herdpy.model.settings import Settings
@@ -93,6 +95,7 @@ class Database:
         self.config = config
         self.where = where
         self.plans = PlanCache(config.plan_cache_entries_max, config.plan_cache_bytes_max)
+        self.results = ResultPlaces(clock, config.vector_results_max)
         self.statement_ids = count(1)
         self._session_ids = count(1)
         self._temp_directory = temp_directory
@@ -329,7 +332,8 @@ class Database:
                         self.config.vector_bytes_max,
                         self.config.vector_threads,
                         self._temp_directory,
-                        results_max=self.config.vector_results_max,
+                        results_max=self.config.vector_results_max + vector_statements_max,
+                        spill_bytes_max=self.config.vector_spill_bytes_max,
                     )
                 vector = self._vector
         return vector
@@ -396,6 +400,7 @@ class Database:
                 for session in sessions
             ),
             MaintenanceTask("dropped users", self.end_dropped_users),
+            MaintenanceTask("unread results", self.results.look_after),
             *self.replica.tasks(
                 self._expired_sessions, lambda: self.stagings.to_end(self.tablespace.state.staged)
             ),

@@ -208,6 +208,11 @@ class Rights(msgspec.Struct, frozen=True):
             return SPACE_RIGHTS
         return self.grantable.get(table_id, 0) | self.grantable.get(SPACE, 0)
 
+    @property
+    def may_read_any(self) -> bool:
+        """There is a table that it may read, or may be."""
+        return self.is_superuser or any(rights & SELECT for rights in self.granted.values())
+
     def owns(self, table_id: int) -> bool:
         return self.is_superuser or table_id in self.owned
 

@@ -16,7 +16,7 @@ from herdpy.engine.session.session import Session
 from herdpy.errors import Error, OperationalError, Retry
 from herdpy.model.access import User
 from herdpy.proto.messages import Hello
-from herdpy.server.limits import Budget, Stalled
+from herdpy.server.limits import Budget, OpenResults, Stalled
 from herdpy.server.login.gate import Gate, gave_way_unauthenticated
 from herdpy.server.login.throttle import origin_of
 from herdpy.server.loop_sync import LoopSync
@@ -57,7 +57,7 @@ class Hub:
         self.metrics = ServerMetrics()
         self.received = Budget(config.request_bytes_max)
         """Bytes of requests that wait, or have not come whole."""
-        self.results = Budget(config.results_max)
+        self.results = OpenResults(config.results_max)
         self.parameters = Budget(config.parameter_bytes_max)
         """Bytes of memory of large parameters whose statements run."""
         self.stalled: Stalled[ServerConnection] = Stalled(config.response_bytes_max)
@@ -81,6 +81,7 @@ class Hub:
             config.logins_max, config.logins_of_address_max
         )
         self._handshakes: dict[asyncio.Task[None], None] = {}
+        self.reload(config)
         self.shares = UserShares(database.maxima_of)
         self._users: dict[ServerConnection, User | None] = {}
         """Who were told Welcome, and that shares has counted."""
@@ -132,6 +133,7 @@ class Hub:
     def reload(self, config: ServerConfig) -> None:
         """Take up settings that count at once."""
         self.config = config
+        self.database.results.unread_s = config.unread_result_timeout_s
         self.unauthenticated.count_max = config.logins_max
         self.unauthenticated.of_origin_max = config.logins_of_address_max
 

@@ -199,6 +199,26 @@ def test_a_name_of_a_program_is_shown_without_control_characters(
     assert root.execute(query).fetchall() == [("evil too??[31m",)]
 
 
+# --- S6 -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.finding("S6")
+def test_one_user_with_unread_results_blocks_no_one(serve: Callable[..., Any]) -> None:
+    root, log_in = users_of(serve())
+    rows = [(n, n) for n in range(10, 3_000)]
+    root.executemany("INSERT INTO t VALUES (?, ?)", rows)
+    for name in ("ann", "eve"):
+        root.execute(f"CREATE USER {name} PASSWORD 'password'")
+        root.execute(f"GRANT SELECT ON t TO {name}")
+    query = "SELECT id, sum(v) OVER (ORDER BY id) FROM t"
+    ann = log_in("ann")
+    unread = [ann.cursor() for _ in range(40)]
+    for cursor in unread:
+        sqlstate_of(lambda cursor=cursor: cursor.execute(query))
+    for connection in (log_in("eve"), root):
+        assert sqlstate_of(lambda c=connection: c.execute(query).fetchall()) is None
+
+
 # --- S7 -------------------------------------------------------------------------------------------
 
 
@@ -257,3 +277,22 @@ def get(port: int) -> bytes:
             return probe.recv(100)
         except ConnectionError:
             return b""
+
+
+# --- S11 ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.finding("S11")
+def test_who_may_read_nothing_takes_no_lease_and_others_have_a_limit(
+    serve: Callable[..., Any],
+) -> None:
+    root, log_in = users_of(serve())
+    for name in ("ann", "eve"):
+        root.execute(f"CREATE USER {name} PASSWORD 'password'")
+    ann = log_in("ann")
+    assert sqlstate_of(lambda: ann.lease(60)) == "42501"
+    root.execute("GRANT SELECT ON t TO ann")
+    root.execute("ALTER ROLE ann SET MAXIMUM leases = 2")
+    kept = [ann.lease(60) for _ in range(2)]
+    assert [sqlstate_of(lambda: ann.lease(60)) for _ in range(3)] == ["53400"] * 3
+    assert len(kept) == 2
