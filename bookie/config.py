@@ -48,6 +48,9 @@ class ClientConfig:
     frame_bytes_max: int = 5 * 1024 * 1024
     """Largest message, both ways; as on the bookies."""
     connections_per_bookie: int = 1
+    is_tls_required: bool = False
+    """Refuse to be made without a TLS context. With one, nothing is ever sent to a bookie in clear
+    but START_TLS."""
     channel_bytes_max: int = 64 * 1024 * 1024
     """Waiting to be sent on one connection; more is answered TOO_MANY_REQUESTS."""
     channel_requests_max: int = 50_000
@@ -145,7 +148,7 @@ class BookieConfig:
     """Connections of one address, or IPv6 network, whose first message has not come; one more takes
     the place of the oldest of them."""
     first_message_timeout_s: float = 10.0
-    """For a connection's first message, inside TLS where TLS is required; then it is closed."""
+    """For the begin of a first message, inside TLS where TLS is required; then it is closed."""
     idle_timeout_s: float = 3600.0
     """Without a message, and without a request under way, a connection is closed after this; its
     client connects again by itself."""
@@ -165,10 +168,13 @@ class BookieConfig:
     long_poll_s_max: float = 60.0
     """A long poll that asks for more is answered after this, without news."""
     start_tls_timeout_s: float = 10.0
-    """For the handshake after START_TLS."""
+    """For the handshake after START_TLS; where TLS is required, from the connection's begin on."""
     is_tls_required: bool = False
     """Refuse in clear everything but START_TLS (EUA). Always so where clients have to show a
     certificate (`--tls-trust`). Needs a certificate."""
+    tls_cert_files_refresh_duration_s: float = 60.0
+    """The files of TLS and `--tls-access` are looked at this often, and read again when they
+    changed; those that cannot be used leave the old ones in place."""
     close_timeout_s: float = 5.0
     """For answers under way when the server closes; what is left then is cut off."""
     http_port: int | None = None
@@ -218,6 +224,12 @@ class BookieConfig:
         _check("frame_timeout_s", self.frame_timeout_s, 0.001, 3600)
         _check("long_poll_s_max", self.long_poll_s_max, 0.001, 3600)
         _check("start_tls_timeout_s", self.start_tls_timeout_s, 0.001, 3600)
+        _check(
+            "tls_cert_files_refresh_duration_s",
+            self.tls_cert_files_refresh_duration_s,
+            0.01,
+            _YEAR_S,
+        )
         _check("close_timeout_s", self.close_timeout_s, 0.0, 3600)
         _check("http_port", self.http_port or 0, 0, 65535)
         _check("registration_timeout_s", self.registration_timeout_s, 0.0, 3600)

@@ -19,9 +19,9 @@ from bookie.management.http_client import Url
 from bookie.management.webhooks import Webhooks
 from bookie.metadata.interfaces import VersionedStore
 from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_input_files import exposed_mode
 from bookie.runtime.os_rng import OsRng
-from bookie.runtime.os_secret_files import exposed_mode
-from bookie.server.tls import server_context
+from bookie.server.tls import TlsContexts, server_context
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class HttpOptions:
     """None: nothing."""
     access: HttpAccess | None
     """None: no management API."""
-    tls: ssl.SSLContext | None
+    tls: TlsContexts | None
 
 
 def http_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -82,7 +82,7 @@ def http_options(command: Callable[..., None]) -> Callable[..., None]:
             if http_access is None
             else _access(http_access, has_trust=http_tls_trust is not None)
         )
-        tls = None if http_tls is None else http_context(http_tls, http_tls_trust)
+        tls = None if http_tls is None else http_contexts(http_tls, http_tls_trust)
         command(*arguments, http=HttpOptions(http_port, access, tls), **options)
 
     return wrapped
@@ -97,6 +97,12 @@ def http_context(tls: tuple[str, str], trust_path: str | None) -> ssl.SSLContext
     if trust_path is not None:
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
+
+
+def http_contexts(tls: tuple[str, str], trust_path: str | None) -> TlsContexts:
+    """Return http_context() of these files, and of those that replace them. BookieStartError."""
+    make = functools.partial(http_context, tls, trust_path)
+    return TlsContexts("TLS of HTTP", make, OsClock(), *tls, trust_path)
 
 
 def _secret(option: str, path: Path) -> bytes:

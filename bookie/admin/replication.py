@@ -20,12 +20,13 @@ from bookie.admin.world import (
     Seconds,
     client_options,
     cluster_options,
+    kept,
     operations,
     run,
 )
 from bookie.autorecovery.operations import DELAY_S_MAX, ReplicationOperations
 from bookie.autorecovery.service import AutoRecovery
-from bookie.config import AutoRecoveryConfig
+from bookie.config import AutoRecoveryConfig, BookieConfig
 from bookie.ledger.types import BookieId
 from bookie.lifecycle.operations import Operations
 from bookie.management.make import make_api
@@ -101,6 +102,9 @@ async def _run(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told.set)
     async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(
+            kept((cluster.tls, http.tls), BookieConfig().tls_cert_files_refresh_duration_s)
+        )
         store = await stack.enter_async_context(cluster.session(session_timeout_s))
         hooks = None if webhooks is None else webhooks.make(store, cluster.root, config)
         service = await AutoRecovery.start(

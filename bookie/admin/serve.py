@@ -8,7 +8,6 @@ import contextlib
 import logging
 import signal
 import socket
-import ssl
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -18,6 +17,7 @@ from typing import Any, get_args, get_type_hints
 
 import click
 
+from bookie.admin.bookie_access import access_of, check_openness
 from bookie.admin.directories import absolute_ledgers, directory_options
 from bookie.admin.http import HttpOptions, WebhookOptions, http_options, webhook_options
 from bookie.admin.output import Output
@@ -25,8 +25,9 @@ from bookie.admin.world import (
     SESSION_TIMEOUT_S,
     Cluster,
     Seconds,
-    client_context,
+    client_contexts,
     cluster_options,
+    kept,
     operations,
     run,
 )
@@ -42,6 +43,7 @@ from bookie.runtime.http import Api
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_disk import OsDisk
 from bookie.runtime.os_executors import new_executor
+from bookie.runtime.os_input_files import Reread
 from bookie.runtime.os_rng import OsRng
 from bookie.server.identity import BookieDirectories
 from bookie.server.node import BookieNode
@@ -49,7 +51,8 @@ from bookie.server.storage import entry_log, journal_format
 from bookie.server.storage.directories import LedgerDirectory
 from bookie.server.storage.lmdb_index import LmdbIndex
 from bookie.server.storage.scrubber import STATE_FILE
-from bookie.server.tls import server_context
+from bookie.server.tls import TlsContexts, server_contexts
+from bookie.server.wire.client_access import ClientAccess
 
 INDEX_FILE = "index.lmdb"
 _STORAGE_THREADS = 4
@@ -251,6 +254,25 @@ def log_to_stderr() -> None:
     "Needs --tls.",
 )
 @click.option(
+    "--tls-access",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Which names of certificates give which rights: lines `read|write KIND NAME`, KIND one of "
+    "role, cn, ou, dns, uri, email. Other certificates give none. Needs --tls-trust.",
+)
+@click.option(
+    "--authorized-roles",
+    metavar="ROLES",
+    help="BookKeeper's authorizedRoles, with commas between: clients whose certificate has one of "
+    "them first (OU=0:ROLE) may read and write, as by lines `write role ROLE` of --tls-access.",
+)
+@click.option(
+    "--allow-clear",
+    "is_clear_allowed",
+    is_flag=True,
+    help="Listen where other machines reach it, and serve those, too, that do not ask for TLS.",
+)
+@click.option(
     "--scrub-interval",
     "scrub_interval_s",
     type=Seconds(0, 365 * 86400),
@@ -305,6 +327,8 @@ def serve(
     settings: tuple[str, ...],
     tls: tuple[str, str] | None,
     tls_trust: str | None,
+    tls_access: str | None,
+    authorized_roles: str | None,
     session_timeout_s: float,
     scrub_interval_s: float,
     scrub_bytes_per_s: int,
@@ -316,6 +340,7 @@ def serve(
     is_read_only: bool,
     is_recovering: bool,
     is_expansion_allowed: bool,
+    is_clear_allowed: bool,
 ) -> None:
     """Run one bookie until SIGTERM or Ctrl-C.
 
@@ -324,6 +349,11 @@ def serve(
     """
     if tls_trust is not None and tls is None:
         raise click.UsageError("--tls-trust: expected --tls CERTIFICATE KEY with it, found none")
+    if (tls_access is not None or authorized_roles is not None) and tls_trust is None:
+        raise click.UsageError(
+            "--tls-access, --authorized-roles: expected --tls-trust FILE with them, found none: "
+            "without it clients show no certificate"
+        )
     recovery = _recovery_config(recovery_settings, is_recovering=is_recovering)
     if webhooks is not None and recovery is None:
         raise click.UsageError("--webhook: expected --autorecovery with it, found none")
@@ -341,19 +371,23 @@ def serve(
         scrub_bytes_per_s=scrub_bytes_per_s,
         **chosen,  # type: ignore[arg-type]
     )
+    if not (config.is_tls_required or tls_trust is not None or is_clear_allowed):
+        check_openness(host)
     log_to_stderr()
-    context = None if tls is None else server_context(*tls, tls_trust)
+    contexts = None if tls is None else server_contexts(*tls, tls_trust, OsClock())
+    access = access_of(tls_access, authorized_roles)
     places = directories_of(data.resolve(), config, lost, is_expansion_allowed=is_expansion_allowed)
     check_ports(host, {"--port": port, "--http-port": http.port})
     # Its worker and auditor are clients of the other bookies, which ask as this one does.
-    cluster = replace(cluster, tls=None if tls_trust is None else client_context(tls_trust, tls))
+    cluster = replace(cluster, tls=None if tls_trust is None else client_contexts(tls_trust, tls))
     run(
         _serve(
             cluster,
             output,
             places,
             config,
-            context,
+            contexts,
+            access,
             session_timeout_s,
             recovery,
             is_read_only=is_read_only,
@@ -377,7 +411,8 @@ async def _serve(
     output: Output,
     places: BookieDirectories,
     config: BookieConfig,
-    tls: ssl.SSLContext | None,
+    tls: TlsContexts | None,
+    access: Reread[ClientAccess] | None,
     session_timeout_s: float,
     recovery: AutoRecoveryConfig | None,
     *,
@@ -386,6 +421,8 @@ async def _serve(
     webhooks: WebhookOptions | None,
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
+        files = (tls, access, cluster.tls, http.tls)
+        await stack.enter_async_context(kept(files, config.tls_cert_files_refresh_duration_s))
         store = await stack.enter_async_context(cluster.session(session_timeout_s))
         journal = stack.enter_context(new_executor("journal"))
         storage = stack.enter_context(new_executor("storage", _STORAGE_THREADS))
@@ -409,6 +446,7 @@ async def _serve(
             storage_executor=storage,
             directories=places,
             tls=tls,
+            access=access,
             is_read_only=is_read_only,
             api=None if http.access is None else partial(api, http.access),
             http_tls=http.tls,

@@ -6,7 +6,7 @@ import math
 import re
 import ssl
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -17,13 +17,16 @@ import click
 from bookie.admin.output import Output
 from bookie.client.client import LedgerClient
 from bookie.config import ClientConfig
+from bookie.errors import BookieStartError
 from bookie.management.cluster import ClusterOperations
 from bookie.metadata.cluster import DEFAULT_ROOT, read_layout
 from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.zookeeper import ZooKeeperStore
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_executors import new_loop
+from bookie.runtime.os_input_files import Reread
 from bookie.runtime.os_rng import OsRng
+from bookie.server.tls import TlsContexts, load_certificate
 
 DEFAULT_ZOOKEEPER = "127.0.0.1:2181"
 SESSION_TIMEOUT_S = 10.0
@@ -40,7 +43,7 @@ class Cluster:
 
     zookeeper: str
     root: str
-    tls: ssl.SSLContext | None = None
+    tls: TlsContexts | None = None
     """What clients of its bookies ask for TLS with; None: they speak in clear."""
 
     @property
@@ -223,40 +226,64 @@ def client_options(command: Callable[..., None]) -> Callable[..., None]:
         tls: tuple[str, str] | None,
         **options: Any,
     ) -> None:
-        secured = replace(cluster, tls=client_context(tls_trust, tls))
+        secured = replace(cluster, tls=client_contexts(tls_trust, tls))
         command(*arguments, cluster=secured, **options)
 
     return wrapped
 
 
-def client_context(
+def client_contexts(
     trust_path: str | None, certificate: tuple[str, str] | None, option: str = "--tls-trust"
-) -> ssl.SSLContext | None:
+) -> TlsContexts | None:
     """Return what a client asks for TLS with; BadParameter names what cannot be used.
 
-    option: that trust_path comes from.
+    option: that trust_path comes from. It looks for new files only in what kept() is given.
     """
     if trust_path is None:
         if certificate is not None:
             raise click.BadParameter("expected --tls-trust FILE with it", param_hint="--tls")
         return None
-    try:
-        context = ssl.create_default_context(cafile=trust_path)
-    except OSError as error:  # ssl.SSLError is one
-        raise click.BadParameter(
-            f"cannot use {trust_path}: {error}; expected certificates in PEM format",
-            param_hint=option,
-        ) from error
-    if certificate is not None:
+
+    def make() -> ssl.SSLContext:
         try:
-            context.load_cert_chain(*certificate)
-        except OSError as error:
-            raise click.BadParameter(
-                f"cannot use certificate {certificate[0]} with key {certificate[1]}: {error}; "
-                "expected two files in PEM format that belong together",
-                param_hint="--tls",
+            context = ssl.create_default_context(cafile=trust_path)
+        except OSError as error:  # ssl.SSLError is one
+            raise BookieStartError(
+                f"cannot use {trust_path}: {error}; expected certificates in PEM format"
             ) from error
-    return context
+        if certificate is not None:
+            load_certificate(context, *certificate)
+        return context
+
+    own, key = (None, None) if certificate is None else certificate
+    try:
+        return TlsContexts("TLS to bookies", make, OsClock(), own, key, trust_path)
+    except BookieStartError as error:
+        is_trust = str(error).startswith("cannot use")
+        raise click.BadParameter(
+            str(error).removeprefix("TLS: "), param_hint=option if is_trust else "--tls"
+        ) from error
+
+
+def client_context(
+    trust_path: str | None, certificate: tuple[str, str] | None, option: str = "--tls-trust"
+) -> ssl.SSLContext | None:
+    """Return client_contexts(), of these files for good: for a command that ends soon."""
+    contexts = client_contexts(trust_path, certificate, option)
+    return None if contexts is None else contexts.current
+
+
+@asynccontextmanager
+async def kept(files: Iterable[Reread[Any] | None], interval_s: float) -> AsyncGenerator[None]:
+    """Read files again when they change, as long as the block runs."""
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(each.keep(interval_s)) for each in files if each is not None]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 password_option = click.option(

@@ -6,7 +6,6 @@ the two is logged, and it begins anew after a pause: neither ends with the metad
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -23,7 +22,7 @@ from bookie.lifecycle.coordinator import DrainCoordinator
 from bookie.lifecycle.operations import NO_WORKERS
 from bookie.lifecycle.store import LifecycleStore
 from bookie.metadata.interfaces import VersionedStore
-from bookie.runtime.interfaces import Clock, Rng
+from bookie.runtime.interfaces import Clock, Rng, Tls
 from bookie.server.metrics import Figure
 
 _log = logging.getLogger(__name__)
@@ -74,7 +73,7 @@ class AutoRecovery:
         rng: Rng,
         config: AutoRecoveryConfig,
         client_config: ClientConfig | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: Tls | None = None,
         local: BookieId | None = None,
         leaving: Leaving | None = None,
         beside: Beside | None = None,

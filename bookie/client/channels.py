@@ -7,7 +7,6 @@ an eighth of the time-out, never early.
 """
 
 import asyncio
-import ssl
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -16,6 +15,7 @@ from bookie.client.interfaces import BookieInfo, LacReply, OnStatus, ReadReply
 from bookie.config import ClientConfig
 from bookie.ledger.types import BookieId, Status
 from bookie.proto import v3
+from bookie.runtime.interfaces import Tls
 
 BytesLike = bytes | bytearray | memoryview
 
@@ -39,7 +39,7 @@ class AsyncioChannels:
         directory: Directory,
         config: ClientConfig,
         *,
-        tls: ssl.SSLContext | None = None,
+        tls: Tls | None = None,
     ) -> None:
         self._directory = directory
         self._config = config

@@ -13,7 +13,6 @@ the caller's, who closes it after the client. Errors are those of bookie/errors.
 says what may be done again.
 """
 
-import ssl
 from collections.abc import AsyncIterator, Mapping
 
 from bookie.client.channels import AsyncioChannels
@@ -26,6 +25,7 @@ from bookie.client.writer import LedgerWriter
 from bookie.config import ClientConfig
 from bookie.errors import (
     ClientClosedError,
+    IncorrectParameterError,
     NoSuchLedgerMetadataError,
     NotEnoughBookiesError,
     UnauthorizedAccessError,
@@ -44,7 +44,7 @@ from bookie.ledger.types import (
 from bookie.metadata.bookies import BookieDirectory
 from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.ledgers import LedgerManager
-from bookie.runtime.interfaces import Clock, Rng
+from bookie.runtime.interfaces import Clock, Rng, Tls
 
 DEFAULT_ROOT = "/ledgers"
 
@@ -70,17 +70,23 @@ class LedgerClient:
         root: str = DEFAULT_ROOT,
         placement: Placement | None = None,
         locations: Mapping[BookieId, str] | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: Tls | None = None,
         on_damage: OnDamage | None = None,
     ) -> "LedgerClient":
         """Read the list of bookies and return a client of the cluster at `root`.
 
         locations: the rack ("/rack" or "/region/rack") of each bookie. placement: None spreads
         ensembles over racks when locations are given, and else draws at random. tls: ask every
-        bookie for TLS with this context. on_damage is told of each damaged replica that a read
-        met. Errors: MetadataStoreError when the store does not answer for half a minute.
+        bookie for TLS with this context, and say nothing in clear to one that refuses it.
+        on_damage is told of each damaged replica that a read met. Errors: MetadataStoreError when
+        the store does not answer for half a minute, IncorrectParameterError when the configuration
+        requires TLS and none is given.
         """
         config = config or ClientConfig()
+        if config.is_tls_required and tls is None:
+            raise IncorrectParameterError(
+                "is_tls_required: expected a TLS context for the bookies (tls), found none"
+            )
         bookies = BookieDirectory(store, root, locations)
         try:
             await bookies.start()

@@ -9,6 +9,7 @@ growing pause, when used after it broke. Everything happens on one asyncio loop.
 """
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol, cast
@@ -18,9 +19,13 @@ from bookie.errors import BookieError
 from bookie.ledger.types import BookieId, Status
 from bookie.proto import v3
 from bookie.runtime import frames
+from bookie.runtime.interfaces import Tls, context_of
+
+_log = logging.getLogger(__name__)
 
 _BACKOFF_FIRST_S = 0.05
 _BACKOFF_MAX_S = 2.0
+_TOLD_EVERY_S = 60.0
 START_TLS_TXN = 0
 """Of the one request that is not the caller's; their txnIds begin at 1."""
 
@@ -86,7 +91,7 @@ class _Link(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._connection.owner.ended(self)
         if self._connection.link is self:
-            self._connection.on_lost()
+            self._connection.on_lost(exc)
 
 
 class BookieConnection:
@@ -98,7 +103,7 @@ class BookieConnection:
         owner: Owner,
         config: ClientConfig,
         loop: asyncio.AbstractEventLoop,
-        tls: ssl.SSLContext | None,
+        tls: Tls | None,
     ) -> None:
         self.bookie = bookie
         self.owner = owner
@@ -116,8 +121,13 @@ class BookieConnection:
         """How often a connection ended, or the attempt to make one."""
         self._transport: asyncio.Transport | None = None
         self._is_ready = False
+        self._is_answered = False
+        """Something came since it was ready."""
         self._is_paused = False
         self._is_closed = False
+        self._tls_problem = ""
+        """Why TLS failed, as the log was told then."""
+        self._tls_problem_at = 0.0
         self._connecting: asyncio.Task[None] | None = None
         self._connect_timer: asyncio.TimerHandle | None = None
         self._out: list[bytes] = []
@@ -212,7 +222,10 @@ class BookieConnection:
             return
         self._connecting = None
         self._stop_connect_timer()
-        if task.cancelled() or task.exception() is not None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, ssl.SSLError):
+            self._break_tls(str(error))
+        elif task.cancelled() or error is not None:
             self._break()
         elif self._transport is not None and not self._is_ready:
             self._begin_tls()
@@ -234,6 +247,7 @@ class BookieConnection:
 
     def _become_ready(self) -> None:
         self._is_ready = True
+        self._is_answered = False
         self._backoff_s = 0.0
         self._retry_at = 0.0
         self.flush()
@@ -252,19 +266,37 @@ class BookieConnection:
         self._transport.write(frame)
 
     def _on_start_tls_answer(self, _: BookieId, answer: Any) -> None:
-        if isinstance(answer, Status) or answer.status != Status.OK or self._transport is None:
+        if isinstance(answer, Status) or self._transport is None:
             self._break()
-            return
-        self._attempt(self._shake_hands(self._transport))
+        elif answer.status != Status.OK:
+            self._break_tls(f"it refused START_TLS ({answer.status!r}): it has no certificate")
+        elif self._splitter.buffered_byte_count:
+            self._break_tls("bytes in clear came behind its answer to START_TLS")
+        else:
+            self._attempt(self._shake_hands(self._transport))
+
+    def _break_tls(self, reason: str) -> None:
+        """Break a connection that cannot be secured; say why, each reason once a minute."""
+        now = self._loop.time()
+        if reason != self._tls_problem or now >= self._tls_problem_at + _TOLD_EVERY_S:
+            self._tls_problem, self._tls_problem_at = reason, now
+            _log.warning(
+                "no TLS with bookie %s at %s: %s; nothing is sent to it in clear",
+                self.bookie,
+                self.address,
+                reason,
+            )
+        self._break()
 
     async def _shake_hands(self, transport: asyncio.Transport) -> None:
         assert self._tls is not None
         assert self.address is not None
         assert self.link is not None
-        host = self.address[0] if self._tls.check_hostname else None
+        context = context_of(self._tls)
+        host = self.address[0] if context.check_hostname else None
         link = self.link
         try:
-            secured = await self._loop.start_tls(transport, link, self._tls, server_hostname=host)
+            secured = await self._loop.start_tls(transport, link, context, server_hostname=host)
         except BaseException:
             self.owner.ended(link)  # of a handshake that failed it is not told
             raise
@@ -284,8 +316,27 @@ class BookieConnection:
         except BookieError:
             self._break()
             return
+        if not self._is_ready and self._tls is not None:
+            self._on_clear(parsed)
+            return
+        self._is_answered = True
         for response in parsed:
             self._on_response(response)
+
+    def _on_clear(self, parsed: list[v3.Response]) -> None:
+        """Take what came before TLS: the answer to START_TLS and nothing else.
+
+        Whoever is in between could answer in clear what waits for TLS; the ids can be guessed.
+        """
+        is_asked = START_TLS_TXN in self.polls
+        if not parsed and is_asked:
+            return
+        first = parsed[0] if len(parsed) == 1 else None
+        is_answer = first is not None and first.operation == v3.Operation.START_TLS
+        if first is None or not is_asked or not is_answer or first.txn_id != START_TLS_TXN:
+            self._break_tls("it sent in clear what was to come by TLS")
+            return
+        self._on_response(first)
 
     def _on_response(self, response: v3.Response) -> None:
         txn_id = response.txn_id
@@ -324,8 +375,18 @@ class BookieConnection:
         if is_dead and self._is_ready:
             self._break()
 
-    def on_lost(self) -> None:
-        if self._transport is not None:
+    def on_lost(self, error: Exception | None = None) -> None:
+        if self._transport is None:
+            return
+        if isinstance(error, ssl.SSLError):
+            self._break_tls(str(error))
+        elif self._tls is not None and self._is_ready and not self._is_answered:
+            # With TLS 1.3 a client is through before its certificate is looked at.
+            self._break_tls(
+                "it ended the connection behind the handshake: it most likely takes no "
+                "certificate of this client's authority, or was shown none"
+            )
+        else:
             self._break()
 
     def retire(self) -> None:

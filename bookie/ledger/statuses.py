@@ -46,8 +46,8 @@ _ERRORS: dict[Status, type[BookieError]] = {
 def unauthorized(where: str) -> UnauthorizedAccessError:
     """Return what an answer UNAUTHORIZED means; `where` names ledger and bookie."""
     return UnauthorizedAccessError(
-        f"{where}: the bookie refuses access (EUA): the password is not the ledger's, or it "
-        "requires TLS and was asked in clear"
+        f"{where}: the bookie refuses access (EUA): the password is not the ledger's, it requires "
+        "TLS and was asked in clear, or the client's certificate does not give the right"
     )
 
 

@@ -6,7 +6,6 @@ bookie/autorecovery/operations.py. Used on one asyncio loop.
 
 import asyncio
 import base64
-import ssl
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from bookie.ledger.types import BookieId, DigestType, LedgerMetadata, Status
 from bookie.metadata.bookies import BookieDirectory, Mode
 from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.ledgers import LedgerManager
-from bookie.runtime.interfaces import Clock, Rng
+from bookie.runtime.interfaces import Clock, Rng, Tls
 
 Json = dict[str, Any]
 LISTED_MAX = 100_000
@@ -45,7 +44,7 @@ class ClusterOperations:
     root: str
     rng: Rng
     clock: Clock
-    tls: ssl.SSLContext | None = None
+    tls: Tls | None = None
 
     @asynccontextmanager
     async def client(self, placement: Placement | None = None) -> AsyncGenerator[LedgerClient]:

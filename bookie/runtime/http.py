@@ -19,8 +19,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from urllib.parse import parse_qsl, unquote
 
+from bookie.peer_shares import PeerShares, origin_of
+from bookie.runtime.interfaces import Tls, context_of
 from bookie.runtime.metrics import exposition
-from bookie.runtime.peer_shares import PeerShares, origin_of
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -149,7 +150,7 @@ class HttpServer:
         self._calls: dict[asyncio.Task[None], str] = {}
         """Those under way, with their methods."""
 
-    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+    async def start(self, host: str, port: int, tls: Tls | None = None) -> int:
         """Listen; return the port. OSError when it is taken."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
@@ -285,10 +286,10 @@ class _HttpConnection(asyncio.Protocol):
         self,
         server: HttpServer,
         connections: "dict[_HttpConnection, None]",
-        tls: ssl.SSLContext | None,
+        tls: Tls | None,
     ) -> None:
         self._http = server
-        self._tls = None if tls is None else _Tls(tls)
+        self._tls = None if tls is None else _Tls(context_of(tls))
         self._connections = connections
         self._received = bytearray()
         self._request: Request | None = None

@@ -5,6 +5,7 @@ leaves the root is a ValueError. Every method may raise OSError with the errno o
 system (ENOSPC, EIO, EROFS, ENOENT, EEXIST); nothing else is raised for a failing device.
 """
 
+import ssl
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
@@ -12,6 +13,13 @@ from bookie.runtime.ticket import Ticket
 
 BytesLike = bytes | bytearray | memoryview
 T = TypeVar("T")
+Tls = ssl.SSLContext | Callable[[], ssl.SSLContext]
+"""What connections are secured with: a context, or what returns the one of the next connection."""
+
+
+def context_of(tls: Tls) -> ssl.SSLContext:
+    """Return the context for a connection that is made now."""
+    return tls if isinstance(tls, ssl.SSLContext) else tls()
 
 
 class Clock(Protocol):

@@ -67,7 +67,9 @@ class ServerMetrics:
         "read_bytes",
         "read_lac",
         "requests_refused",
+        "requests_unauthorized",
         "sources",
+        "tls_failed",
         "write_bytes",
         "write_lac",
     )
@@ -90,6 +92,10 @@ class ServerMetrics:
         """Of entry packets handed out."""
         self.requests_refused = 0
         """With ETOOMANYREQUESTS, by the limits of connection and server."""
+        self.requests_unauthorized = 0
+        """With EUA: in clear where TLS is required, or not allowed by the certificate."""
+        self.tls_failed = 0
+        """Handshakes that failed, and peers that began none where TLS is required."""
         self.connections_refused = 0
         """Closed by connections_max or receive_bytes_total_max."""
         self.frames_malformed = 0
@@ -125,6 +131,17 @@ class ServerMetrics:
                 "bookkeeper_server_REQUESTS_REFUSED",
                 "requests answered with ETOOMANYREQUESTS by a limit of the server",
                 self.requests_refused,
+            ),
+            (
+                "bookkeeper_server_REQUESTS_UNAUTHORIZED",
+                "requests answered with EUA: in clear where TLS is required, or not allowed to the "
+                "bearer of the certificate",
+                self.requests_unauthorized,
+            ),
+            (
+                "bookkeeper_server_TLS_FAILED",
+                "TLS handshakes that failed, or did not come where TLS is required",
+                self.tls_failed,
             ),
             (
                 "bookkeeper_server_CONNECTIONS_REFUSED",

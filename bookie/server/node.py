@@ -11,7 +11,6 @@ Source of the order: Apache BookKeeper's EmbeddedServer and BookieImpl.start.
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -24,8 +23,9 @@ from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.ledgers import LedgerManager
 from bookie.metadata.registration import Registration, RegistrationState
 from bookie.runtime.http import Api
-from bookie.runtime.interfaces import Clock, DirectoryLock, Disk, DiskLockedError, Rng
+from bookie.runtime.interfaces import Clock, DirectoryLock, Disk, DiskLockedError, Rng, Tls
 from bookie.runtime.os_executors import Executor
+from bookie.runtime.os_input_files import Reread
 from bookie.server.bookie import Bookie
 from bookie.server.cluster_ledgers import ClusterLedgers
 from bookie.server.disk_watch import DiskWatch
@@ -44,6 +44,8 @@ from bookie.server.storage.collector import Collector
 from bookie.server.storage.directories import forget_lost, read_lost, write_lost
 from bookie.server.storage.recovery import LostDirectories
 from bookie.server.storage.scrubber import Scrubber
+from bookie.server.tls import TlsContexts
+from bookie.server.wire.client_access import ClientAccess
 from bookie.server.wire.server import BookieServer
 
 _log = logging.getLogger(__name__)
@@ -109,17 +111,19 @@ class BookieNode:
         storage_executor: Executor,
         directory: str = "",
         directories: BookieDirectories | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: Tls | None = None,
+        access: Reread[ClientAccess] | None = None,
         is_read_only: bool = False,
         api: "Callable[[BookieNode], Api] | None" = None,
-        http_tls: ssl.SSLContext | None = None,
+        http_tls: Tls | None = None,
     ) -> "BookieNode":
         """Return a bookie that serves and is registered.
 
         `directory`: the absolute path of the Disk's root, as the cookie calls it. `directories`:
-        where journal and entry logs are, if not there. is_read_only: an operator's wish from the
-        first request on, until serving.set_read_only(). api: makes what answers operators at the
-        HTTP port; None: probes and metrics alone. http_tls: what HTTP is served with. Store, index
+        where journal and entry logs are, if not there. access: what clients may do by their
+        certificates, which `tls` asks for. is_read_only: an operator's wish from the first request
+        on, until serving.set_read_only(). api: makes what answers operators at the HTTP port; None:
+        probes and metrics alone. http_tls: what HTTP is served with. Store, index
         and executors stay the caller's, who closes them after close(). Errors: BookieStartError
         (cookie of another bookie or of a wiped disk, another owner of the directory or of the id,
         no cluster), CorruptFileError, OSError, errors of the store. Nothing is left behind then.
@@ -163,7 +167,7 @@ class BookieNode:
             node.collector = node.bookie.collector(node._ledgers)
             await node._follow_lifecycle()
             node._start_disk_watch()
-            await node._listen(clock, tls, storage_executor)
+            await node._listen(clock, tls, access, storage_executor)
             if config.http_port is not None:
                 await node._listen_http(None if api is None else api(node), http_tls)
             await node._register()
@@ -228,10 +232,26 @@ class BookieNode:
         self._closers.append(watch.close)
         await watch.start()
 
-    async def _listen(self, clock: Clock, tls: ssl.SSLContext | None, executor: Executor) -> None:
+    async def _listen(
+        self,
+        clock: Clock,
+        tls: Tls | None,
+        access: Reread[ClientAccess] | None,
+        executor: Executor,
+    ) -> None:
         self.server = BookieServer(
-            self.bookie, self._config, clock, tls=tls, metrics=self.metrics, executor=executor
+            self.bookie,
+            self._config,
+            clock,
+            tls=tls,
+            metrics=self.metrics,
+            executor=executor,
+            access=access,
         )
+        if access is not None:
+            access.on_change(self.server.access_changed)
+        if isinstance(tls, TlsContexts):
+            self._show_certificate(tls)
         self.port = await self.server.start()
         self._closers.append(self.server.close)
         self.metrics.add_source(self._figures)
@@ -246,7 +266,19 @@ class BookieNode:
             lambda: self.disk_watch.usage,
         )
 
-    async def _listen_http(self, api: Api | None, tls: ssl.SSLContext | None) -> None:
+    def _show_certificate(self, tls: TlsContexts) -> None:
+        self.metrics.gauge(
+            "bookkeeper_server_TLS_CERTIFICATE_SECONDS_LEFT",
+            "how long the certificate of the bookie's port is valid yet",
+            lambda: tls.seconds_left,
+        )
+        self.metrics.gauge(
+            "bookkeeper_server_TLS_FILES_REFUSED",
+            "1: there are new files of TLS that cannot be used, the old ones stay in use",
+            lambda: float(tls.failure is not None),
+        )
+
+    async def _listen_http(self, api: Api | None, tls: Tls | None) -> None:
         config = self._config
         assert config.http_port is not None
         server = HealthServer(

@@ -13,7 +13,7 @@ from getpass import getpass
 from pathlib import Path
 from typing import Any
 
-from bookie.runtime.os_secret_files import exposed_mode
+from bookie.runtime.os_input_files import exposed_mode
 from herdpy.driver.connection import Connection, connect
 from herdpy.driver.dsn import RemoteTarget, parse_target
 from herdpy.errors import Error, OperationalError

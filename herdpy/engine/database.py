@@ -28,6 +28,7 @@ from herdpy.engine.access.rows import (
     role_setting_rows,
     user_rows,
 )
+from herdpy.engine.limit_rows import LimitRows, engine_limits, engine_waits
 from herdpy.engine.maintenance.directory import (
     DIRECTORY,
     LOCK,
@@ -96,6 +97,8 @@ class Database:
         self.where = where
         self.plans = PlanCache(config.plan_cache_entries_max, config.plan_cache_bytes_max)
         self.results = ResultPlaces(clock, config.vector_results_max)
+        self.limits = LimitRows()
+        self.limits.add(partial(engine_limits, self), partial(engine_waits, self))
         self.statement_ids = count(1)
         self._session_ids = count(1)
         self._temp_directory = temp_directory
@@ -201,6 +204,8 @@ class Database:
             "sysmembers": member_rows,
             "sysrolesettings": role_setting_rows,
             "sysgrants": lambda catalog: grant_rows(catalog, DIRECTORY),
+            "syslimits": lambda _: self.limits.limit_rows(),
+            "syswaits": lambda _: self.limits.wait_rows(),
             "sysstagings": lambda _: staging_rows(tablespace.state.staged),
             "sysleases": lambda _: lease_rows(tablespace.applier.leases, self.clock.monotonic()),
         }

@@ -357,6 +357,11 @@ class Access:
             if fact.maximum is not None
         }
 
+    def limited_roles(self) -> list[str]:
+        """Return the roles that have a maximum of anything, by name."""
+        facts = (fact for fact in self._facts.values() if isinstance(fact, RoleSetting))
+        return sorted({fact.role for fact in facts if fact.maximum is not None})
+
     def owner(self, table_id: int) -> str | None:
         found = self._facts.get(owner_key(table_id))
         return found.owner if isinstance(found, Ownership) else None

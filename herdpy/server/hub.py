@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from bookie.peer_shares import PeerShares
 from bookie.runtime.os_process import processor_count
-from bookie.runtime.peer_shares import PeerShares
 from herdpy.config import ServerConfig
 from herdpy.engine.database import Database
 from herdpy.engine.session.activity import Client

@@ -9,7 +9,7 @@ among those of the address with most. On the server's loop.
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from bookie.runtime.peer_shares import PeerShares
+from bookie.peer_shares import PeerShares
 
 if TYPE_CHECKING:
     from bookie.config import BookieConfig

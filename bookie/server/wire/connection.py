@@ -18,10 +18,12 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from bookie.errors import FrameTooLargeError, MalformedFrameError
+from bookie.peer_shares import origin_of
 from bookie.proto import v2
 from bookie.runtime.frames import FrameSplitter
+from bookie.runtime.interfaces import context_of
 from bookie.runtime.os_sockets import keep_alive
-from bookie.runtime.peer_shares import origin_of
+from bookie.server.wire.client_access import CertificateNames, Grant
 from bookie.server.wire.message_header import HEADER_BYTES_MAX, is_add_header
 
 if TYPE_CHECKING:
@@ -67,16 +69,19 @@ class Connection(asyncio.Protocol):
         "_is_v2",
         "_is_writing_paused",
         "_lost",
+        "_names",
         "_out",
         "_out_bytes",
         "_progress_mark",
         "_requests",
         "_splitter",
         "_timer",
+        "_tls_timer",
         "_transport",
         "_upgrade",
         "_written_mark",
-        "must_start_tls",
+        "grant",
+        "is_restricted",
         "now",
         "origin",
         "peer",
@@ -87,10 +92,14 @@ class Connection(asyncio.Protocol):
         self._hub = hub
         self._dispatch_v3 = v3
         self._dispatch_v2 = v2_dispatch
-        self.must_start_tls = hub.is_tls_required
-        """Until TLS began: refuse all else by refuse_in_clear()."""
+        self.is_restricted = hub.is_tls_required
+        """Requests are refused by refuse_unauthorized(), but for START_TLS, and those that `grant`
+        allows."""
+        self.grant = Grant.NONE if self.is_restricted else Grant.WRITE
+        self._names: CertificateNames | None = None
+        """Of the certificate that the peer showed, where rights depend on it."""
         frame_bytes_max = hub.config.frame_bytes_max
-        if self.must_start_tls:
+        if self.is_restricted:
             frame_bytes_max = min(frame_bytes_max, PREAUTH_BYTES_MAX)
         self._splitter = FrameSplitter(frame_bytes_max)
         self._transport: asyncio.Transport | None = None
@@ -117,6 +126,8 @@ class Connection(asyncio.Protocol):
         self._gathered = 0
         """Bytes of answers that are put together of many parts."""
         self._timer: asyncio.TimerHandle | None = None
+        self._tls_timer: asyncio.TimerHandle | None = None
+        """Ends a peer that does not begin TLS where it is required."""
         self._progress_mark = 0
         self._written_mark = 0
         self.now = 0.0
@@ -148,6 +159,9 @@ class Connection(asyncio.Protocol):
         self._idle_timer = hub.loop.call_later(first_s, self._check_idle)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         keep_alive(transport)
+        if self.is_restricted:
+            timeout_s = hub.config.start_tls_timeout_s
+            self._tls_timer = hub.loop.call_later(timeout_s, self._close_without_tls)
 
     def data_received(self, data: bytes) -> None:
         if not self._frame_count and len(data) > FIRST_PIECE_BYTES:
@@ -173,7 +187,7 @@ class Connection(asyncio.Protocol):
             self.close_malformed(str(error))
             return
         if frames:
-            if not self._has_spoken and not self.must_start_tls:
+            if not self._has_spoken and self._tls_timer is None:
                 self._has_spoken = True
                 self._hub.admission.heard(self)
             self._frame_count += len(frames)
@@ -220,6 +234,7 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._stop_tls_timer()
         self.forget_polls()
         self._lost.set_result(None)
 
@@ -299,14 +314,34 @@ class Connection(asyncio.Protocol):
         _log.info("closed the connection of %s: %s", self.peer, reason)
         self._abort()
 
-    def refuse_in_clear(self, answer: bytes) -> None:
-        """Answer a request that came in clear to a bookie that requires TLS."""
-        hub = self._hub
+    def refuse_unauthorized(self, answer: bytes) -> None:
+        """Answer a request that came in clear where TLS is required, or without the right to it."""
         if not self._is_refused:
             self._is_refused = True
-            _log.info("refused requests of %s: they came in clear, TLS is required", self.peer)
-        hub.metrics.requests_refused += 1
+            _log.warning("refuses requests of %s (EUA): %s", self.peer, self._restriction())
+        self._hub.metrics.requests_unauthorized += 1
         self.send(answer)
+
+    def _restriction(self) -> str:
+        if self._names is None:
+            return "they came in clear, TLS is required"
+        if self.grant is Grant.READ:
+            return f"its certificate ({self._names}) gives the right to read, not to write"
+        return (
+            f"its certificate ({self._names}) gives no right; a line of --tls-access, or a role of "
+            "--authorized-roles, would"
+        )
+
+    def take_grant(self) -> None:
+        """Let the peer do what its certificate gives now; the rules may have changed."""
+        access = self._hub.access
+        if access is None or self._names is None:
+            return
+        grant = access().grant_of(self._names)
+        if grant is not self.grant:
+            self._is_refused = False  # to be told anew
+        self.grant = grant
+        self.is_restricted = grant is not Grant.WRITE
 
     def start_tls(self, answer: bytes) -> None:
         """Send the answer in clear, then go on with TLS on the same socket."""
@@ -364,7 +399,12 @@ class Connection(asyncio.Protocol):
         hub = self._hub
         timeout_s = hub.config.idle_timeout_s
         idle_s = self.idle_s(hub.clock.monotonic())
+        if not self._has_spoken and self.held_byte_count:
+            # It comes as long as _watch_progress() says so.
+            self._idle_timer = hub.loop.call_later(hub.config.frame_timeout_s, self._check_idle)
+            return
         if not self._has_spoken:
+            hub.metrics.peers_too_slow += 1
             reason = "no message came in time"
         elif idle_s >= timeout_s:
             reason = "it was idle"
@@ -506,22 +546,43 @@ class Connection(asyncio.Protocol):
             secured = await hub.loop.start_tls(
                 transport,
                 self,
-                hub.tls,
+                context_of(hub.tls),
                 server_side=True,
                 ssl_handshake_timeout=hub.config.start_tls_timeout_s,
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, the connection ends
             _log.info("TLS with %s failed: %s", self.peer, error)
+            hub.metrics.tls_failed += 1
             secured = None
         if secured is None or secured.is_closing() or not self._is_open:
             # Not every kind of loop tells a protocol that its connection ended during a handshake.
             self._abort()
             self.connection_lost(None)
             return
+        self._stop_tls_timer()
         self._transport = secured
         self._is_upgrading = False
-        self.must_start_tls = False
+        self.is_restricted = False
+        self.grant = Grant.WRITE
+        if hub.access is not None:
+            self._names = CertificateNames.of(secured.get_extra_info("peercert"))
+            self.take_grant()
         self._dispatch_later()
+
+    def _close_without_tls(self) -> None:
+        self._tls_timer = None
+        self._hub.metrics.tls_failed += 1
+        _log.info(
+            "closed the connection of %s: TLS is required, and was not there after %g s",
+            self.peer,
+            self._hub.config.start_tls_timeout_s,
+        )
+        self._abort()
+
+    def _stop_tls_timer(self) -> None:
+        if self._tls_timer is not None:
+            self._tls_timer.cancel()
+            self._tls_timer = None
 
     # --- limits -----------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from bookie.ledger.types import Status
 from bookie.proto import v2
 from bookie.proto.v3 import AUTH_DISABLED_PLUGIN
 from bookie.server.interfaces import BytesLike
+from bookie.server.wire.client_access import Grant
 
 if TYPE_CHECKING:
     from bookie.server.wire.connection import Connection
@@ -44,8 +45,8 @@ class DispatcherV2:
     def handle(self, connection: "Connection", frame: memoryview) -> None:
         """Serve one message; MalformedFrameError when it is no v2 request."""
         request = v2.parse_request(frame)
-        if connection.must_start_tls:
-            self._refuse_in_clear(connection, request)
+        if connection.is_restricted and not _is_allowed(connection.grant, request):
+            self._refuse_unauthorized(connection, request)
             return
         requests_before = connection.requests
         try:
@@ -140,15 +141,24 @@ class DispatcherV2:
         connection.send(v2.encode_auth_response(AUTH_DISABLED_PLUGIN))
         self._metrics.auth.observe(Status.OK, 0.0)
 
-    def _refuse_in_clear(self, connection: "Connection", request: v2.Request) -> None:
-        """Refuse what came in clear; START_TLS is asked for in v3."""
+    def _refuse_unauthorized(self, connection: "Connection", request: v2.Request) -> None:
+        """Refuse what came in clear, or without the right; START_TLS is asked for in v3."""
         if isinstance(request, v2.AuthRequest):
-            connection.close_malformed("v2 AUTH in clear, which has no error answer")
+            connection.close_malformed("v2 AUTH without a right, which has no error answer")
         else:
-            connection.refuse_in_clear(_refusal(request, Status.UNAUTHORIZED))
+            connection.refuse_unauthorized(_refusal(request, Status.UNAUTHORIZED))
 
     def _refuse(self, connection: "Connection", request: v2.RefusedRequest) -> None:
         connection.send(_refusal(request, request.status))
+
+
+def _is_allowed(grant: Grant, request: v2.Request) -> bool:
+    """Tell whether a peer with less than all rights may ask for this."""
+    if grant is not Grant.READ:
+        return grant is Grant.WRITE
+    if isinstance(request, v2.ReadRequest | v2.BatchReadRequest):
+        return not request.is_fence
+    return isinstance(request, v2.AuthRequest | v2.RefusedRequest)
 
 
 def _refusal(request: v2.Request, status: Status) -> bytes:

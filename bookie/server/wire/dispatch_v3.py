@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bookie.ledger.types import Status
 from bookie.proto import v3
 from bookie.server.interfaces import BytesLike
+from bookie.server.wire.client_access import Grant
 from bookie.server.wire.entry_lists import EntryLists
 from bookie.server.wire.long_poll import LongPoll
 
@@ -51,8 +52,8 @@ class DispatcherV3:
     def handle(self, connection: "Connection", frame: memoryview) -> None:
         """Serve one message; MalformedFrameError when it is no v3 request."""
         request = v3.parse_request(frame)
-        if connection.must_start_tls and not isinstance(request, v3.StartTlsRequest):
-            connection.refuse_in_clear(_refusal(request, Status.UNAUTHORIZED))
+        if connection.is_restricted and not _is_allowed(connection.grant, request):
+            connection.refuse_unauthorized(_refusal(request, Status.UNAUTHORIZED))
             return
         requests_before = connection.requests
         try:
@@ -268,6 +269,26 @@ class DispatcherV3:
 
     def _too_many(self, connection: "Connection", request: v3.Request) -> None:
         connection.send(_refusal(request, Status.TOO_MANY_REQUESTS))
+
+
+_READING = (
+    v3.AuthRequest,
+    v3.InfoRequest,
+    v3.ListEntriesRequest,
+    v3.ReadLacRequest,
+    v3.RefusedRequest,
+)
+
+
+def _is_allowed(grant: Grant, request: v3.Request) -> bool:
+    """Tell whether a peer with less than all rights may ask for this."""
+    if isinstance(request, v3.StartTlsRequest):
+        return True
+    if grant is not Grant.READ:
+        return grant is Grant.WRITE
+    if isinstance(request, v3.ReadRequest):
+        return not request.is_fence
+    return isinstance(request, _READING)
 
 
 def _refusal(request: v3.Request, status: Status) -> bytes:

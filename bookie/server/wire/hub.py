@@ -7,14 +7,16 @@ are not taken.
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from bookie.config import BookieConfig
-from bookie.runtime.interfaces import Clock
+from bookie.runtime.interfaces import Clock, Tls, context_of
 from bookie.runtime.os_executors import Executor
 from bookie.server.interfaces import BookieService
 from bookie.server.metrics import ServerMetrics
 from bookie.server.wire.admission import Admission
+from bookie.server.wire.client_access import ClientAccess
 
 if TYPE_CHECKING:
     from bookie.server.wire.connection import Connection
@@ -24,6 +26,7 @@ class Hub:
     """See the module. `connections` is in the order in which they came."""
 
     __slots__ = (
+        "access",
         "admission",
         "clock",
         "config",
@@ -48,8 +51,9 @@ class Hub:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         metrics: ServerMetrics,
-        tls: ssl.SSLContext | None = None,
+        tls: Tls | None = None,
         executor: Executor | None = None,
+        access: Callable[[], ClientAccess] | None = None,
     ) -> None:
         self.service = service
         self.config = config
@@ -57,9 +61,11 @@ class Hub:
         self.loop = loop
         self.tls = tls
         self.is_tls_required = config.is_tls_required or (
-            tls is not None and tls.verify_mode is ssl.CERT_REQUIRED
+            tls is not None and context_of(tls).verify_mode is ssl.CERT_REQUIRED
         )
         """In clear every request but START_TLS is refused."""
+        self.access = access
+        """What certificates give; None: all may do everything."""
         self.executor = executor
         self.metrics = metrics
         self.connections: dict[Connection, None] = {}

@@ -6,13 +6,14 @@ service is not closed: its owner does that. Everything happens on one asyncio lo
 """
 
 import asyncio
-import ssl
+from collections.abc import Callable
 
 from bookie.config import BookieConfig
-from bookie.runtime.interfaces import Clock
+from bookie.runtime.interfaces import Clock, Tls
 from bookie.runtime.os_executors import Executor
 from bookie.server.interfaces import BookieService
 from bookie.server.metrics import ServerMetrics
+from bookie.server.wire.client_access import ClientAccess
 from bookie.server.wire.connection import Connection
 from bookie.server.wire.dispatch_v2 import DispatcherV2
 from bookie.server.wire.dispatch_v3 import DispatcherV3
@@ -25,7 +26,8 @@ _GOODBYE_S = 0.1
 class BookieServer:
     """See the module. tls: what START_TLS turns on; None: it is answered with EBADREQ.
 
-    executor: for the few answers that take long to encode; None: the loop's own.
+    executor: for the few answers that take long to encode; None: the loop's own. access: what
+    clients may do by their certificates, which `tls` then asks for; None: everything.
     """
 
     def __init__(
@@ -34,15 +36,17 @@ class BookieServer:
         config: BookieConfig,
         clock: Clock,
         *,
-        tls: ssl.SSLContext | None = None,
+        tls: Tls | None = None,
         metrics: ServerMetrics | None = None,
         executor: Executor | None = None,
+        access: Callable[[], ClientAccess] | None = None,
     ) -> None:
         self._service = service
         self._config = config
         self._clock = clock
         self._tls = tls
         self._executor = executor
+        self._access = access
         self.metrics = metrics if metrics is not None else ServerMetrics()
         self._hub: Hub | None = None
         self._server: asyncio.AbstractServer | None = None
@@ -66,7 +70,16 @@ class BookieServer:
         """Listen; return the port. OSError when the address cannot be had."""
         loop = asyncio.get_running_loop()
         config = self._config
-        hub = Hub(self._service, config, self._clock, loop, self.metrics, self._tls, self._executor)
+        hub = Hub(
+            self._service,
+            config,
+            self._clock,
+            loop,
+            self.metrics,
+            self._tls,
+            self._executor,
+            self._access,
+        )
         self._hub = hub
         v3, v2 = DispatcherV3(hub), DispatcherV2(hub)
         server = await loop.create_server(lambda: Connection(hub, v3, v2), config.host, config.port)
@@ -80,6 +93,12 @@ class BookieServer:
         gauge("bookkeeper_server_RESPONSE_BYTES", "in answers that peers do not take",
               lambda: hub.response_bytes)  # fmt: skip
         return self._port
+
+    def access_changed(self) -> None:
+        """Let the connections that are there have the rights that the rules give now."""
+        if self._hub is not None:
+            for connection in list(self._hub.connections):
+                connection.take_grant()
 
     async def close(self) -> None:
         """See the module; idempotent."""

@@ -24,7 +24,15 @@ ACCESS_LOCK: "Resource" = (SPACE,)
 """Held by a statement that changes access; the table id that no table has."""
 _AUTHORIZED_MAX = 1_000
 _SUPERUSERS_ONLY = frozenset(
-    SYSTEM_TABLES[name].id for name in ("sysclients", "sysstatements", "sysleases", "sysstagings")
+    SYSTEM_TABLES[name].id
+    for name in (
+        "sysclients",
+        "sysstatements",
+        "sysleases",
+        "sysstagings",
+        "syslimits",
+        "syswaits",
+    )
 )
 
 Needs = tuple[tuple[Table | None, int], ...]

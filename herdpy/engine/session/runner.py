@@ -52,7 +52,7 @@ class StatementRunner:
                     raise
                 finally:
                     if core.lock_wait is None:
-                        core.running = None
+                        core.running = core.waiting = None
                     if core.settings.idle_in_transaction_timeout_s:
                         core.used_s = self._clock.monotonic()
             except MustWaitError:
@@ -82,12 +82,13 @@ class StatementRunner:
                 result = body()
                 break
             except MustWaitError as must_wait:
-                wait = lock_wait_of(must_wait, interrupt, clock.monotonic())
+                wait = core.waiting = lock_wait_of(must_wait, interrupt, clock.monotonic())
                 if core.leaves_waits:
                     core.lock_wait = wait
                     raise
             has_waited = True
             self._database.driver.wait(wait.ticket, wait.deadline, wait.stop)
+            core.waiting = None
             wait.check(interrupt)
         if has_waited:
             core.forget_statement()  # behind the wait there was nothing to do
@@ -112,14 +113,14 @@ class StatementRunner:
         if running.text != text:
             self._drop_waiting()
             return False
-        core.lock_wait = None
+        core.lock_wait = core.waiting = None
         core.check_open()
         wait.check(running.interrupt)
         return True
 
     def _drop_waiting(self) -> None:
         core = self._core
-        core.lock_wait = core.running = None
+        core.lock_wait = core.waiting = core.running = None
         core.forget_statement()
         if core.transaction is not None:
             core.tablespace.leave_queues(core.transaction)

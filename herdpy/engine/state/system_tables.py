@@ -87,5 +87,16 @@ SYSTEM_TABLES: dict[str, Table] = {
             9, "sysrolesettings",
             "role_name text, setting text, default_value text, maximum text", key=2,
         ),
+        # Limits, of all (user_name is empty) and of users whose roles have some.
+        _table(
+            11, "syslimits",
+            "name text, user_name text, share bigint, used bigint, refused bigint, waits bigint",
+            key=2,
+        ),
+        # Sessions whose statements wait: for what, and who holds it.
+        _table(
+            12, "syswaits",
+            "client_id bigint, statement_id bigint, waits_for text, waited_s double, held_by text",
+        ),
     )
 }  # fmt: skip

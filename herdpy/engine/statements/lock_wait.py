@@ -20,7 +20,11 @@ class MustWaitError(Exception):
     """The statement has had no effect. Seen outside the engine only with Session.leaves_waits."""
 
     def __init__(
-        self, ticket: Ticket[None], timeout_s: float, late: Callable[[], Error] | None = None
+        self,
+        ticket: Ticket[None],
+        timeout_s: float,
+        late: Callable[[], Error] | None = None,
+        what: str = "lock",
     ) -> None:
         """`ticket` is that of a place in a queue, by default a lock's, and timeout_s lock_timeout.
 
@@ -30,6 +34,8 @@ class MustWaitError(Exception):
         self.ticket = ticket
         self.timeout_s = timeout_s
         self.late = late or partial(_lock_timeout_error, timeout_s)
+        self.what = what
+        """What is waited for, as syswaits says it."""
 
 
 class LockWait(NamedTuple):
@@ -41,6 +47,8 @@ class LockWait(NamedTuple):
     deadline: float | None
     late: Callable[[], Error]
     """Makes the error of a wait that came to its deadline."""
+    what: str
+    since_s: float
 
     def check(self, interrupt: StatementInterrupt) -> None:
         """Raise why the statement must not be run again: a time-out, or it was cancelled."""
@@ -57,7 +65,9 @@ def lock_wait_of(must_wait: MustWaitError, interrupt: StatementInterrupt, now_s:
     if interrupt.deadline is not None:
         moments.append(interrupt.deadline)
     deadline = min(moments, default=None)
-    return LockWait(must_wait.ticket, interrupt.stop, deadline, must_wait.late)
+    return LockWait(
+        must_wait.ticket, interrupt.stop, deadline, must_wait.late, must_wait.what, now_s
+    )
 
 
 def _lock_timeout_error(timeout_s: float) -> Error:

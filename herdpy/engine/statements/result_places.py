@@ -150,7 +150,7 @@ class ResultPlaces:
             if wait is None:
                 self._places[place] = None
         if wait is not None:
-            raise MustWaitError(wait, 2 * self.unread_s, self._late)
+            raise MustWaitError(wait, 2 * self.unread_s, self._late, "result")
         if gone is not None:
             gone.end(_unread_error(self.unread_s))
         return place

@@ -21,7 +21,7 @@ from herdpy.server.login.gate import too_slow
 from herdpy.server.login.throttle import origin_of
 
 if TYPE_CHECKING:
-    from bookie.runtime.peer_shares import PeerShares
+    from bookie.peer_shares import PeerShares
     from herdpy.server.connection import ServerConnection
     from herdpy.server.hub import Hub
 

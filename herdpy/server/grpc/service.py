@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from msgspec import Raw
 
-from bookie.runtime.peer_shares import PeerShares
+from bookie.peer_shares import PeerShares
 from herdpy.engine.state.error_messages import system_error
 from herdpy.engine.stats import stats_of
 from herdpy.errors import Error, InternalError, OperationalError

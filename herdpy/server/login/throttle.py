@@ -7,7 +7,7 @@ last failure the address begins anew. No user is locked out, and no other addres
 counted by user: any client could make a user wait by failing in her name. On the server's loop.
 """
 
-from bookie.runtime import peer_shares
+from bookie import peer_shares
 from bookie.runtime.interfaces import Clock
 from herdpy.config import ServerConfig
 from herdpy.errors import OperationalError, Retry

@@ -289,7 +289,7 @@ def test_g24_a_v2_request_in_clear_is_unauthorized_where_tls_is_required(
             reply = v2.parse_response(await peer.ask(V2_REQUESTS[name]))
             assert reply.status is Status.UNAUTHORIZED  # type: ignore[union-attr]
         assert running.service.calls == []
-        assert running.server.metrics.requests_refused == 2
+        assert running.server.metrics.requests_unauthorized == 2
 
     run(test, asyncio.new_event_loop, **requiring(pem, is_by_trust=True))
 

@@ -2,7 +2,7 @@
 
 import random
 
-from bookie.runtime.peer_shares import PeerShares, origin_of
+from bookie.peer_shares import PeerShares, origin_of
 
 
 def test_an_address_beyond_its_share_loses_its_oldest() -> None:

@@ -1,0 +1,91 @@
+"""Files that a process reads: those with secrets, and those read again when they change."""
+
+import asyncio
+import logging
+import os
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any, Generic, TypeVar
+
+from bookie.errors import BookieError
+
+T = TypeVar("T")
+_Stamp = tuple[int, int, int, int] | None
+"""What changes with a file: time of its last change, length, inode and device; None: no file."""
+
+_log = logging.getLogger(__name__)
+
+
+def exposed_mode(file: IO[Any]) -> int | None:
+    """Return the mode of an opened file if others than its owner can read or change it."""
+    mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    return mode if mode & (stat.S_IRWXG | stat.S_IRWXO) else None
+
+
+def read_text(path: str) -> str:
+    """Return the text of a small file; OSError, and UnicodeDecodeError, a ValueError."""
+    return Path(path).read_text("utf-8")
+
+
+class Reread(Generic[T]):
+    """What is made of some files; made anew when one of them changes. Used on one asyncio loop.
+
+    New files that cannot be used leave the old one in place: that is an error in the log, once for
+    each reason, and `failure` says why until files come that can be used.
+    """
+
+    def __init__(self, what: str, paths: Sequence[str], make: Callable[[], T]) -> None:
+        """Make the first one; what `make` raises is raised. what: what the log calls it."""
+        self._what = what
+        self._paths = tuple(paths)
+        self._make = make
+        self._stamps = self._look()  # before they are read: a change in between is seen later
+        self._callbacks: list[Callable[[], None]] = []
+        self.current = make()
+        self.failure: str | None = None
+
+    def __call__(self) -> T:
+        return self.current
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Call back when `current` is a new one."""
+        self._callbacks.append(callback)
+
+    def check(self) -> bool:
+        """Look at the files; return whether `current` is a new one."""
+        stamps = self._look()
+        # After a failure also without a change: it may have been one of this process.
+        if stamps == self._stamps and self.failure is None:
+            return False
+        self._stamps = stamps
+        try:
+            made = self._make()
+        except (BookieError, OSError, ValueError) as error:
+            if str(error) != self.failure:
+                self.failure = str(error)
+                _log.error("%s: new files, but the old ones stay in use: %s", self._what, error)
+            return False
+        self.failure = None
+        self.current = made
+        _log.info("%s: read again, for connections to come: %s", self._what, ", ".join(self._paths))
+        for callback in self._callbacks:
+            callback()
+        return True
+
+    async def keep(self, interval_s: float) -> None:
+        """Look at the files every so often, until cancelled."""
+        while True:
+            await asyncio.sleep(interval_s)
+            self.check()
+
+    def _look(self) -> tuple[_Stamp, ...]:
+        return tuple(map(_stamp, self._paths))
+
+
+def _stamp(path: str) -> _Stamp:
+    try:
+        found = os.stat(path)  # noqa: PTH116 - of what a link names: secrets are swapped by links
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev
