@@ -63,7 +63,17 @@ class LimitRows:
         self._waits.append(waits)
 
     def limits(self) -> list[LimitRow]:
-        return sorted(row for source in self._limits for row in source())
+        """Return the limits; what two sources count of one is the greater, what it refused all."""
+        found: dict[tuple[str, str], LimitRow] = {}
+        for source in self._limits:
+            for row in source():
+                other = found.get((row.name, row.user))
+                if other is not None:
+                    refused, waits = row.refused + other.refused, row.waits + other.waits
+                    used = max(row.used, other.used)
+                    row = row._replace(used=used, refused=refused, waits=waits)
+                found[row.name, row.user] = row
+        return sorted(found.values())
 
     def waits(self) -> list[WaitRow]:
         """Return who waits, each session once, the longest wait first."""

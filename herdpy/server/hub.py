@@ -5,6 +5,7 @@ What a limit refuses, it refuses with 53xxx and SAFE: nothing has happened.
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bookie.peer_shares import PeerShares
@@ -20,6 +21,7 @@ from herdpy.server.limits import Budget, OpenResults, Stalled
 from herdpy.server.login.gate import Gate, gave_way_unauthenticated
 from herdpy.server.login.throttle import origin_of
 from herdpy.server.loop_sync import LoopSync
+from herdpy.server.operations.limit_rows import server_limits, server_waits, worker_holders
 from herdpy.server.operations.metrics import ServerMetrics
 from herdpy.server.operations.watch import shown, stopped_by
 from herdpy.server.requests.exports import KeptExports
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
 
 TABLESPACE = "default"
+_HOLDERS_SHOWN_MAX = 10
 
 
 class Hub:
@@ -83,6 +86,7 @@ class Hub:
         self._handshakes: dict[asyncio.Task[None], None] = {}
         self.reload(config)
         self.shares = UserShares(database.maxima_of)
+        database.limits.add(partial(server_limits, self), partial(server_waits, self))
         self._users: dict[ServerConnection, User | None] = {}
         """Who were told Welcome, and that shares has counted."""
 
@@ -111,7 +115,7 @@ class Hub:
         """Count a connection that may be told Welcome; OperationalError: there is no room."""
         connections_max = self.config.connections_max
         reserved = min(self.config.superuser_reserved_connections, connections_max - 1)
-        count = len(self._users)
+        count = self.entered_count
         if count >= connections_max - (0 if is_superuser else reserved):
             self.metrics.refuse("connections_max")
             kept = f"; the last {reserved} are kept for superusers" if reserved else ""
@@ -211,6 +215,11 @@ class Hub:
     # --- state -----------------------------------------------------------------------------------
 
     @property
+    def entered_count(self) -> int:
+        """Connections that were told Welcome."""
+        return len(self._users)
+
+    @property
     def uptime_s(self) -> float:
         return self.clock.monotonic() - self._started_s
 
@@ -229,9 +238,14 @@ class Hub:
             return f"the database stopped: {failure}"
         workers = self.workers
         if workers.starved_s >= STARVED_S:
+            holders = worker_holders(self)
+            who = ", ".join(map(str, holders[:_HOLDERS_SHOWN_MAX]))
+            more = len(holders) - _HOLDERS_SHOWN_MAX
+            who += f" and {more} more" if more > 0 else ""
             return (
                 f"no worker came free for {workers.starved_s:.0f} s: {self.config.workers} "
-                f"statements run, {workers.waiting_count} wait"
+                f"statements run, {workers.waiting_count} wait; the longest running are of "
+                f"sessions {who or 'that have ended'} (see sysclients)"
             )
         return None
 

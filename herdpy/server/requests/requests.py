@@ -108,6 +108,10 @@ class Requests:
         return bool(self._results)
 
     @property
+    def session_id(self) -> int:
+        return self._session.id
+
+    @property
     def in_transaction(self) -> bool:
         return self._session.in_transaction
 
