@@ -26,6 +26,10 @@ define suite
 else echo "*** SKIPPED: $(1) has no tests yet"; fi
 endef
 
+define part
+@begun=$$(date +%s); $(MAKE) $(1) && echo "*** make $(1): $$(($$(date +%s) - begun)) s"
+endef
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
@@ -90,7 +94,15 @@ faces: setup ## the SQL and DB-API suites over local, tcp and grpc, blocking and
 crash-sample: setup ## a hundred simulated crashes, every planted fault once, and some damaged directories
 	$(PYTEST) tests/crash tests/damage
 
-check: lint types layers unit contract sql dbapi crash-sample ## all that needs no process, disk or network of its own
+check: ## all that needs no process, disk or network of its own
+	$(call part,lint)
+	$(call part,types)
+	$(call part,layers)
+	$(call part,unit)
+	$(call part,contract)
+	$(call part,sql)
+	$(call part,dbapi)
+	$(call part,crash-sample)
 
 crash: setup ## simulated crashes: make crash N=2000 SEED=7 PLANT=all
 	$(PY) -m tests.crash $(runner_flags)
@@ -157,7 +169,7 @@ docs: setup ## run every example and every code block, check references
 reference: setup ## write docs/reference/ anew from the code
 	$(PY) -m tests.style.generate_reference
 
-interpreters: setup ## unit, contract and DB-API suites on every other Python found, or: make interpreters ON=3.11
+interpreters: setup ## unit and DB-API suites on every other Python found, or: make interpreters ON=3.11
 	@set -e; own=$$($(PY) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 	for version in $(or $(ON),$(VERSIONS)); do \
 	    if [ $$version = $$own ]; then continue; fi; \
@@ -173,27 +185,27 @@ interpreters: setup ## unit, contract and DB-API suites on every other Python fo
 	        touch $$venv/.stamp; \
 	    fi; \
 	    echo "interpreters: $$($$venv/bin/python --version)"; \
-	    $$venv/bin/python -m pytest -q -n 2 tests/unit tests/dbapi; \
+	    $$venv/bin/python -m pytest -q -n 2 -m "not exhaustive" tests/unit tests/dbapi; \
 	done
 
 bare: setup ## a wheel in an environment with the base install alone, where the DB-API suites run
 	$(PY) -m tests.bare
 
-test: setup ## everything that must pass before a push
-	$(MAKE) check
-	$(MAKE) integration
-	$(MAKE) docs
-	$(MAKE) fuzz N=100
-	$(MAKE) pg-oracle N=2000 SEED=1
-	$(MAKE) fuzz-wire N=100000 SEED=1
-	$(MAKE) fuzz-cost N=100
-	$(MAKE) crash N=1000
-	$(MAKE) damage N=400
-	$(MAKE) sim-ledger N=300
-	$(MAKE) sim-recovery N=100
-	$(MAKE) kill N=10
-	$(MAKE) kill-staging N=10
-	$(MAKE) interpreters ON=$(lastword $(VERSIONS)) # the oldest; make setup has taken the newest
+test: setup ## everything that must pass before a push, each part with its seconds
+	$(call part,check)
+	$(call part,integration)
+	$(call part,docs)
+	$(call part,fuzz N=100)
+	$(call part,pg-oracle N=2000 SEED=1)
+	$(call part,fuzz-wire N=100000 SEED=1)
+	$(call part,fuzz-cost N=100)
+	$(call part,crash N=1000)
+	$(call part,damage N=400)
+	$(call part,sim-ledger N=300)
+	$(call part,sim-recovery N=100)
+	$(call part,kill N=10)
+	$(call part,kill-staging N=10)
+	$(call part,interpreters ON=$(lastword $(VERSIONS))) # the oldest; make setup has taken the newest
 
 spark: setup ## a real local Spark and a real server: every option, type, operation and error
 	$(PY) -m pytest -q --timeout 600 -m "not big" tests/spark

@@ -32,9 +32,8 @@ statement_nodes_max = 4_000_000
 # Expressions that are printed for DuckDB, which are no more in a text of vector_text_max.
 vector_nodes_max = 65_536
 # Characters of the text for DuckDB with its macros put in, which it takes up to 3 µs each to parse,
-# bind and plan, and looks for an interrupt only now and then: some seconds at the most. A mean of
-# texts cast to intervals alone has 300,000, because that cast is long in its words.
-vector_text_max = 2 * 1024 * 1024
+# bind and plan: less than one second.
+vector_text_max = 256 * 1024
 # What DuckDB plans in more than linear time: 100 ms for so many. EXCEPT and INTERSECT take the
 # third power of their number, subqueries the square; those that use columns of the queries around
 # them the fifth: 64 of them take 14 s, in which nothing ends it.

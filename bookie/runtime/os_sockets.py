@@ -41,6 +41,19 @@ def keep_alive(transport: asyncio.BaseTransport) -> None:
         return  # the peer is gone already
 
 
+def has_hung_up(transport: asyncio.BaseTransport) -> bool:
+    """Tell whether a transport's peer has closed, though what it sent before has not been read.
+
+    Only Linux says so of a peer that closed in order; False where there is no socket.
+    """
+    own = transport.get_extra_info("socket")
+    if own is None or own.fileno() < 0:
+        return False
+    poller = select.poll()
+    poller.register(own.fileno(), getattr(select, "POLLRDHUP", 0))  # errors are told in any case
+    return bool(poller.poll(0))
+
+
 def wait_ready(
     readers: Sequence[socket.socket], writers: Sequence[socket.socket], timeout_s: float | None
 ) -> tuple[list[socket.socket], list[socket.socket]]:

@@ -29,6 +29,7 @@ from herdpy.engine.database import Database
 from herdpy.engine.maintenance.directory import FORMAT
 from herdpy.engine.session.session import Session
 from herdpy.errors import Error, OperationalError, ProgrammingError
+from herdpy.model.governor import Governor
 from herdpy.model.settings import Settings
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ class _Registry:
     def __init__(self) -> None:
         self.generation = process_generation()
         self.mutex = new_mutex()
+        self.governor = Governor()
+        """Of the memory of all databases that the process opens."""
         self.closing = new_mutex()
         """Held while claims of collected connections are closed."""
         self.by_path: weakref.WeakValueDictionary[str, _Shared] = weakref.WeakValueDictionary()
@@ -199,10 +202,17 @@ def _check_same(opened: Options, asked: Options, target: Target) -> None:
 def open_database(target: Target, config: Config) -> Database:
     """Open a directory, made if missing, or a database in memory; the caller closes it."""
     clock, rng, driver = OsClock(), OsRng(), ThreadDriver()
+    governor = _current_registry().governor
     if target.path is None:
         config = replace(config, disk_reserve_bytes=0)
         return Database.open(
-            disk=MemoryDisk(), clock=clock, rng=rng, driver=driver, config=config, where=MEMORY
+            disk=MemoryDisk(),
+            clock=clock,
+            rng=rng,
+            driver=driver,
+            config=config,
+            where=MEMORY,
+            governor=governor,
         )
     disk = _make_directory(target.path, target.where)
     if disk.exists(FORMAT):  # nothing is said of a directory that is no database
@@ -216,6 +226,7 @@ def open_database(target: Target, config: Config) -> Database:
         config=config,
         where=target.where,
         temp_directory=f"{target.path}/default/temp",
+        governor=governor,
     )
 
 

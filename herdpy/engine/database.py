@@ -53,6 +53,7 @@ from herdpy.engine.session.activity import (
 )
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import new_session_name, stamp_of
+from herdpy.engine.state.memory import TablespaceMemory
 from herdpy.engine.state.snapshot_leases import lease_rows
 from herdpy.engine.state.staged import staging_rows
 from herdpy.engine.state.system_tables import SYSTEM_TABLES, SystemRows
@@ -65,6 +66,7 @@ from herdpy.engine.writes.staging_uses import StagingUses
 from herdpy.errors import InterfaceError, OperationalError, loading
 from herdpy.limits import vector_statements_max
 from herdpy.model.access import Access, User
+from herdpy.model.governor import Governor
 from herdpy.model.role_settings import Maxima
 from herdpy.model.settings import Settings
 
@@ -87,6 +89,7 @@ class Database:
         config: Config,
         where: str,
         temp_directory: str | None,
+        governor: Governor,
     ) -> None:
         # Constant after open().
         self.disk = disk
@@ -95,6 +98,7 @@ class Database:
         self.driver = driver
         self.config = config
         self.where = where
+        self.memory = TablespaceMemory(governor, where, config)
         self.plans = PlanCache(config.plan_cache_entries_max, config.plan_cache_bytes_max)
         self.results = ResultPlaces(clock, config.vector_results_max)
         self.limits = LimitRows()
@@ -134,12 +138,14 @@ class Database:
         temp_directory: str | None = None,
         is_threaded: bool = True,
         open_log: OpenLog = open_file_log,
+        governor: Governor | None = None,
     ) -> "Database":
         """Open or create the database on `disk`, recovered and ready.
 
         `where` is how messages name it; temp_directory is where DuckDB may spill. With
         is_threaded False there is no syncer and no maintenance thread: commits sync in the caller,
-        and run_checkpoint() is the caller's to call (simulation). open_log makes its log.
+        and run_checkpoint() is the caller's to call (simulation). open_log makes its log. The
+        governor is the process's; None: the database is alone in it.
         OperationalError 55006: another process has it open. CorruptionError: damage, named.
         """
         self = cls(
@@ -150,6 +156,7 @@ class Database:
             config=config,
             where=where,
             temp_directory=temp_directory,
+            governor=governor or Governor(),
         )
         try:
             self._open(open_log, is_threaded=is_threaded)
@@ -177,6 +184,7 @@ class Database:
             driver if is_threaded else None,
             self._bell.ring,
             open_log,
+            self.memory,
         )
         if replica.manifest.state.is_empty:
             # Its maker may have been killed between FORMAT's rename and the sync of its name:
@@ -193,6 +201,8 @@ class Database:
         self.tablespace = tablespace = replica.tablespace
         # Bound, a call less on the way of each write.
         self.after_write = replica.after_write
+        self.next_write_s = replica.next_write_s
+        self.make_room = replica.make_room
         self.after_staging = replica.after_staging
         self.check_room = replica.check_room
         self.without_maintenance = replica.without_maintenance
@@ -208,6 +218,7 @@ class Database:
             "syswaits": lambda _: self.limits.wait_rows(),
             "sysstagings": lambda _: staging_rows(tablespace.state.staged),
             "sysleases": lambda _: lease_rows(tablespace.applier.leases, self.clock.monotonic()),
+            "sysmemory": lambda _: self.memory.rows(),
         }
         tablespace.registry.system |= {SYSTEM_TABLES[name].id: rows[name] for name in rows}
 
@@ -454,7 +465,7 @@ class Database:
             steps.append(self._vector.close)
         if self._lock is not None:
             steps.append(self._lock.close)
-        return steps
+        return [*steps, self.memory.close]
 
 
 def _close_all(steps: list[Callable[[], object]]) -> None:

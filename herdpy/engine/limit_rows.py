@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from herdpy.engine.database import Database
     from herdpy.engine.session.session import Session
 
+WAITS_FOR = ("lock", "memory", "result", "turn", "worker")
 _HOLDERS_SHOWN_MAX = 10
 
 
@@ -40,7 +41,7 @@ class WaitRow(NamedTuple):
     statement: int | None
     """None: it has not begun."""
     waits_for: str
-    """lock, result, turn, worker."""
+    """One of WAITS_FOR."""
     waited_s: float
     held_by: tuple[int, ...] = ()
     """Sessions that hold what it waits for."""
@@ -106,6 +107,13 @@ def engine_limits(database: "Database") -> Iterator[LimitRow]:
     jobs = [job.user for job in list(tablespace.state.staged.jobs.values())]
     yield LimitRow("leases", "", leases_max, len(leases))
     yield LimitRow("stagings", "", stagings_max, len(jobs))
+    accounts = database.memory.governor.figures(database.memory.account)
+    for number, account in enumerate(accounts):
+        name = f"memory_{account.path.rpartition('/')[2]}" if number else "memory"
+        bytes_max = (
+            database.config.memory_bytes_max if account.bytes_max is None else account.bytes_max
+        )
+        yield LimitRow(name, "", bytes_max, account.bytes_used, account.refused, account.waits)
     held = {
         OPEN_RESULTS: Counter(each.user for each in results.holders),
         LEASES: Counter(leases),

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from bookie.runtime.os_sockets import keep_alive
+from bookie.runtime.os_sockets import has_hung_up, keep_alive
 from herdpy.engine.session.activity import Client, shown_text
 from herdpy.engine.state.error_messages import system_error
 from herdpy.engine.statements.lock_wait import LockWait
@@ -58,6 +58,8 @@ _WRITE_HIGH_WATER = 256 * 1024
 _AHEAD_BYTES = 4 * 1024 * 1024
 """More than a piece of a result has, unless one row is longer. While more waits, none is made."""
 _STOP_AGAIN_S = 0.01
+_LOOK_S = 0.05
+"""How often a peer that is not read is looked at: the loop does not see that it is gone."""
 _LINGER_S = 5.0
 """How long the last bytes may take to go."""
 
@@ -181,8 +183,19 @@ class ServerConnection(asyncio.Protocol):
             self._is_reading_paused = is_paused
             if is_paused:
                 transport.pause_reading()
+                self._look()
             else:
                 transport.resume_reading()
+
+    def _look(self) -> None:
+        """While nothing is read from the peer, end what runs for one that has closed."""
+        transport = self._transport
+        if transport is None or self._is_lost or not self._is_reading_paused:
+            return
+        if self._is_running and has_hung_up(transport):
+            self._do(self._machine.close("the peer has closed"))
+        elif self._machine.state is not State.CLOSED:
+            self._hub.loop.call_later(_LOOK_S, self._look)
 
     def _count_received(self) -> None:
         """Have what is kept for the peer counted; one beyond the server's limit is ended."""

@@ -195,20 +195,14 @@ def unify(
             target = found
     target = target or TEXT
     for part in parts:
-        target = met_by(target, part)
+        target = met_by(target, part, scope.context)
     return [convert(part, target, node, scope) for part in parts]
 
 
-def met_by(target: SqlType, part: tree.Expression) -> SqlType:
+def met_by(target: SqlType, part: tree.Expression, context: StatementContext) -> SqlType:
     """Return the type that values of target and a part have in common, where it is untyped."""
-    own = _beside(target, part) if part.type.kind is Kind.UNKNOWN else target
+    own = context.beside(target, part) if part.type.kind is Kind.UNKNOWN else target
     return target if own is target else conversions.common_type(target, own) or target
-
-
-def _beside(target: SqlType, untyped: tree.Expression) -> SqlType:
-    """Return the type of an untyped operand beside one of target."""
-    value = untyped.value if isinstance(untyped, tree.Literal) else None
-    return conversions.untyped_number(value, target)
 
 
 def type_label(node: syntax.TypeName) -> str:
@@ -554,7 +548,7 @@ def make_comparable(
     unknown = (left.type.kind is Kind.UNKNOWN, right.type.kind is Kind.UNKNOWN)
     if any(unknown):
         target, untyped = (right.type, left) if unknown[0] else (left.type, right)
-        own = _beside(target, untyped)
+        own = scope.context.beside(target, untyped)
         if own is not target:
             number = convert(untyped, own, node, scope)
             sides = (number, right) if unknown[0] else (left, number)
@@ -610,9 +604,9 @@ def arithmetic(
     if left.type.kind in moments or right.type.kind in moments:
         return _moment_arithmetic(operator, left, right, node, scope)
     if left.type.kind is Kind.UNKNOWN and right.type.is_numeric:
-        left = convert(left, _beside(right.type, left), node, scope)
+        left = convert(left, scope.context.beside(right.type, left), node, scope)
     elif right.type.kind is Kind.UNKNOWN and left.type.is_numeric:
-        right = convert(right, _beside(left.type, right), node, scope)
+        right = convert(right, scope.context.beside(left.type, right), node, scope)
     if not (left.type.is_numeric and right.type.is_numeric):
         raise no_operator(operator, left, right, node, scope)
     common = conversions.common_type(left.type, right.type)

@@ -619,7 +619,7 @@ def _bind_set_operation(
     ]
     for side in (left, right):
         types = [
-            reduce(met_by, parts, kind)
+            reduce(lambda found, part: met_by(found, part, context), parts, kind)
             for kind, parts in zip(types, _untyped_columns(side), strict=True)
         ]
     body = tree.SetOperation(
@@ -763,7 +763,7 @@ def _meet_query(
     query = _bind_column_query(query_node, scope)
     ((_, found),) = query.columns
     if operand.type.kind is Kind.UNKNOWN:
-        common = met_by(found, operand)
+        common = met_by(found, operand, scope.context)
         query = retarget(query, [common], node, scope.context)
         return convert(operand, common, node, scope), query
     operand = scope.settle(operand)

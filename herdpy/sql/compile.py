@@ -53,12 +53,13 @@ def compile_sql(
     parameters: Parameters,
     check_interrupt: Callable[[], object] = lambda: None,
 ) -> Compiled:
-    """Return the bound statement of text; the values of parameters are looked at for types only.
+    """Return the bound statement of text.
 
+    The values of parameters are looked at for types only, and for digits of texts beside DECIMALs.
     check_interrupt is called every some hundred tokens, nodes and expressions.
 
-    The result holds for every parameters with equal parameter_types and a catalog of the same
-    version. 07001 when parameters do not match the placeholders.
+    The result holds for every parameters with equal parameter_types whose texts fit its `numbers`,
+    and a catalog of the same version. 07001 when parameters do not match the placeholders.
     """
     types = dict(parameter_types(parameters))
     try:
@@ -71,7 +72,10 @@ def compile_sql(
         if isinstance(found, tree.Statement):
             return Compiled(found, ())
         node = read(found.rest, check_interrupt)
-        context = StatementContext(scanned, catalog, types, check_interrupt)
+        values: Any = parameters
+        context = StatementContext(
+            scanned, catalog, types, check_interrupt, lambda source: values[source]
+        )
         statement = bind_statement(node, context)
         check_interrupt()
     except (Error, MemoryError):
@@ -86,7 +90,7 @@ def compile_sql(
         ) from error
     if found.is_explain:
         statement = tree.Explain(statement, found.is_analyze)
-    return Compiled(statement, context.slots)
+    return Compiled(statement, context.slots, context.numbers)
 
 
 def parameter_types(parameters: Parameters) -> tuple[tuple[int | str, SqlType], ...]:

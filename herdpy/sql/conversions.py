@@ -119,6 +119,18 @@ def untyped_number(text: Physical, target: SqlType) -> SqlType:
     return kind if kind.kind is Kind.DECIMAL else decimal_type(whole, 0)
 
 
+def text_number(value: object, target: SqlType) -> SqlType:
+    """Return target, a DECIMAL, where it holds the digits of a text, else a type that does.
+
+    22003 for too many digits.
+    """
+    own = untyped_number(value, target) if isinstance(value, str) else target
+    whole, scale = digits(own)
+    if whole <= digits(target)[0] and scale <= digits(target)[1]:
+        return target
+    return decimal_type(decimal_precision_max, scale)
+
+
 def is_wide(kind: SqlType) -> bool:
     """Tell whether it is the type of a constant that no DECIMAL holds, until it is converted."""
     return kind.precision is not None and kind.precision > decimal_precision_max

@@ -43,32 +43,12 @@ def _interval_pattern() -> str:
     return "(?i)" + pattern.replace("(", "(?:").replace("(?:?:", "(?:")
 
 
-def _amount(word: str) -> str:
-    """Return how much a word of the text adds, in the smaller unit; no word comes twice."""
-    size, words = _SPANS[word]
-    return _counted(rf"(?i){_AMOUNT}\s*(?:{words})\b", 1, size)
-
-
-def _counted(pattern: str, group: int, size: int) -> str:
-    found = f"nullif(regexp_extract(x, '{pattern}', {group}), '')"
-    return f"coalesce(round_even(CAST({found} AS DOUBLE) * {size}, 0), 0)"
-
-
-_ALONE = rf"^\s*{_AMOUNT}\s*$"
-_INTERVAL_READ = (
-    f"h_interval({_amount('year')} + {_amount('month')}, {_amount('week')} + {_amount('day')},"
-    f" {' + '.join(map(_amount, list(_SPANS)[4:]))}"
-    f" + {_counted(_ALONE, 1, 1_000_000)}"
-    f" + CASE WHEN regexp_extract(x, '{_CLOCK}', 1) = '-' THEN -1 ELSE 1 END *"
-    f" ({_counted(_CLOCK, 2, 3_600_000_000)} + {_counted(_CLOCK, 3, 60_000_000)}"
-    f" + {_counted(_CLOCK, 4, 1_000_000)}))"
-)
 # Values below it have whole parts whose squares add up in 128 bits, for 10^10 rows; the rest of a
 # value is counted in steps of 2^-52, which it is a multiple of when there is a whole part.
 _WHOLE_MAX, _FIXED = 2**46, 2**52
 _WORDS = {
     "NUMBER": _NUMBER, "ZONED": _ZONED, "WHOLE_MAX": str(_WHOLE_MAX), "FIXED": str(_FIXED),
-    "INTERVAL": _interval_pattern(), "INTERVAL_READ": _INTERVAL_READ,
+    "INTERVAL": _interval_pattern(),
     "VALUE_MAX": str(value_bytes_max), "REGEX_MAX": str(regex_bytes_max),
 }  # fmt: skip
 """What {NAME} stands for in the text."""
@@ -226,7 +206,9 @@ h_show_interval(i): CASE WHEN i IS NULL THEN NULL
 h_read_interval(x): CASE WHEN x IS NULL THEN NULL WHEN NOT regexp_full_match(x, '{INTERVAL}')
     OR NOT regexp_matches(x, '[0-9]')
     THEN error('herdpy:22007:invalid input syntax for type interval: "' || x || '"')
-    WHEN regexp_matches(x, '(?i)ago') THEN - ({INTERVAL_READ}) ELSE {INTERVAL_READ} END
+    ELSE h_in_range(CASE WHEN regexp_matches(x, '(?i)ago\s*$') THEN -1 ELSE 1 END
+    * TRY_CAST(regexp_replace(x, '(?i)\+|\s*(ago)?\s*$', '', 'g') AS INTERVAL)) END
+h_in_range(i): coalesce(i, error('herdpy:22008:interval out of range'))
 
 -- casts to text
 h_text_double(x): CASE WHEN isnan(x) THEN 'NaN' WHEN isinf(x) THEN CASE WHEN x > 0 THEN 'Infinity'
@@ -300,20 +282,19 @@ h_text_timestamp(x): h_timestamp(CASE WHEN x IS NULL THEN NULL
     WHEN TRY_CAST(trim(x, h_blanks()) AS TIMESTAMP) IS NULL
     THEN error('herdpy:22008:date/time field value out of range: "' || x || '"')
     ELSE TRY_CAST(trim(x, h_blanks()) AS TIMESTAMP) END)
-h_zone(s, h, m, z): CASE WHEN s = '' THEN 0 WHEN CAST(h AS BIGINT) > 15 OR (m <> ''
-    AND CAST(m AS BIGINT) > 59) OR (z <> '' AND CAST(z AS BIGINT) > 59)
-    THEN error('herdpy:22009:time zone displacement out of range') ELSE CASE WHEN s = '-'
-    THEN -1000000 ELSE 1000000 END * (CAST(h AS BIGINT) * 3600 + CASE WHEN m = '' THEN 0
-    ELSE CAST(m AS BIGINT) * 60 END + CASE WHEN z = '' THEN 0 ELSE CAST(z AS BIGINT) END) END
-h_zone_of(x): h_zone(regexp_extract(x, '{ZONED}', 3), regexp_extract(x, '{ZONED}', 4),
-    regexp_extract(x, '{ZONED}', 5), regexp_extract(x, '{ZONED}', 6))
-h_zoned(x): TRY_CAST(trim(regexp_extract(x, '{ZONED}', 1) || ' ' || regexp_extract(x, '{ZONED}',
-    2)) AS TIMESTAMP)
-h_text_timestamptz(x): h_timestamp(CASE WHEN x IS NULL THEN NULL
-    WHEN NOT regexp_full_match(x, '{ZONED}')
+-- p has the parts of a text that is of the form
+h_zone(p): CASE WHEN p['s'] = '' THEN 0 WHEN CAST(p['h'] AS BIGINT) > 15 OR (p['m'] <> ''
+    AND CAST(p['m'] AS BIGINT) > 59) OR (p['z'] <> '' AND CAST(p['z'] AS BIGINT) > 59)
+    THEN error('herdpy:22009:time zone displacement out of range') ELSE CASE WHEN p['s'] = '-'
+    THEN -1000000 ELSE 1000000 END * (CAST(p['h'] AS BIGINT) * 3600 + CASE WHEN p['m'] = ''
+    THEN 0 ELSE CAST(p['m'] AS BIGINT) * 60 END + CASE WHEN p['z'] = '' THEN 0
+    ELSE CAST(p['z'] AS BIGINT) END) END
+h_zoned(p): TRY_CAST(trim(p['d'] || ' ' || p['t']) AS TIMESTAMP) - to_microseconds(h_zone(p))
+h_text_timestamptz(x): CASE WHEN x IS NULL THEN NULL WHEN NOT regexp_full_match(x, '{ZONED}')
     THEN error('herdpy:22007:invalid input syntax for type timestamptz: "' || x || '"')
-    WHEN h_zoned(x) IS NULL THEN error('herdpy:22008:date/time field value out of range: "' || x
-    || '"') ELSE h_zoned(x) - to_microseconds(h_zone_of(x)) END)
+    ELSE coalesce(h_timestamp(list_transform([regexp_extract(x, '{ZONED}',
+    ['d', 't', 's', 'h', 'm', 'z'])], lambda p: h_zoned(p))[1]),
+    error('herdpy:22008:date/time field value out of range: "' || x || '"')) END
 -- the value of a scalar subquery, of which s has the number of rows and the first value
 h_one_row(s): CASE WHEN s.n > 1
     THEN error('herdpy:21000:more than one row returned by a subquery used as an expression')

@@ -39,11 +39,17 @@ class Slot(Node, frozen=True):
         return self.parameter if self.column is None else f"column {self.column}"
 
 
+Numbers = tuple[tuple[int | str, SqlType, SqlType], ...]
+"""Parameters that may be texts beside DECIMALs: the source, the DECIMAL, and the type of the
+parameter that a statement is bound for (conversions.text_number)."""
+
+
 class Compiled(Node, frozen=True):
     """A bound statement; tree.Parameter.index counts `slots`."""
 
     statement: Statement
     slots: tuple[Slot, ...]
+    numbers: Numbers = ()
 
 
 # --- accesses ------------------------------------------------------------------------------------

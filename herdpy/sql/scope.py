@@ -11,9 +11,8 @@ from typing import Protocol
 from herdpy.errors import Error, NotSupportedError, ProgrammingError, closest
 from herdpy.model.schema import Table
 from herdpy.model.types import TEXT, TIMESTAMPTZ, Kind, SqlType
-from herdpy.sql import tree
-from herdpy.sql.conversions import is_wide, too_wide
-from herdpy.sql.plan import NOW, Slot
+from herdpy.sql import conversions, tree
+from herdpy.sql.plan import NOW, Numbers, Slot
 from herdpy.sql.reading import syntax
 from herdpy.sql.reading.extent import Budget
 from herdpy.sql.reading.tokens import Scanned
@@ -45,18 +44,40 @@ class StatementContext:
         catalog: Catalog,
         types: Mapping[int | str, SqlType],
         check_interrupt: Callable[[], object] = lambda: None,
+        value_of: Callable[[int | str], object] = lambda _: None,
     ) -> None:
+        """value_of gives a parameter's value, whose digits count where it is a text."""
         self.budget = Budget(check_interrupt)
         self.scanned = scanned
         self.catalog = catalog
         self._types = types
+        self._value_of = value_of
         self._slots: dict[Slot, int] = {}
+        self._numbers: dict[tuple[int | str, SqlType, SqlType], None] = {}
         self._relation_count = 0
         self._cte_count = 0
 
     @property
     def slots(self) -> tuple[Slot, ...]:
         return tuple(self._slots)
+
+    @property
+    def numbers(self) -> Numbers:
+        return tuple(self._numbers)
+
+    def beside(self, target: SqlType, untyped: tree.Expression) -> SqlType:
+        """Return the type of an untyped operand beside one of target: beside a DECIMAL its digits.
+
+        A parameter is of target where that holds its digits.
+        """
+        if isinstance(untyped, tree.Literal):
+            return conversions.untyped_number(untyped.value, target)
+        if target.kind is not Kind.DECIMAL or not isinstance(untyped, tree.Parameter):
+            return target
+        source = self.scanned.placeholders[-1 - untyped.index]
+        own = conversions.text_number(self._value_of(source), target)
+        self._numbers[source, target, own] = None
+        return own
 
     def next_relation(self) -> int:
         self._relation_count += 1
@@ -102,8 +123,8 @@ class StatementContext:
             return tree.Parameter(slot.type, self._slots.setdefault(slot, len(self._slots)))
         if isinstance(expression, tree.Literal) and expression.type.kind is Kind.UNKNOWN:
             return tree.Literal(wanted or TEXT, expression.value)
-        if isinstance(expression, tree.Literal) and is_wide(expression.type):
-            raise too_wide()
+        if isinstance(expression, tree.Literal) and conversions.is_wide(expression.type):
+            raise conversions.too_wide()
         return expression
 
     def table(self, node: syntax.TableName) -> Table:

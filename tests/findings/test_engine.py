@@ -135,3 +135,48 @@ def test_a_bug_in_a_sessions_clean_up_ends_that_session_alone(tmp_path: Path) ->
     assert "good goes on" in lines, child.stdout
     assert "bad was ended: XX000" in lines, child.stdout
     assert "logged ERROR" in child.stdout
+
+
+@pytest.mark.finding("E2")
+def test_writers_wait_for_a_checkpoint_that_they_have_outrun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_held, may_go_on = threading.Event(), threading.Event()
+    write = os.pwrite
+
+    def pwrite(descriptor: int, data: Any, offset: int) -> int:
+        """Hold the checkpoint of the maintenance thread at its first write."""
+        thread = threading.current_thread().name
+        is_maintenance = thread in ("herdpy-maintenance", "herdpy-housekeeper")  # its former name
+        if is_maintenance and os.readlink(f"/proc/self/fd/{descriptor}").endswith(".segment"):
+            is_held.set()
+            may_go_on.wait()
+        return write(descriptor, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    budget = 16 * 2**20
+    connection = herdpy.connect(
+        str(tmp_path / "db"),
+        autocommit=True,
+        durability="none",
+        memory_bytes_max=budget,
+        statement_timeout_s=3.0,
+    )
+    connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+    text_bytes, count, told = 0, 0, None
+    try:
+        while text_bytes < 3 * budget:
+            connection.executemany(
+                "INSERT INTO t VALUES (?, ?)", [(count + n, "x" * 1000) for n in range(200)]
+            )
+            count, text_bytes = count + 200, text_bytes + 200_000
+    except herdpy.Error as error:
+        told = error.sqlstate
+    finally:
+        may_go_on.set()
+    assert is_held.is_set()
+    assert told == "57014"  # the time-out: it waited
+    assert text_bytes < 2 * 0.4 * budget  # 0.4 is the memtables' share
+    connection.executemany("INSERT INTO t VALUES (?, ?)", [(-n, "y") for n in range(1, 100)])
+    assert connection.execute("SELECT count(*) FROM t").fetchall() == [(count + 99,)]
+    connection.close()

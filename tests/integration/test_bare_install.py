@@ -36,15 +36,19 @@ def bare(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+_SUITES = [f"tests/dbapi/test_{name}.py" for name in ("compliance", "driver", "staging", "arrow")]
+"""The public suite and what moves most data; `make bare` runs the whole folder."""
+
+
 @pytest.mark.timeout(580)
-def test_the_db_api_suites_embedded_and_over_tcp() -> None:
+def test_db_api_suites_embedded_and_over_tcp() -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "tests.fixtures.bare_install", "tests/dbapi"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "tests.fixtures.bare_install", *_SUITES],
         cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout[-10_000:] + ran.stderr[-2_000:]
     (passed,) = re.findall(r"(\d+) passed", ran.stdout)
-    assert int(passed) > 800, "the plugin leaves tests out that it should not"
+    assert int(passed) > 200, "the plugin leaves tests out that it should not"
 
 
 def test_logins(tmp_path: Path) -> None:

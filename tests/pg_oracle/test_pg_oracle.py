@@ -1,5 +1,9 @@
 """The list of deviations on both servers, and some generated cases; where PostgreSQL is there."""
 
+import os
+import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -10,13 +14,15 @@ import pytest
 pytest.importorskip("psycopg", reason="no psycopg: pip install herdpy-db[bench]")
 
 from tests.fixtures.postgres import NoPostgresError, running_postgres
-from tests.pg_oracle.answers import Answer
+from tests.pg_oracle.answers import Answer, Difference
 from tests.pg_oracle.cases import create_tables, make_case, make_world
 from tests.pg_oracle.comparison import Comparison
-from tests.pg_oracle.deviations import DEVIATIONS, Deviation, Result
+from tests.pg_oracle.deviations import DEVIATIONS, Deviation, Result, reason_of
+from tests.pg_oracle.expressions import Node
 from tests.pg_oracle.rules import GROUPS
 from tests.pg_oracle.run_seed import judge
 from tests.pg_oracle.servers import Herdpy, Postgres
+from tests.pg_oracle.values import K
 
 _CLEAN = (
     "DROP SCHEMA public CASCADE", "CREATE SCHEMA public", "DROP ROLE IF EXISTS ann",
@@ -65,6 +71,64 @@ def test_cases_differ_by_design_or_not_at_all(conninfo: str, seed: int) -> None:
         for number, text in done.findings.items()
     )
     assert sum(done.kinds.values()) > 800
+
+
+_ENDED = """
+import sys, time
+from pathlib import Path
+from tests.fixtures.postgres import running_postgres
+with running_postgres(Path(sys.argv[1])) as (_, pid):
+    print(pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_runner_that_is_terminated_leaves_no_server(conninfo: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="pg-oracle-") as folder:
+        Path(folder).chmod(0o711)
+        command = [sys.executable, "-c", _ENDED, str(Path(folder) / "postgres")]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        with process:
+            assert process.stdout is not None
+            pid = int(process.stdout.readline())
+            os.kill(pid, 0)
+            process.terminate()
+            assert process.wait(60) == 128 + signal.SIGTERM
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def _difference(label: str, ours: str | None, theirs: str | None, *parts: str | None) -> Difference:
+    answers = [Answer(code, (K.INTEGER,), () if code else (("1",),)) for code in parts]
+    return Difference(
+        label,
+        Node(label, K.INTEGER, ""),
+        "SELECT 1",
+        Answer(ours, (K.INTEGER,)),
+        Answer(theirs, (K.INTEGER,)),
+        tuple(answers),
+    )
+
+
+@pytest.mark.parametrize(
+    ("difference", "is_documented"),
+    [
+        (_difference("AND", "22012", None, None, "22012"), True),
+        (_difference("AND", "22012", None, None, "22003"), False),  # no part raises it
+        (_difference("AND", "22012", None, None, None), False),
+        (_difference("i + j", "22012", None, None, "22012"), False),  # both are needed
+        (_difference("sum(i)", None, "22012", "22012"), False),
+        (_difference("i + j", "22012", "22003", "22012", "22003"), True),  # which of them
+        (_difference("i + j", "22012", "22023", "22012", None), False),
+        (_difference("i + j", "22012", "42883", "22012", None), True),
+        (_difference("i + j", "XX000", None, "XX000", None), False),
+    ],
+    ids=lambda found: str(found)[:30] if isinstance(found, bool) else found.label,
+)
+def test_an_error_that_nothing_needs_is_one_of_a_part(
+    difference: Difference, *, is_documented: bool
+) -> None:
+    assert (reason_of(difference) is not None) == is_documented
 
 
 def test_a_case_is_made_of_its_seed_alone() -> None:

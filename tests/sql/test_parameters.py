@@ -2,6 +2,7 @@
 
 import re
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,54 @@ def test_an_integer_anywhere(target: str, text: str, expected: list[tuple[object
     connection = herdpy.connect(target, autocommit=True)
     assert connection.execute(text, [1]).fetchall() == expected
     connection.close()
+
+
+BESIDE_A_DECIMAL = {
+    "SELECT m = ? FROM t": (False, True, False),
+    "SELECT ? < m FROM t": (True, False, False),
+    "SELECT m + ? FROM t": (Decimal("3.115"), Decimal("3.12"), Decimal("12345678902.06")),
+    "SELECT m * ? FROM t": (Decimal("2.42580"), Decimal("2.4336"), Decimal("19259259084.7800")),
+    "SELECT m IN (?, 7) FROM t": (False, True, False),
+    "SELECT m BETWEEN ? AND 1.56 FROM t": (True, True, False),
+    "SELECT coalesce(nullif(m, 1.56), ?) FROM t": (
+        Decimal("1.555"), Decimal("1.56"), Decimal("12345678900.50"),
+    ),
+    "SELECT max(m) FROM (SELECT m FROM t UNION SELECT ?) AS q": (
+        Decimal("1.560"), Decimal("1.56"), Decimal("12345678900.50"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BESIDE_A_DECIMAL)
+def test_a_text_beside_a_decimal_keeps_its_digits(target: str, text: str) -> None:
+    """Whatever plan of the statement is there already."""
+    given = ("1.555", "1.56", "12345678900.50")
+    with herdpy.connect(target, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, m NUMERIC(10,2))")
+        connection.execute("INSERT INTO t VALUES (1, 1.56)")
+        for order in (given, given[::-1]):
+            for value in order:
+                expected = BESIDE_A_DECIMAL[text][given.index(value)]
+                assert connection.execute(text, (value,)).fetchall() == [(expected,)], value
+        with pytest.raises(herdpy.DataError) as caught:
+            connection.execute(text, ("x",)).fetchall()
+        assert caught.value.sqlstate == "22P02"
+
+
+def test_changes_by_texts_beside_decimals(target: str) -> None:
+    with herdpy.connect(target, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, m NUMERIC(10,2))")
+        connection.execute("INSERT INTO t VALUES (1, 1.56), (2, 1.57), (3, 1.58)")
+        items = [("1.565", "1.555"), ("1.575", "1.57"), ("1.585", "1.585")]
+        connection.executemany("UPDATE t SET m = ? WHERE m = ?", items)
+        assert connection.execute("SELECT m FROM t ORDER BY id").fetchall() == [
+            (Decimal("1.56"),), (Decimal("1.58"),), (Decimal("1.58"),)
+        ]  # fmt: skip
+        rows = [(4, "1.001"), (5, "2.5"), (6, "3.00")]
+        connection.executemany("INSERT INTO t VALUES (?, 0.50 + ?)", rows)
+        assert connection.execute("SELECT m FROM t WHERE id > 3 ORDER BY id").fetchall() == [
+            (Decimal("1.50"),), (Decimal("3.00"),), (Decimal("3.50"),)
+        ]  # fmt: skip
 
 
 @pytest.mark.parametrize("query", ["SELECT 1 AS a LIMIT ?", "SELECT count(*) LIMIT ?"])

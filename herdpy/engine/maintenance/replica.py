@@ -23,6 +23,7 @@ from herdpy.engine.maintenance.timed import Timed
 from herdpy.engine.state.disk_reserve import DiskReserve, is_disk_full
 from herdpy.engine.state.error_messages import background_error, no_memory_error
 from herdpy.engine.state.log_space import with_log_space
+from herdpy.engine.state.memory import TablespaceMemory
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.errors import DiskFullError, Error, loading
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 TICK_S = 0.5
 """How long background work may wait for its next turn."""
 _CHECKPOINT_WAIT_S_MAX = 16.0
-_MEMTABLES_MAX = 2  # times memtable_bytes_max, while checkpoints fail
 _LOOK_BYTES = 256 * 1024
+_LOOK_PART = 1 / 64  # of the memtables' share, at the most
 
 
 class Replica:
@@ -54,6 +55,7 @@ class Replica:
         driver: Driver | None,
         wake: Callable[[], object],
         open_log: OpenLog,
+        memory: TablespaceMemory,
     ) -> None:
         """Load the manifest of the directory `name`; errors as Manifest.load().
 
@@ -66,6 +68,8 @@ class Replica:
         self._config = config
         self._wake = wake
         self._open_log = open_log
+        self._memory = memory
+        self._is_threaded = driver is not None
         self._path = f"{name}/MANIFEST"
         self._segments = f"{name}/segments"
         self.log_appends = Timed(clock)
@@ -82,7 +86,11 @@ class Replica:
         self._idle_bytes = 0  # of the log, at the last tick
         self._idle_since_s = clock.monotonic()  # when the log had grown to that
         self._looked_bytes = 0  # of the log, when the memtables were last added up
-        self._look_bytes = min(_LOOK_BYTES, config.checkpoint_log_bytes // 4)
+        self._look_bytes = min(
+            _LOOK_BYTES,
+            config.checkpoint_log_bytes // 4,
+            int(config.memtable_bytes_max * _LOOK_PART),
+        )
         self.checkpoint_error: Error | None = None
         """Why the last checkpoint failed."""
         self._checkpoint_wait_s = 0.0
@@ -104,8 +112,11 @@ class Replica:
             self._disk.sync_directory(site.directory)
         path = f"{site.directory}/reserve"
         reserve = DiskReserve(self._disk, path, config.disk_reserve_bytes, log)
-        self.tablespace = Tablespace(site.directory, log, self._clock, applier, reserve)
-        self.tablespace.registry.cache_bytes_max = config.cache_bytes_max
+        memory = self._memory
+        self.tablespace = Tablespace(site.directory, log, self._clock, applier, reserve, memory)
+        self.tablespace.registry.caches = memory.caches
+        memory.memtables.measure = self.tablespace.memtable_bytes
+        memory.versions.measure = self.tablespace.version_bytes
         reserve.hold()
         lead(self.tablespace)
 
@@ -140,18 +151,43 @@ class Replica:
 
     # --- writers ---------------------------------------------------------------------------------
 
-    def after_write(self) -> None:
-        """Wake the maintenance thread: a checkpoint is due, old versions take much memory."""
+    def after_write(self) -> bool:
+        """Wake the maintenance thread: a checkpoint is due, old versions take much memory.
+
+        True: memtables have more than their share, and next_write_s() says when to go on.
+        """
         appended = self.tablespace.log.bytes_appended
         if appended - self._looked_bytes >= self._look_bytes or appended < self._looked_bytes:
             self._looked_bytes = appended  # adding up the memtables costs something per table
+            self._look()
             old_bytes = self.tablespace.version_bytes()
             if old_bytes > self._config.version_bytes_max or self._is_checkpoint_due():
                 self._wake()
-            self.is_full = (
-                self.checkpoint_error is not None
-                and self._memtable_bytes() > _MEMTABLES_MAX * self._config.memtable_bytes_max
-            )
+        return self.tablespace.room.is_slow and self._is_threaded
+
+    def next_write_s(self, byte_count: int) -> float:
+        """Return when a session that has written so much may write again, of Clock.monotonic()."""
+        return self.tablespace.room.until(byte_count, self._clock.monotonic())
+
+    def make_room(self) -> None:
+        """Have a checkpoint make room for a write that waits for it; without threads, write it.
+
+        53200: checkpoints fail.
+        """
+        if self._is_threaded:
+            self._wake()
+        else:
+            with suppress(Error):
+                self.run_checkpoint()
+        if self.checkpoint_error is not None:
+            raise no_memory_error(self.checkpoint_error)
+
+    def _look(self) -> None:
+        """See how much memory the memtables take."""
+        tablespace = self.tablespace
+        with tablespace.monitor:
+            tablespace.measure_memtables()
+        self.is_full = self.checkpoint_error is not None and tablespace.room.is_full
 
     def check_room(self, *, frees_space: bool = False) -> None:
         """Raise 53200 when checkpoints fail and what waits for one is twice too much.
@@ -182,13 +218,6 @@ class Replica:
         else:
             self.after_write()
 
-    def _memtable_bytes(self) -> int:
-        return sum(
-            memtable.byte_count
-            for item in self.tablespace.state.tables.values()
-            for memtable in item.memtables
-        )
-
     def _is_checkpoint_due(self) -> bool:
         tablespace = self.tablespace
         appended = tablespace.log.bytes_appended
@@ -196,7 +225,9 @@ class Replica:
             return True
         if any(table.is_unlisted for table in tablespace.state.tables.values()):
             return True
-        if self._memtable_bytes() > self._config.memtable_bytes_max:
+        if tablespace.room.is_wanted:
+            return True
+        if tablespace.memtable_bytes() > self._config.memtable_bytes_max:
             return True
         leases = tablespace.applier.leases
         if leases.has_versions and tablespace.version_bytes() * 2 > self._config.version_bytes_max:
@@ -223,6 +254,9 @@ class Replica:
             if found is error:
                 raise
             raise found from error
+        finally:
+            self._look()
+            self.tablespace.room.opened()
         if reserve is not None:
             reserve.hold()
         return done
@@ -235,9 +269,11 @@ class Replica:
                 self.tablespace, self.manifest, self._disk, self._segments, planned
             )
         appended = self.tablespace.log.bytes_appended
+        byte_count = self.tablespace.memtable_bytes()
         done = self.checkpoints.measure(
             lambda: run_checkpoint(self.tablespace, self.manifest, self._disk, self._segments)
         )
+        self.tablespace.room.checkpointed(byte_count, self.checkpoints.last_s)
         self._checkpoint_bytes = appended
         self._checkpoint_wait_s = 0.0
         self.checkpoint_error = None

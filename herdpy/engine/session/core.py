@@ -78,6 +78,10 @@ class SessionCore:
         """The outcome of an autocommit statement whose wait for its commit was interrupted."""
         self.lock_wait: LockWait | None = None
         """What the statement waits for that the same call has to run again, if there is one."""
+        self.room_until_s: float | None = None
+        """Until when the statement waits for room in memory, once it does."""
+        self.next_write_s = 0.0
+        """When the next write may begin: what came before filled memory fast; 0: at once."""
         self.is_audited = False
         """execute() has changed tables, users or rights, or ended what others do."""
         self._statement_us: int | None = None  # its time, None until something asks for it
@@ -173,6 +177,7 @@ class SessionCore:
             raise
         self.wait_for(transaction.outcome, transaction.durability)
         self.transaction = None
+        self.slow_down(transaction)
         if transaction.access_changes:
             self.database.end_dropped_users()
 
@@ -233,6 +238,8 @@ class SessionCore:
 
         A statement that is run again behind a wait has its own already, with its locks.
         """
+        if self.next_write_s:
+            self._await_turn()
         transaction = self.transaction
         if transaction is None:
             transaction = self.statement
@@ -268,7 +275,30 @@ class SessionCore:
             else:
                 self.wait_for(transaction.outcome, transaction.durability)
             self.statement = None
-        self.database.after_write()
+            self.slow_down(transaction)
+        else:
+            self.database.after_write()
+
+    def slow_down(self, transaction: Transaction) -> None:
+        """Have maintenance begin what is due, and the next write wait if it is late; never waits.
+
+        The transaction has ended.
+        """
+        database = self.database
+        if database.after_write():
+            self.next_write_s = database.next_write_s(transaction.byte_count)
+
+    def _await_turn(self) -> None:
+        """Wait until the next write may begin; 57014: cancelled, or its time is over."""
+        until_s, interrupt = self.next_write_s, self.interrupt
+        now_s = self.database.clock.monotonic()
+        if interrupt is not None and now_s < until_s:
+            deadlines = (until_s, interrupt.deadline or until_s)
+            self.database.driver.wait(Ticket(), min(deadlines), interrupt.stop)
+            room = self.database.memory.memtables
+            room.note_wait(self.database.clock.monotonic() - now_s)
+            interrupt.check()
+        self.next_write_s = 0.0
 
     def forget_statement(self) -> None:
         """Roll back the autocommit statement, if there is one; repeatable."""

@@ -12,6 +12,7 @@ from herdpy.engine.session.activity import Running
 from herdpy.engine.session.core import SessionCore
 from herdpy.engine.session.planner import Planner
 from herdpy.engine.state.error_messages import system_error
+from herdpy.engine.state.memtable_room import MemtableFullError
 from herdpy.engine.state.snapshots import PlanIsStaleError
 from herdpy.engine.state.transactions import Transaction, TransactionState
 from herdpy.engine.statements.execution import Execution
@@ -145,6 +146,8 @@ class FastPath:
         try:
             try:
                 reserve = tablespace.reserve
+                if core.next_write_s:
+                    return None  # it waits
                 if database.replica.is_full or (reserve is not None and reserve.is_given_up):
                     database.check_room(frees_space=prepared.frees_space)
                 if transaction is None:
@@ -160,7 +163,7 @@ class FastPath:
                         count = 1
                     elif text is None and prepared.is_short:
                         count = self._log_short(prepared, transaction, parameters)
-                except (LogSpaceError, PlanIsStaleError):
+                except (LogSpaceError, MemtableFullError, PlanIsStaleError):
                     pass
                 if count is None:
                     if transaction.is_autocommit:
@@ -180,7 +183,8 @@ class FastPath:
                         core.wait_for(transaction.outcome, transaction.durability)
                         core.statement = None
                 core.is_audited = False
-                database.after_write()
+                if database.after_write() and transaction.is_autocommit:
+                    core.next_write_s = database.next_write_s(transaction.byte_count)
                 return _new(PendingWrite, (count, transaction, outcome))
             except BaseException as error:
                 core.recover(error)

@@ -10,7 +10,7 @@ from herdpy.engine.state.catalog import Catalog
 from herdpy.engine.state.snapshot_leases import SnapshotLease, gone_error
 from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.execution import Execution, Part
-from herdpy.engine.statements.plan_cache import Prepared, plan_key, prepare
+from herdpy.engine.statements.plan_cache import Prepared, number_types, plan_key, prepare
 from herdpy.engine.statements.result_places import Holder
 from herdpy.errors import Error, InternalError, ProgrammingError
 from herdpy.exec.result import Result
@@ -85,6 +85,9 @@ class Planner:
         cache = self._database.plans
         key = plan_key(text, parameters)
         prepared = cache.get(key)
+        if prepared is not None and not prepared.holds_for(parameters):
+            key = (text, (key[1], *number_types(prepared.compiled.numbers, parameters)))
+            prepared = cache.get(key)
         if prepared is None or not prepared.is_current(catalog):
             prepared = prepare(text, catalog, parameters, self._check_interrupt)
             if not prepared.is_secret:

@@ -12,9 +12,15 @@ from typing import TypeVar
 from herdpy.engine.session.activity import Running
 from herdpy.engine.session.core import SessionCore
 from herdpy.engine.state.error_messages import system_error
+from herdpy.engine.state.memtable_room import WAIT_S_MAX, MemtableFullError
 from herdpy.engine.state.snapshots import PlanIsStaleError
 from herdpy.engine.statements.interrupt import StatementInterrupt
-from herdpy.engine.statements.lock_wait import MustWaitError, lock_wait_of
+from herdpy.engine.statements.lock_wait import (
+    LockWait,
+    MustWaitError,
+    lock_wait_of,
+    room_wait_of,
+)
 from herdpy.limits import statement_restarts_max
 
 T = TypeVar("T")
@@ -72,6 +78,7 @@ class StatementRunner:
         if not has_waited:
             core.settle()
             core.interrupt = StatementInterrupt(clock, core.settings.statement_timeout_s)
+            core.room_until_s = None
             number = next(self._database.statement_ids)
             core.running = Running(number, text, clock.monotonic(), core.interrupt)
             core.check_open()  # a close() or kill() could not cancel this one yet
@@ -86,6 +93,11 @@ class StatementRunner:
                 if core.leaves_waits:
                     core.lock_wait = wait
                     raise
+            except MemtableFullError as full:
+                wait = core.waiting = self._wait_for_room(full, interrupt)
+                if core.leaves_waits:
+                    core.lock_wait = wait
+                    raise MustWaitError(full.ticket, 0.0) from None
             has_waited = True
             self._database.driver.wait(wait.ticket, wait.deadline, wait.stop)
             core.waiting = None
@@ -93,6 +105,15 @@ class StatementRunner:
         if has_waited:
             core.forget_statement()  # behind the wait there was nothing to do
         return result
+
+    def _wait_for_room(self, full: MemtableFullError, interrupt: StatementInterrupt) -> LockWait:
+        """Return what a write waits for that found no room in memory; 53200: none will come."""
+        core = self._core
+        begun_s = self._clock.monotonic()
+        if core.room_until_s is None:
+            core.room_until_s = begun_s + WAIT_S_MAX
+        self._database.make_room()
+        return room_wait_of(full, interrupt, core.room_until_s, begun_s)
 
     def end_wait(self) -> None:
         """Give up the statement that waits, if there is one: it is not run again; repeatable."""

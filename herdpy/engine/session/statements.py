@@ -133,7 +133,7 @@ class Statements(SessionPart):
 
         if convert is not None:
             count = execution.insert_many(transaction, prepared, convert, items, prepare_one)
-        elif isinstance(plan, InsertPlan) and plan.source is None and _are_alike(items):
+        elif isinstance(plan, InsertPlan) and plan.source is None and _are_alike(prepared, items):
             values = [prepared.values(item, core.now_us) for item in items]
             count = execution.write(transaction, prepared, values, lambda: prepare_one(items[0]))
         else:
@@ -239,7 +239,7 @@ class Statements(SessionPart):
             self._database.end_dropped_users()
 
 
-def _are_alike(items: Sequence[Parameters]) -> bool:
+def _are_alike(prepared: Prepared, items: Sequence[Parameters]) -> bool:
     """Return whether one plan does for all sets of parameters."""
     first = plan_key("", items[0])
-    return all(plan_key("", item) == first for item in items)
+    return all(plan_key("", item) == first and prepared.holds_for(item) for item in items)

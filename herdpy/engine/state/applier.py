@@ -20,7 +20,7 @@ from herdpy.engine.state.page_adoption import Adoption, adopt
 from herdpy.engine.state.snapshot_leases import Leases
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.state import State, TableState
-from herdpy.engine.state.transactions import Transaction
+from herdpy.engine.state.transactions import ROW_OVERHEAD_BYTES, Transaction
 from herdpy.errors import InvariantViolation
 from herdpy.log.record import (
     Begin,
@@ -287,7 +287,7 @@ class Applier:
         if transaction.whole is not None:
             self._put_whole(state, transaction.whole, position, record_bytes)
         count = sum(len(writes) for writes in transaction.writes.values())
-        row_bytes = transaction.byte_count // max(count, 1)
+        row_bytes = max(transaction.byte_count // max(count, 1) - ROW_OVERHEAD_BYTES, 0) // 3
         for table_id, writes in transaction.writes.items():
             table_state = state.tables.get(table_id)
             if table_state is not None:  # else created or dropped in this very transaction

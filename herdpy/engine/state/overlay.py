@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from herdpy.engine.state.snapshots import TableSnapshot
+    from herdpy.model.governor import Reservation
 
 T = TypeVar("T")
 _CHUNK_ROWS = page_rows_max
 _GONE = -1
+_PLACE_BYTES = 120  # of a key in what is kept, beside its row, which is the memtable's
 _REBUILD_ROWS_MIN = 4 * _CHUNK_ROWS
 
 Hidden = dict[PageEntry, int]
@@ -89,7 +91,16 @@ class Overlay:
     def __init__(self, memtables: tuple[Memtable, ...]) -> None:
         self._mutex = new_mutex()
         self._memtables = memtables  # newest first
+        self._held: Reservation | None = None  # of the tablespace's caches
         self._clear()
+
+    def __del__(self) -> None:
+        try:
+            held = self._held
+        except AttributeError:  # interrupted before it had one
+            return
+        if held is not None:
+            held.let_go()
 
     def _clear(self) -> None:
         self._is_whole = False
@@ -105,6 +116,8 @@ class Overlay:
         self._array_bytes = 0
         self._hidden: Hidden = {}
         self._live: dict[PageEntry, Any] = {}
+        if self._held is not None:
+            self._held.shrink_to(0)
 
     def is_of(self, memtables: tuple[Memtable, ...]) -> bool:
         return self._memtables == memtables
@@ -198,6 +211,11 @@ class Overlay:
         if not (is_first and len(new) == 1 and self._take_first(new[0], position)):
             for key in touched.union(*new):
                 self._decide(key, position, pages)
+        caches = source.snapshot.caches
+        if caches is not None:
+            if self._held is None:
+                self._held = caches.reserve("what lies over a table's pages")
+            self._held.hold(self._array_bytes + _PLACE_BYTES * len(self._places))
         self._is_whole = True
 
     def _take_first(self, keys: list[Key], position: int) -> bool:
@@ -278,12 +296,15 @@ class Overlay:
             array = self._live[entry] = masked_live(entry, bits)
         return array
 
+    def _may_keep(self, byte_count: int) -> bool:
+        kept = self._array_bytes + _PLACE_BYTES * len(self._places)
+        return self._held is not None and self._held.grow_to(kept + byte_count)
+
     def _batches(
         self, source: "TableSnapshot", ordinals: Sequence[int], dead: Sequence[int]
     ) -> "Iterator[pa.RecordBatch]":
         from herdpy.storage.arrow import bits_array, marked_batch, rows_batch
 
-        bytes_max = source.snapshot.cache_bytes_max
         for chunk, bits in enumerate(dead):
             start = chunk * _CHUNK_ROWS
             rows = self._rows[start : start + _CHUNK_ROWS]
@@ -297,7 +318,7 @@ class Overlay:
                 batch = rows_batch(source.table, missing, rows)
                 arrays = dict(zip(missing, batch.columns, strict=True))
                 made = {**kept, **arrays}
-                if count == _CHUNK_ROWS and self._array_bytes + batch.nbytes <= bytes_max:
+                if count == _CHUNK_ROWS and self._may_keep(batch.nbytes):
                     self._array_bytes += batch.nbytes
                     self._arrays[chunk] = made
             yield marked_batch(made, ordinals, bits_array(((1 << count) - 1) ^ bits, count))

@@ -10,7 +10,6 @@ from itertools import chain, count, groupby, islice, takewhile
 from operator import gt, itemgetter, lt
 from typing import TYPE_CHECKING, Protocol
 
-from herdpy.config import MIB
 from herdpy.engine.state.catalog import Catalog
 from herdpy.engine.state.memtable import (
     TRIMMED,
@@ -26,6 +25,7 @@ from herdpy.engine.state.transactions import OwnVersion, own_visible
 from herdpy.errors import ProgrammingError, SnapshotTooOldError
 from herdpy.exec.interfaces import NO_NEGATIVE_ZEROS, ColumnRange
 from herdpy.model.access import Changes
+from herdpy.model.governor import Account
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 from herdpy.storage.page import Columns
@@ -69,13 +69,14 @@ class FixedState(Protocol):
 class SnapshotRegistry:
     """The positions at which a session may still read. Dict stores only, so no lock is needed."""
 
-    __slots__ = ("_held", "_next", "_positions", "cache_bytes_max", "system")
+    __slots__ = ("_held", "_next", "_positions", "caches", "system")
 
     def __init__(self) -> None:
         self._positions: dict[int, int] = {}
         self._held: dict[int, int] = {}  # those of them that are never evicted
         self._next = count(1)
-        self.cache_bytes_max = 64 * MIB  # of a table's overlay in Arrow; set once, after open
+        self.caches: Account | None = None
+        """Of what is kept for the vector path; None: nothing in Arrow. Set once, after open."""
         self.system: dict[int, SystemRows] = {}  # by id of the table; filled once, after open
 
     def new_token(self) -> int:
@@ -254,9 +255,9 @@ class Snapshot:
         return layer, own
 
     @property
-    def cache_bytes_max(self) -> int:
-        """How many bytes of one table's overlay may be kept in Arrow's form."""
-        return self._registry.cache_bytes_max
+    def caches(self) -> Account | None:
+        """What is charged with what is kept for the vector path."""
+        return self._registry.caches
 
     def has_present(self, table_id: int, memtables: tuple[Memtable, ...]) -> bool:
         """Return whether these are a table's memtables now: what new snapshots read."""

@@ -87,6 +87,12 @@ SYSTEM_TABLES: dict[str, Table] = {
             9, "sysrolesettings",
             "role_name text, setting text, default_value text, maximum text", key=2,
         ),
+        # Who holds how much of the budget, one row an account: model/governor.py.
+        _table(
+            10, "sysmemory",
+            "account text, bytes_used bigint, bytes_max bigint, bytes_peak bigint, "
+            "holders bigint, refused bigint, waits bigint, waited_s double",
+        ),
         # Limits, of all (user_name is empty) and of users whose roles have some.
         _table(
             11, "syslimits",

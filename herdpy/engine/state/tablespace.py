@@ -31,10 +31,12 @@ from herdpy.engine.state.error_messages import (
     stopped_error,
 )
 from herdpy.engine.state.locks import LockTable
+from herdpy.engine.state.memory import TablespaceMemory
 from herdpy.engine.state.memtable import Memtable
+from herdpy.engine.state.memtable_room import MemtableRoom
 from herdpy.engine.state.snapshots import Snapshot
 from herdpy.engine.state.state import State
-from herdpy.engine.state.transactions import Transaction, TransactionState
+from herdpy.engine.state.transactions import ROW_OVERHEAD_BYTES, Transaction, TransactionState
 from herdpy.errors import Error, InternalError, InvariantViolation
 from herdpy.limits import record_bytes_max, unlogged_bytes_max, unlogged_tables_max
 from herdpy.log.interfaces import Append, CommitLog, LogSpaceError, Syncer
@@ -70,11 +72,11 @@ from herdpy.model.types import Key, Row
 _new: Any = tuple.__new__  # a NamedTuple without the Python function around it, once per row
 Definition = CreateTable | DropTable | ChangeAccess
 
-ROW_OVERHEAD_BYTES = 300
-"""Of memory that a changed row takes in its transaction, beside three times its record."""
 _NOTHING = Noop()  # of an entry that takes just what was noted into the log
 _ROLLBACK_BYTES = 64  # more than a ROLLBACK record has
 _TRIM_KEYS_MAX = 1000
+_FREE_BYTES = 64 * 1024
+"""What a transaction may hold without being asked for it."""
 
 
 class Entry(Append):
@@ -89,6 +91,7 @@ class Entry(Append):
         "is_filled",
         "is_row",
         "is_void",
+        "memtable_bytes",
         "transaction",
     )
 
@@ -99,6 +102,7 @@ class Entry(Append):
         transaction: Transaction,
         *,
         ends: bool,
+        memtable_bytes: int = 0,
     ) -> None:
         self.changes = records
         """What `records` are the bytes of, but for rows that their transaction has noted."""
@@ -106,6 +110,8 @@ class Entry(Append):
         self.lsn = None
         self.transaction = transaction
         self.ends = ends
+        self.memtable_bytes = memtable_bytes
+        """About how much the memtables grow when it is applied."""
         self.is_filled = False
         self.is_row = False
         """It is the rows of one autocommit statement, of a table with a key."""
@@ -146,10 +152,14 @@ class Tablespace:
         clock: Clock,
         applier: Applier,
         reserve: DiskReserve | None = None,
+        memory: TablespaceMemory | None = None,
     ) -> None:
+        """Without `memory` there is no bound: for a state that is looked at and thrown away."""
         # Constant after __init__.
         self.name = name
         self.reserve = reserve
+        self.memory = memory
+        self.room = MemtableRoom(2**62 if memory is None else memory.memtable_share_bytes)
         self.clock = clock
         self.monitor = new_mutex()
         self.registry = applier.registry
@@ -229,6 +239,31 @@ class Tablespace:
             if not self.registry.evict_oldest(self.state.position, count):
                 return
             count *= 2
+
+    def memtable_bytes(self) -> int:
+        """Return about how much memory memtables take; any thread."""
+        return sum(
+            memtable.byte_count
+            for item in self.state.tables.values()
+            for memtable in item.memtables
+        )
+
+    def measure_memtables(self) -> None:
+        """Note how much memtables take, with what is on its way to them. Monitor held."""
+        byte_count = self.memtable_bytes() + sum(entry.memtable_bytes for entry in self._queue)
+        self.room.measured(byte_count)
+        if self.memory is not None:
+            self.memory.memtables.set(byte_count)
+
+    def lets_in(self, byte_count: int) -> bool:
+        """Return whether memtables may take so many bytes more now, by the newest measure.
+
+        Monitor held; the caller takes them off `room.left` then. False: the write has to wait.
+        """
+        if byte_count <= self.room.left:
+            return True
+        self.measure_memtables()
+        return self.room.lets_in(byte_count)
 
     def _trim_versions(self) -> bool:
         """Drop the versions that no snapshot needs; holds the monitor for a moment at a time.
@@ -371,9 +406,13 @@ class Tablespace:
         size = len(data) * 3 + ROW_OVERHEAD_BYTES
         if len(data) > record_bytes_max or size > memory_bytes_max:
             return False
-        entry = Entry((record,), (data,), transaction, ends=True)
+        room = self.room
+        if size > room.left and not self.lets_in(size):
+            return False
+        entry = Entry((record,), (data,), transaction, ends=True, memtable_bytes=size)
         entry.is_row = True
         self.submit(entry)
+        room.left -= size
         transaction.byte_count += size
         return True
 
@@ -411,12 +450,30 @@ class Tablespace:
             self.submit(Entry((_NOTHING,), (), transaction, ends=False))
             return self._note_change(transaction, table, key, old, new, memory_bytes_max)
         byte_count = transaction.byte_count + (end - rows.end) * 3 + ROW_OVERHEAD_BYTES
-        if byte_count > memory_bytes_max:
+        if byte_count > transaction.bytes_let and not self.let_have(
+            transaction, byte_count, memory_bytes_max
+        ):
             return False
         change = (transaction, transaction.statement, table.id, key, new)
         noted = _new(Noted, (*change, rows, rows.count + 1, end, byte_count))
         self._incoming = noted
         self._note(noted)
+        return True
+
+    def let_have(self, transaction: Transaction, byte_count: int, bytes_max: int) -> bool:
+        """Let a transaction have so many bytes of changes in all; False: over its share.
+
+        Nothing has changed then, and refusal() says why. Any thread, the transaction's own.
+        """
+        if byte_count > bytes_max:
+            return False
+        held = transaction.held
+        if held is None and byte_count > _FREE_BYTES and self.memory is not None:
+            holder = f"transaction {transaction.id or ''}".strip()
+            held = transaction.held = self.memory.transactions.reserve(holder)
+        if held is not None and not held.grow_to(byte_count):
+            return False
+        transaction.bytes_let = min(_FREE_BYTES if held is None else held.byte_count, bytes_max)
         return True
 
     def _note(self, noted: Noted) -> None:
@@ -503,6 +560,8 @@ class Tablespace:
             if entry.ends:
                 entry.transaction.state = TransactionState.ENDED
                 self.locks.release_all(entry.transaction)  # _release(), without its call
+                if entry.transaction.held is not None:
+                    entry.transaction.give_back()
                 if self._lease_delays:
                     self._end_delay(entry.transaction)
                 # Before it leaves the queue, so that its session is surely told.
@@ -519,6 +578,8 @@ class Tablespace:
     def _release(self, transaction: Transaction) -> None:
         """Let what waits for an ended transaction go on; repeatable."""
         self.locks.release_all(transaction)
+        if transaction.held is not None:
+            transaction.give_back()
         self._end_delay(transaction)
 
     def _end_delay(self, transaction: Transaction) -> None:
@@ -713,6 +774,7 @@ class Tablespace:
         """Log COMMIT (once) and return the Ticket of its outcome; ask the syncer afterwards.
 
         A transaction that logged nothing ends at once. LogSpaceError: prepare and call again.
+        MemtableFullError: nothing happened, call again when its ticket is done.
         Raises when the transaction's token is decided already; the transaction stays open.
         """
         with self.monitor:
@@ -723,11 +785,17 @@ class Tablespace:
                     transaction.outcome.complete(None)
                     self.end(transaction)
                 else:
+                    size = transaction.byte_count
+                    if not self.lets_in(size):
+                        raise self.room.full()
                     self.id_of(transaction)
                     record = self.commit_record(transaction)
                     if transaction.access_changes:
                         self._end_owned(transaction.access_changes, transaction)
-                    self.submit(Entry([record], [encode(record)], transaction, ends=True))
+                    data = encode(record)
+                    entry = Entry([record], [data], transaction, ends=True, memtable_bytes=size)
+                    self.submit(entry)
+                    self.room.left -= size
             return transaction.outcome
 
     def rollback(self, transaction: Transaction, reason: Exception | None = None) -> None:

@@ -15,6 +15,7 @@ from herdpy.engine.state.locks import Resource, Waiter
 from herdpy.log.record import EncodedRows, Rows, TransactionId
 from herdpy.model.access import Changes, Fact, FactKey
 from herdpy.model.durability import Durability
+from herdpy.model.governor import Reservation
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
@@ -27,6 +28,9 @@ OwnVersion = tuple[int, Row | None, Any]
 
 A plain tuple, as a memtable's Version is: the collector of garbage lets go of those.
 """
+
+ROW_OVERHEAD_BYTES = 300
+"""Of memory that a changed row takes in its transaction, beside three times its record."""
 
 
 def own_visible(newest: OwnVersion | None, statement: int) -> OwnVersion | None:
@@ -55,11 +59,13 @@ class Transaction:
         "access_log",
         "begun_us",
         "byte_count",
+        "bytes_let",
         "catalog_changes",
         "catalog_log",
         "changed_rows",
         "durability",
         "fresh",
+        "held",
         "id",
         "is_autocommit",
         "is_undone",
@@ -96,6 +102,10 @@ class Transaction:
         self.access_changes: dict[FactKey, Fact | None] = {}
         self.access_log: list[tuple[Lsn, Changes]] = []
         self.byte_count = 0
+        self.held: Reservation | None = None
+        """What it has of the tablespace's memory; None: next to nothing."""
+        self.bytes_let = 0
+        """So many bytes may byte_count be without asking; see Tablespace.let_have()."""
         self.logged: list[tuple[int, Lsn]] = []
         """(a statement, where the log has all before it), as far as checkpoints may ask for it."""
         self.new_rows: dict[int, EncodedRows] = {}
@@ -161,6 +171,14 @@ class Transaction:
             return False
         table.update(zip(keys, zip(repeat(statement), rows, repeat(None)), strict=False))
         return True
+
+    def give_back(self) -> None:
+        """Give its memory back to the tablespace; repeatable."""
+        held = self.held
+        if held is not None:
+            held.close()
+            self.held = None
+            self.bytes_let = 0
 
     @property
     def has_unlogged(self) -> bool:

@@ -1,10 +1,10 @@
 """LockWait: what a statement waits for, and until when.
 
 A statement is a plain function. Where another transaction has the lock it needs, or other results
-all the places, it raises MustWaitError before it has had any effect. Its caller waits for the
-Ticket and runs it again from its beginning (session/runner.py); the locks and the place in their
-queue are its transaction's and stay. Embedded the caller's thread waits; a server waits without a
-thread.
+all the places, it raises MustWaitError before it has had any effect; where the memtables have no
+room, MemtableFullError. Its caller waits for the Ticket and runs it again from its beginning
+(session/runner.py); the locks and the place in their queue are its transaction's and stay. Embedded
+the caller's thread waits; a server waits without a thread.
 """
 
 from collections.abc import Callable
@@ -12,8 +12,9 @@ from functools import partial
 from typing import NamedTuple
 
 from bookie.runtime.ticket import Ticket
+from herdpy.engine.state.memtable_room import WAIT_S_MAX, MemtableFullError
 from herdpy.engine.statements.interrupt import StatementInterrupt
-from herdpy.errors import Error, LockTimeoutError
+from herdpy.errors import Error, LockTimeoutError, MemoryLimitError
 
 
 class MustWaitError(Exception):
@@ -61,13 +62,22 @@ class LockWait(NamedTuple):
 
 def lock_wait_of(must_wait: MustWaitError, interrupt: StatementInterrupt, now_s: float) -> LockWait:
     timeout_s = must_wait.timeout_s
-    moments = [now_s + timeout_s] if timeout_s else []
-    if interrupt.deadline is not None:
-        moments.append(interrupt.deadline)
-    deadline = min(moments, default=None)
+    deadline = _earlier(now_s + timeout_s if timeout_s else None, interrupt.deadline)
     return LockWait(
         must_wait.ticket, interrupt.stop, deadline, must_wait.late, must_wait.what, now_s
     )
+
+
+def room_wait_of(
+    full: MemtableFullError, interrupt: StatementInterrupt, until_s: float, now_s: float
+) -> LockWait:
+    """Return the wait for room in memory, until a moment at the latest."""
+    deadline = _earlier(until_s, interrupt.deadline)
+    return LockWait(full.ticket, interrupt.stop, deadline, _no_room_error, "memory", now_s)
+
+
+def _earlier(one: float | None, other: float | None) -> float | None:
+    return min((each for each in (one, other) if each is not None), default=None)
 
 
 def _lock_timeout_error(timeout_s: float) -> Error:
@@ -75,4 +85,12 @@ def _lock_timeout_error(timeout_s: float) -> Error:
         f"a lock was not granted within lock_timeout ({timeout_s:g} s)",
         hint="Another transaction holds the row or table, or keeps leases waiting while it "
         "commits staged rows; try again when it has ended.",
+    )
+
+
+def _no_room_error() -> Error:
+    return MemoryLimitError(
+        "changes come faster than checkpoints write them to the disk: there was no room in memory "
+        f"for these within {WAIT_S_MAX:g} s; the statement had no effect",
+        hint="Run it again, or give the database more memory_bytes_max or a faster disk.",
     )

@@ -30,11 +30,13 @@ from herdpy.errors import loading
 from herdpy.exec import coerce
 from herdpy.model.schema import Table
 from herdpy.model.types import Physical, SqlType
+from herdpy.sql.conversions import text_number
 from herdpy.sql.plan import (
     Compiled,
     DeletePlan,
     ExplainPlan,
     InsertPlan,
+    Numbers,
     Parameters,
     Plan,
     RowSelect,
@@ -130,6 +132,11 @@ class Prepared:
                 return False
         self.version = catalog.version
         return True
+
+    def holds_for(self, parameters: Parameters) -> bool:
+        """Return whether texts beside DECIMALs have the types that the plan was bound for."""
+        numbers = self.compiled.numbers
+        return not numbers or number_types(numbers, parameters) == [own for *_, own in numbers]
 
     def values(self, parameters: Parameters, now_us: Callable[[], int]) -> list[Physical]:
         """Return the slots' values; now_us gives the transaction's time where a slot holds it."""
@@ -252,6 +259,12 @@ def plan_key(text: str, parameters: Parameters) -> PlanKey:
     return (text, _compiler().parameter_kinds(parameters) if parameters else None)
 
 
+def number_types(numbers: Numbers, parameters: Parameters) -> list[SqlType]:
+    """Return the types of texts beside DECIMALs; 22003 for a number that none holds."""
+    given: Any = parameters
+    return [text_number(given[source], target) for source, target, _ in numbers]
+
+
 @cache
 def _compiler() -> "ModuleType":
     """Return herdpy.sql.compile, which no connection needs before its first statement."""
@@ -285,7 +298,8 @@ def prepare(
     compiler, asked = _compiler(), _AskedCatalog(catalog)
     compiled = compiler.compile_sql(text, asked, parameters, check_interrupt)
     types = None
-    if catalog.version >= 0 and not isinstance(parameters, Mapping):
+    # The digits of texts are looked at in the general way alone.
+    if catalog.version >= 0 and not (isinstance(parameters, Mapping) or compiled.numbers):
         types = compiler.parameter_types(parameters)
     prepared = Prepared(
         compiled, catalog.version, types, tuple(asked.found.items()), check_interrupt

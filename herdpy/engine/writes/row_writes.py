@@ -12,8 +12,8 @@ from typing import Any, Final
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.locks import Mode
 from herdpy.engine.state.snapshots import TableSnapshot
-from herdpy.engine.state.tablespace import ROW_OVERHEAD_BYTES, Entry, Tablespace
-from herdpy.engine.state.transactions import Transaction
+from herdpy.engine.state.tablespace import Entry, Tablespace
+from herdpy.engine.state.transactions import ROW_OVERHEAD_BYTES, Transaction
 from herdpy.errors import InvariantViolation, MemoryLimitError
 from herdpy.exec.row.row_check import check_absent, row_bytes, rows_by_key, too_long_change
 from herdpy.exec.row.select import Resolve
@@ -90,7 +90,10 @@ class Write:
         return changes, count - kept_count
 
     def attempt(self) -> "int | Ticket[None] | object":
-        """Try once. LogSpaceError: nothing happened, prepare the log and call again."""
+        """Try once. LogSpaceError: nothing happened, prepare the log and call again.
+
+        MemtableFullError: nor did it; call again when its ticket is done.
+        """
         tablespace, table, transaction = self._tablespace, self.table, self._transaction
         with tablespace.monitor:
             tablespace.enter()
@@ -211,19 +214,39 @@ class Write:
             if transaction.is_autocommit:
                 after = [tablespace.commit_record(transaction)]
         size = sum(map(len, parts)) * 3 + ROW_OVERHEAD_BYTES * (len(inserts) + len(updates))
-        if transaction.byte_count + size > self._memory_bytes_max:
-            raise MemoryLimitError(
-                f"the transaction would hold about {transaction.byte_count + size} bytes of "
-                f"changes, more than a transaction may ({self._memory_bytes_max})",
-                hint="Commit in smaller pieces, or give the database more memory_bytes_max.",
-            )
+        self._check_memory(size)
         records: Sequence[Record] = (rows,)
         encoded = parts
         if before or after:
             records = (*before, rows, *after)
             encoded = (*map(encode, before), *parts, *map(encode, after))
-        tablespace.submit(Entry(records, encoded, transaction, ends=transaction.is_autocommit))
+        if not transaction.is_autocommit:
+            tablespace.submit(Entry(records, encoded, transaction, ends=False))
+        elif tablespace.lets_in(size):
+            entry = Entry(records, encoded, transaction, ends=True, memtable_bytes=size)
+            tablespace.submit(entry)
+            tablespace.room.left -= size
+        else:
+            raise tablespace.room.full()
         transaction.byte_count += size
+
+    def _check_memory(self, size: int) -> None:
+        """Raise 53200 when the transaction may not hold so many bytes more."""
+        transaction, limit = self._transaction, self._memory_bytes_max
+        byte_count = transaction.byte_count + size
+        if byte_count <= transaction.bytes_let:
+            return
+        if self._tablespace.let_have(transaction, byte_count, limit):
+            return
+        hint = "Commit in smaller pieces, or give the database more memory_bytes_max."
+        held = transaction.held
+        if held is not None and byte_count <= limit:
+            raise held.refusal("the transaction", hint)
+        raise MemoryLimitError(
+            f"the transaction would hold about {byte_count} bytes of "
+            f"changes, more than a transaction may ({limit})",
+            hint=hint,
+        )
 
     def _encoded(
         self,

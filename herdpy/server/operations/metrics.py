@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from bookie.runtime.metrics import Histogram
+from herdpy.engine.limit_rows import WAITS_FOR
 from herdpy.engine.stats import stats_of
 from herdpy.proto import messages
 
@@ -143,7 +144,7 @@ def _limits(hub: "Hub") -> "Iterator[Metric]":
             family.add_metric(labels, value)
     yield from families
     waiting = GaugeMetricFamily("herdpy_waiting", "Sessions that wait now.", labels=["for"])
-    counts: dict[str, int] = {"lock": 0, "result": 0, "turn": 0, "worker": 0}
+    counts = dict.fromkeys(WAITS_FOR, 0)
     for row in hub.database.limits.waits():
         counts[row.waits_for] = counts.get(row.waits_for, 0) + 1
     for what, count in sorted(counts.items()):
@@ -170,6 +171,7 @@ def _gauges(hub: "Hub") -> "Iterator[Metric]":
     ):
         memory.add_metric([area], byte_count)
     yield memory
+    yield from _accounts(hub)
     last_us = hub.database.replica.checkpoints.last_success_us
     for name, meaning, value in (
         ("transactions_active", "That have written and not ended.", figures.transactions),
@@ -186,6 +188,31 @@ def _gauges(hub: "Hub") -> "Iterator[Metric]":
         ("checkpoint_last_success_timestamp_seconds", "Since 1970.", (last_us or 0) / 1e6),
     ):
         yield GaugeMetricFamily(f"herdpy_{name}", meaning, value=float(value))
+
+
+def _accounts(hub: "Hub") -> "Iterator[Metric]":
+    """Yield what the kinds of the database's memory hold."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    memory = hub.database.memory
+    found = {
+        figures.path.rpartition("/")[2]: figures
+        for figures in memory.governor.figures(memory.account)[1:]
+    }
+    used = GaugeMetricFamily("herdpy_memory_account_bytes", "Held.", labels=["account"])
+    most = GaugeMetricFamily("herdpy_memory_account_max_bytes", "Its bound.", labels=["account"])
+    refused = CounterMetricFamily(
+        "herdpy_memory_refused", "Charges without room.", labels=["account"]
+    )
+    waited = CounterMetricFamily(
+        "herdpy_memory_waited_seconds", "For room in memory.", labels=["account"]
+    )
+    for name, figures in found.items():
+        used.add_metric([name], figures.bytes_used)
+        most.add_metric([name], figures.bytes_max or 0)
+        refused.add_metric([name], figures.refused)
+        waited.add_metric([name], figures.waited_s)
+    yield from (used, most, refused, waited)
 
 
 def _histogram(

@@ -177,13 +177,18 @@ def run_seed(world: World, seed: int) -> tuple[str, int, list[Cost]]:
     names = list(FAMILIES)
     name = names[seed % len(names)]
     size = size_of(chance)
+    state = chance.getstate()
     pair = FAMILIES[name](chance, size)
     takes = pair.takes_parameters
     try:
-        small = world.cost(pair.small, takes_parameters=takes)
-        large = world.cost(pair.large, takes_parameters=takes)
-        check_growth(pair, small, large)
-        costs = [small, large]
+        costs = [world.cost(text, takes_parameters=takes) for text in (pair.small, pair.large)]
+        if bool(costs[0].printed) != bool(costs[1].printed) and costs[1].outcome == "rows":
+            # The row path is left where a statement is long: on the other one it may double, too.
+            chance.setstate(state)
+            pair = FAMILIES[name](chance, 2 * size)
+            costs[0] = world.cost(pair.small, takes_parameters=takes)
+            costs[1] = world.cost(pair.large, takes_parameters=takes)
+        check_growth(pair, *costs)
         if chance.random() < _MUTATED_SHARE:
             costs.append(world.cost(mutated(chance, pair.small), takes_parameters=takes))
     except FindingError as finding:

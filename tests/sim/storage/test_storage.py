@@ -9,6 +9,14 @@ from tests.sim.storage.world import World
 # These need a roll, or the end of a compaction, at the moment of the crash: one seed in some
 # hundred. `--plant all` looks for them.
 RARE = {"torn tail sealed", "damaged switch finished"}
+# Where to begin for faults that few seeds meet; the search goes on from there.
+FIRST_SEED = {
+    "missing entry denied": 145,
+    "copy of an open ledger removed": 105,
+    "fence without key": 270,
+    "fence answered at once": 40,
+    "fence of an unknown ledger not replayed": 270,
+}
 
 
 @pytest.mark.parametrize("start", range(0, 60, 20))
@@ -33,13 +41,14 @@ def test_a_crash_in_each_step(seed: int) -> None:
 
 @pytest.mark.parametrize("name", [name for name in PLANTS if name not in RARE])
 def test_a_planted_fault_is_found(name: str) -> None:
-    for seed in range(400):
+    first = FIRST_SEED.get(name, 0)
+    for seed in range(first, first + 400):
         with planted(PLANTS, name):
             try:
                 World(seed).run()
             except Exception:
                 return
-    pytest.fail(f"{name}: not found in 400 seeds")
+    pytest.fail(f"{name}: not found in 400 seeds from {first}")
 
 
 def test_the_same_seed_is_the_same_history() -> None:

@@ -159,7 +159,7 @@ def test_waits_leave_nothing_on_a_stop_ticket(driver: Driver) -> None:
 
 
 def test_an_interrupt_ends_a_wait(driver: Driver) -> None:
-    ready = driver.new_bell()
+    ready, ended = driver.new_bell(), driver.new_bell()
 
     class Announcing(Ticket[int]):
         def on_done(self, callback: Any) -> None:
@@ -168,12 +168,16 @@ def test_an_interrupt_ends_a_wait(driver: Driver) -> None:
 
     def interrupt() -> None:
         ready.wait(LONG_S)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        interrupted = False
+        while not interrupted:  # a signal just before the system call of the wait is seen behind it
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            interrupted = ended.wait(1.0)
 
     ticket = Announcing()
     worker = driver.spawn("interrupter", interrupt)
     with pytest.raises(KeyboardInterrupt):
         driver.wait(ticket, OsClock().monotonic() + LONG_S)
+    ended.ring()
     assert worker.join(LONG_S)
     assert ticket._callbacks == []
 

@@ -42,6 +42,7 @@ def test_limits_show_what_is_used_and_refused(engine: Engine) -> None:
         ("leases", "", (100, 1, 0)),
         ("leases", "ann", (3, 1, 0)),
         ("stagings", "", (1_000, 0, 0)),
+        ("memory_transactions", "", (512 * 1024 * 1024, 0, 0)),
     ):
         assert run(root, LIMITS.format(name, user)) == [expected], (name, user)
     for each in opened:

@@ -111,9 +111,8 @@ def printed(text: str) -> tuple[tree.Query, list[DuckText]]:
 def test_nested_expressions_grow_as_their_text(form: str) -> None:
     trees: list[int] = []
     texts: list[int] = []
-    # A row in a row is a lambda in two lambdas, and an interval is read by much text: DuckDB may
-    # not read eight of them.
-    is_big = "(i + 1, {0}) IN" in form or "::interval" in form
+    # A row in a row is a lambda in two lambdas: DuckDB may not read eight of them.
+    is_big = "(i + 1, {0}) IN" in form
     for depth in (1, 2, 4) if is_big else (2, 4, 8):
         query, found = printed(statement(form, depth))
         trees.append(tree_size(query))
@@ -211,6 +210,37 @@ def test_the_text_for_duckdb_has_a_limit() -> None:
     count = vector_text_max // (printed_size(two.sql) - printed_size(one.sql))
     assert refusal(text(count * 9 // 10)) is None
     assert refusal(text(count * 11 // 10)) is not None
+
+
+@pytest.mark.parametrize(
+    ("expression", "maximum"),
+    [
+        ("s::integer", 1_300), ("s::bigint", 1_300), ("s::float8", 2_200),
+        ("s::numeric(9,2)", 7_000), ("s::date", 4_000), ("s::timestamp", 4_200),
+        ("s::timestamptz", 6_000), ("s::interval", 2_100), ("sum(s::interval)", 11_000),
+        ("avg(s::interval)", 17_000), ("(at - at)::text", 5_500),
+    ],
+)  # fmt: skip
+def test_casts_are_short_in_duckdbs_words(expression: str, maximum: int) -> None:
+    _, (text,) = printed(f"SELECT {expression} FROM {TABLE}")
+    _, (empty,) = printed(f"SELECT i FROM {TABLE}")
+    assert printed_size(text.sql) - printed_size(empty.sql) <= maximum
+
+
+@pytest.mark.parametrize(
+    ("item", "never"),
+    [
+        ("i + {n}", "r1.c0"), ("d - i * d", "r1.c3"), ("count(*) + {n}", "count(*)"),
+        ("(i + 1) * {n}", "r1.c0"),
+    ],
+)  # fmt: skip
+def test_a_long_chain_stands_where_duckdb_seeks_no_common_parts(item: str, never: str) -> None:
+    def text(count: int) -> str:
+        chain = " + ".join(item.replace("{n}", str(n)) for n in range(count))
+        return printed(f"SELECT {chain} FROM {TABLE}")[1][0].sql
+
+    assert "CASE" not in text(20)
+    assert f"(CASE WHEN {never} IS DISTINCT FROM {never} THEN NULL ELSE (" in text(80)
 
 
 def test_arms_of_a_union_stand_one_behind_the_other() -> None:

@@ -315,6 +315,7 @@ def crashed(data: bytes, step: int, *, is_replacing: bool) -> tuple[SimulatedDis
     return disk, False, kept
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_replacing", [False, True])
 def test_a_crash_at_every_step(is_replacing: bool) -> None:
     """It leaves the old database or the new one; of a new directory: nothing, or it says so."""
@@ -348,6 +349,7 @@ def outcome(disk: SimulatedDisk, kept: Content, expected: Content) -> str:
     return "old" if kept else "nothing"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("kind", "code"),
     [

@@ -54,6 +54,7 @@ def check(disk: SimulatedDisk, where: str) -> None:
     db.database.close()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", WORKS)
 def test_a_full_disk_afterwards(name: str) -> None:
     n, where = 0, "first"
@@ -68,6 +69,7 @@ def test_a_full_disk_afterwards(name: str) -> None:
     assert n > 10
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", WORKS)
 def test_a_crash_afterwards(name: str) -> None:
     n, where = 0, "first"

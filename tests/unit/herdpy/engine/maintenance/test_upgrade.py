@@ -97,6 +97,7 @@ def test_lease_and_staging_go_on() -> None:
     engine.database.close()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("is_power_lost", [False, True])
 def test_a_crash_at_every_step(ending: str, *, is_power_lost: bool) -> None:

@@ -141,6 +141,7 @@ class _World:
             self.conn.rollback()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", range(_SEEDS))
 @pytest.mark.parametrize("few_rows", [0, 40])
 def test_every_operation_against_a_model(

@@ -70,6 +70,7 @@ def test_a_checkpoint_with_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
         end_all(world, where)
 
 
+@pytest.mark.exhaustive
 def test_reading_at_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     def call(world: World) -> None:
         result = world.other.leasing.read_partition("t", None, None, lease=only_lease(world).id)

@@ -104,6 +104,7 @@ def run(
     return ended, seen, after
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("phase", PHASES)
 def test_the_end_comes_soon(connection: Connection, phase: str, way: str) -> None:
