@@ -122,7 +122,8 @@ class Database:
         self._bell = driver.new_bell()
         self._maintainer: Worker | None = None
         self._lock: DirectoryLock | None = None
-        self._retries = Retries()
+        self.retries = Retries(clock)
+        """Of the maintenance thread."""
         self._stopper = Stopper(driver, clock)
 
     @classmethod
@@ -219,6 +220,7 @@ class Database:
             "sysstagings": lambda _: staging_rows(tablespace.state.staged),
             "sysleases": lambda _: lease_rows(tablespace.applier.leases, self.clock.monotonic()),
             "sysmemory": lambda _: self.memory.rows(),
+            "sysmaintenance": lambda _: self.retries.rows(),
         }
         tablespace.registry.system |= {SYSTEM_TABLES[name].id: rows[name] for name in rows}
 
@@ -394,7 +396,9 @@ class Database:
             if self._is_closed:
                 return
             try:
-                self._retries.run(self._tasks(), self.clock.monotonic())
+                self.retries.run(self._tasks())
+            except Exception as error:  # noqa: BLE001 - noted; no step was begun, or it is noted
+                self.retries.note(error)
             except BaseException as error:
                 self.tablespace.stop(error)
                 raise

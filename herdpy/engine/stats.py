@@ -33,6 +33,8 @@ class DatabaseStats(NamedTuple):
     """That have written and not ended."""
     leases: int
     """Snapshots that are kept."""
+    maintenance_failing: int
+    """Steps of background work that have failed, and not been done since."""
     checkpoint_error: str | None
     failure: str | None
     """Why nothing can be written any more, None while all is well."""
@@ -63,6 +65,7 @@ def stats_of(database: "Database") -> DatabaseStats:
         statements=sum(session.running is not None for session in sessions),
         transactions=len(tablespace.open_transactions()),
         leases=len(tablespace.applier.leases),
+        maintenance_failing=len(database.retries.failed),
         checkpoint_error=None if checkpoint_error is None else checkpoint_error.message,
         failure=None if failure is None else failure.message,
     )

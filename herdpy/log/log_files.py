@@ -19,7 +19,7 @@ from herdpy.model.lsn import Lsn
 
 _BLOCK_BYTES = 4096
 _ZEROS_BYTES = 1024 * 1024
-_SPARES_MAX = 2
+_SPARES_MAX = 2  # each of max_file_bytes at the most
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _NAME = re.compile(r"(spare-)?(\d{8,})\.log")
 
@@ -119,6 +119,7 @@ class LogFiles:
         self.listing = listing
         self._file_bytes = first_file_bytes
         self._max_file_bytes = max_file_bytes
+        self._spare_bytes_max = max_file_bytes + -max_file_bytes % _BLOCK_BYTES
         self.files = [LogFile(directory, *listed) for listed in sorted(files)]
         """All that may be listed, by number; replaced, never changed in place."""
         found = disk.list(directory) if disk.exists(directory) else []
@@ -224,12 +225,14 @@ class LogFiles:
 
     def _retire(self, path: str, number: int) -> None:
         spare = f"{self._directory}/spare-{number:08d}.log"
-        if len(self._spares) >= _SPARES_MAX:
+        # One that a long statement has made is not kept: most never need it.
+        byte_count = self._disk.size(path)
+        if len(self._spares) >= _SPARES_MAX or byte_count > self._spare_bytes_max:
             self._disk.unlink(path)
             return
         if path != spare:
             self._disk.rename(path, spare)
-        self._spares.append((spare, self._disk.size(spare)))
+        self._spares.append((spare, byte_count))
 
     def close(self) -> None:
         for file in self.files:

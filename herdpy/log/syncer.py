@@ -14,6 +14,8 @@ from herdpy.log.interfaces import CommitLog, OnDurable, OnFailure
 from herdpy.model.durability import Durability
 
 _UNWRITTEN_BYTES_MAX = 1024 * 1024
+_AGAIN_S = 0.25
+"""Behind a pass that found no memory."""
 
 Measure = Callable[[Callable[[], object]], object]
 """Runs a write or sync of the log, and may note how long it took."""
@@ -129,12 +131,19 @@ class GroupSyncer:
                 self._running = None
 
     def _work(self) -> None:
+        pause_s: float | None = None
         try:
             while not self._is_closing:
-                self._bell.wait(None)
+                self._bell.wait(pause_s)
+                pause_s = None
                 if self._is_sync_wanted:
                     self._is_sync_wanted = False
-                    self._pass(Durability.SYNC)
+                    try:
+                        self._pass(Durability.SYNC)
+                    except MemoryError:
+                        # As an interrupt: what was begun is gone on with, what is written is not
+                        # written again. Those who wait go on waiting.
+                        pause_s, self._is_sync_wanted = _AGAIN_S, True
         except Exception as error:
             self._on_failure(InvariantViolation(f"the syncer died: {error!r}"))
             raise

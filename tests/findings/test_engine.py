@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import herdpy
@@ -179,4 +180,82 @@ def test_writers_wait_for_a_checkpoint_that_they_have_outrun(
     assert text_bytes < 2 * 0.4 * budget  # 0.4 is the memtables' share
     connection.executemany("INSERT INTO t VALUES (?, ?)", [(-n, "y") for n in range(1, 100)])
     assert connection.execute("SELECT count(*) FROM t").fetchall() == [(count + 99,)]
+    connection.close()
+
+
+@pytest.mark.finding("E12")
+def test_a_staged_commit_ends_beside_leases_that_are_taken_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, committer = os.pwrite, threading.current_thread()
+    wanted, answers, is_over = threading.Semaphore(0), threading.Semaphore(0), threading.Event()
+    is_committing = False
+
+    def pwrite(descriptor: int, data: Any, offset: int) -> int:
+        """Have a lease taken while the commit's checkpoint is being listed."""
+        count = write(descriptor, data, offset)
+        is_ours = is_committing and threading.current_thread() is committer
+        if is_ours and os.readlink(f"/proc/self/fd/{descriptor}").endswith("MANIFEST"):
+            wanted.release()
+            answers.acquire(timeout=5.0)  # else it waits for what this very thread holds
+        return count
+
+    def take_leases() -> None:
+        with herdpy.connect(path, autocommit=True, durability="none", lock_timeout_s=0.1) as conn:
+            number = 0
+            while wanted.acquire() and not is_over.is_set():
+                number += 1
+                try:
+                    conn.execute("INSERT INTO u VALUES (?)", (number,))
+                    conn.lease(60)
+                except herdpy.Error as error:  # it has to let the commit go first
+                    refused.append(error.sqlstate or "")
+                answers.release()
+
+    path, refused = str(tmp_path / "db"), list[str]()
+    connection = herdpy.connect(path, autocommit=True, durability="none")
+    connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+    connection.execute("CREATE TABLE u (id BIGINT PRIMARY KEY)")
+    connection.execute("INSERT INTO u VALUES (-1)")
+    job = connection.begin_staging("t")
+    with connection.stage(job, 0) as stage:
+        stage.add(pa.table({"id": pa.array(range(20_000), pa.int64())}))
+        token = stage.finish()
+    connection.lease(60)
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    taker = threading.Thread(target=take_leases, daemon=True)
+    taker.start()
+    told = ""
+    is_committing = True
+    try:
+        connection.commit_staging(job, [token])
+    except herdpy.Error as error:
+        told = f"{error.sqlstate}: {error}"
+    is_committing = False
+    is_over.set()
+    wanted.release()
+    taker.join()
+    assert told == ""
+    assert connection.execute("SELECT count(*) FROM t").fetchall() == [(20_000,)]
+    assert set(refused) <= {"55P03"}
+    connection.close()
+
+
+@pytest.mark.finding("E16")
+def test_a_log_file_that_a_long_statement_has_made_is_not_kept(tmp_path: Path) -> None:
+    mib = 2**20
+    connection = herdpy.connect(str(tmp_path / "db"), autocommit=True, durability="none")
+    connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+    text = "x" * (900 * 1024)
+    connection.executemany("INSERT INTO t VALUES (?, ?)", [(n, text) for n in range(80)])
+    folder = tmp_path / "db/default/log"
+    assert max(path.stat().st_size for path in folder.iterdir()) > 64 * mib
+    for number in range(100, 103):  # each lets go of the log before it
+        connection.executemany(
+            "INSERT INTO t VALUES (?, ?)", [(1000 * number + n, text) for n in range(80)]
+        )
+        connection.checkpoint()
+    sizes = [path.stat().st_size for path in folder.glob("spare-*.log")]
+    assert sum(sizes) <= 2 * 64 * mib
+    assert max(sizes, default=0) <= 64 * mib
     connection.close()

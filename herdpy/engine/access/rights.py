@@ -33,6 +33,7 @@ _SUPERUSERS_ONLY = frozenset(
         "syslimits",
         "syswaits",
         "sysmemory",
+        "sysmaintenance",
     )
 )
 

@@ -357,6 +357,7 @@ class Replica:
         ]
         return [
             *leading,
+            MaintenanceTask("applying the log", self.tablespace.finish),
             MaintenanceTask("the disk's reserve", self._hold_reserve),
             MaintenanceTask("old versions", self._limit_versions),
             MaintenanceTask("a checkpoint", self._checkpoint_if_due),

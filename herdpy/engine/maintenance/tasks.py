@@ -9,11 +9,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from bookie.runtime.interfaces import Clock
 from herdpy.errors import Error, InternalError
+from herdpy.model.types import Row
 
 _log = logging.getLogger(__name__)
 _PAUSE_S_MIN = 0.5
 _PAUSE_S_MAX = 16.0
+_ERROR_LENGTH_MAX = 500
 
 
 class MaintenanceTask(NamedTuple):
@@ -24,19 +27,41 @@ class MaintenanceTask(NamedTuple):
     on_bug: Callable[[Exception], object] | None = None
 
 
-class _Failed(NamedTuple):
+class Failed(NamedTuple):
+    """A step that has failed, and not been done since."""
+
+    task: str
+    failures: int
+    error: str
+    failed_us: int
     pause_s: float
     again_s: float
+    """When it is tried again, of Clock.monotonic()."""
 
 
 class Retries:
     """Which steps have failed, and when they are tried again. One thread runs; any reads."""
 
-    def __init__(self) -> None:
-        self._failed: dict[str, _Failed] = {}
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failed: dict[str, Failed] = {}
 
-    def run(self, tasks: Sequence[MaintenanceTask], now_s: float) -> None:
+    @property
+    def failed(self) -> list[Failed]:
+        """The steps that have failed, and not been done since; any thread."""
+        return list(self._failed.copy().values())
+
+    def rows(self) -> list[Row]:
+        """Return what sysmaintenance shows; any thread."""
+        now_s = self._clock.monotonic()
+        return [
+            (each.task, each.failures, each.error, each.failed_us, max(0.0, each.again_s - now_s))
+            for each in self.failed
+        ]
+
+    def run(self, tasks: Sequence[MaintenanceTask]) -> None:
         """Run each step that is not put off; raise nothing but what ends a thread."""
+        now_s = self._clock.monotonic()
         names = {task.name for task in tasks}
         for name in self._failed.keys() - names:
             del self._failed[name]
@@ -52,11 +77,20 @@ class Retries:
             else:
                 self._failed.pop(task.name, None)
 
+    def note(self, error: Exception) -> None:
+        """Take note of what came between the steps; the next round is the next try."""
+        with suppress(MemoryError):
+            self._note(MaintenanceTask("a round", lambda: None), error, None, 0.0)
+
     def _note(
-        self, task: MaintenanceTask, error: Exception, before: _Failed | None, now_s: float
+        self, task: MaintenanceTask, error: Exception, before: Failed | None, now_s: float
     ) -> None:
         pause_s = _PAUSE_S_MIN if before is None else min(2 * before.pause_s, _PAUSE_S_MAX)
-        self._failed[task.name] = _Failed(pause_s, now_s + pause_s)
+        count = 1 if before is None else before.failures + 1
+        text = f"{type(error).__name__}: {error}"[:_ERROR_LENGTH_MAX]
+        self._failed[task.name] = Failed(
+            task.name, count, text, self._clock.wall_us(), pause_s, now_s + pause_s
+        )
         is_bug = not isinstance(error, Error | OSError) or isinstance(error, InternalError)
         if is_bug:
             _log.error("maintenance: %s failed: %r", task.name, error, exc_info=error)

@@ -328,6 +328,7 @@ class SessionCore:
         """Learn the outcome of a commit whose wait was interrupted."""
         self.forget_statement()
         if self.unsettled is not None:  # so that the program sees whether it has happened
+            self.tablespace.finish()
             self.database.driver.wait(self.unsettled)
             self.unsettled = None
         transaction = self.transaction

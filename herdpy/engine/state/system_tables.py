@@ -93,15 +93,20 @@ SYSTEM_TABLES: dict[str, Table] = {
             "account text, bytes_used bigint, bytes_max bigint, bytes_peak bigint, "
             "holders bigint, refused bigint, waits bigint, waited_s double",
         ),
+        # Background work that has failed, and not been done since.
+        _table(
+            11, "sysmaintenance",
+            "task text, failures bigint, error text, failed_at timestamp, retry_in_s double",
+        ),
         # Limits, of all (user_name is empty) and of users whose roles have some.
         _table(
-            11, "syslimits",
+            12, "syslimits",
             "name text, user_name text, share bigint, used bigint, refused bigint, waits bigint",
             key=2,
         ),
         # Sessions whose statements wait: for what, and who holds it.
         _table(
-            12, "syswaits",
+            13, "syswaits",
             "client_id bigint, statement_id bigint, waits_for text, waited_s double, held_by text",
         ),
     )

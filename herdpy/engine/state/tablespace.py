@@ -324,7 +324,10 @@ class Tablespace:
         """
         self._append(entry, is_urgent=is_urgent)
         self._fill(entry)
-        self.drain()
+        try:
+            self.drain()
+        except MemoryError:
+            pass  # the entry is in the log: what waits in the queue is for the next who comes
 
     def _append(self, entry: Entry, *, is_urgent: bool = False) -> None:
         """Put an entry into the log; until it is filled in, enter() carries it on."""
@@ -476,6 +479,12 @@ class Tablespace:
         transaction.bytes_let = min(_FREE_BYTES if held is None else held.byte_count, bytes_max)
         return True
 
+    def finish(self) -> None:
+        """Apply what an interrupt, or a lack of memory, has left of what is durable."""
+        if self._queue:
+            with self.monitor:
+                self.enter()
+
     def _note(self, noted: Noted) -> None:
         """Fill in a row that was noted; repeatable."""
         transaction, statement, table_id, key, row, rows, row_count, end, byte_count = noted
@@ -551,6 +560,8 @@ class Tablespace:
                     entry.is_void = not applier.state.staged.can_commit(record)
                 try:
                     applier.apply(record, lsn, sum(map(len, entry.records)))
+                except MemoryError:
+                    raise  # as an interrupt: the next to enter the monitor goes on
                 except Exception as error:
                     self._fail(_as_error(error))
                     raise
@@ -613,7 +624,8 @@ class Tablespace:
     def on_durable(self, lsn: Lsn) -> None:
         """Take in that the log is durable up to lsn; the log's callback.
 
-        An error stops the tablespace: a syncer that dies must not leave a committer waiting.
+        MemoryError: what is not applied yet is, by the next to enter the monitor. Any other error
+        stops the tablespace: a syncer that dies must not leave a committer waiting.
         """
         try:
             with self.monitor:
@@ -621,6 +633,8 @@ class Tablespace:
                 if self._incoming is not None:
                     self._take(self._incoming)
                 self.drain()
+        except MemoryError:
+            raise  # what is not applied stays in the queue
         except Exception as error:
             self.stop(error)
             raise

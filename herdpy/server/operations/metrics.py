@@ -184,6 +184,7 @@ def _gauges(hub: "Hub") -> "Iterator[Metric]":
         ("pages", "Pages of the last checkpoints.", figures.pages),
         ("memtable_rows", "Rows changed since then.", figures.memtable_rows),
         ("checkpoint_failing", "1: the last one failed.", figures.checkpoint_error is not None),
+        ("maintenance_failing", "Steps that are tried again.", figures.maintenance_failing),
         ("ready", "As /readyz.", hub.reason_not_ready() is None),
         ("checkpoint_last_success_timestamp_seconds", "Since 1970.", (last_us or 0) / 1e6),
     ):

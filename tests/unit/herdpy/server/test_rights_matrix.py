@@ -55,6 +55,7 @@ STATEMENTS: dict[str, list[Case]] = {
         Case("SELECT * FROM syslimits", (ROOT,)),
         Case("SELECT * FROM syswaits", (ROOT,)),
         Case("SELECT * FROM sysmemory", (ROOT,)),
+        Case("SELECT * FROM sysmaintenance", (ROOT,)),
         Case("SELECT 1 FROM t WHERE EXISTS (SELECT 1 FROM sysclients)", (ROOT,)),
     ],
     "Insert": [
