@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from herdpy.engine.database import Database
     from herdpy.engine.session.session import Session
 
-WAITS_FOR = ("lock", "memory", "result", "turn", "worker")
+WAITS_FOR: tuple[str, ...] = ("lock", "memory", "result", "turn", "worker")
 _HOLDERS_SHOWN_MAX = 10
 
 
