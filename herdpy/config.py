@@ -283,6 +283,13 @@ class ServerConfig:
         "microseconds",
         "to look for the next request before the loop sleeps, where that pays; 0: none",
     )
+    switch_interval_us: int = _setting(
+        500,
+        10,
+        1_000_000,
+        "microseconds",
+        "that a thread computes before it gives the interpreter to another; Python's are 5,000",
+    )
     loop_sync_us: int = _setting(
         1_000,
         0,
