@@ -16,6 +16,7 @@ from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.transactions import Transaction, TransactionState
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.lock_wait import LockWait
+from herdpy.engine.statements.planning_memory import PlanningMemory
 from herdpy.errors import (
     DeadlockError,
     Error,
@@ -58,6 +59,7 @@ class SessionCore:
         self.tablespace = database.tablespace
         self.defaults = settings
         self.mutex = new_mutex()
+        self.planning = PlanningMemory(database.memory.statements, f"session {id}")
         self.token_session = database.new_token_session()
         """The session in its commit tokens."""
         self.leaves_waits = False

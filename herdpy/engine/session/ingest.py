@@ -101,7 +101,7 @@ class Ingests(SessionPart):
                 raise ProgrammingError(
                     f'table "{ingest.table.name}" was made anew during the ingest', sqlstate="42P01"
                 )
-            return _make_write(core.tablespace, transaction, ingest)
+            return _make_write(core.tablespace, transaction, ingest, self._planner.check_interrupt)
 
         count = self._planner.execution(transaction).run(make(), make)
         core.finish_write(transaction)
@@ -242,11 +242,21 @@ class _Staged:
             self._is_settled = True
 
 
-def _make_write(tablespace: Tablespace, transaction: Transaction, ingest: Ingest) -> Write:
+def _make_write(
+    tablespace: Tablespace,
+    transaction: Transaction,
+    ingest: Ingest,
+    check_interrupt: Callable[[], object],
+) -> Write:
     table, rows, mode = ingest.table, ingest.rows, ingest.mode
     if mode is Operation.APPEND and not table.is_heap:
         return _FreshRows(
-            tablespace, transaction, table, rows, memory_bytes_max=ingest.memory_bytes_max
+            tablespace,
+            transaction,
+            table,
+            rows,
+            memory_bytes_max=ingest.memory_bytes_max,
+            check_interrupt=check_interrupt,
         )
 
     def append(_source: TableSnapshot) -> tuple[list[Change], int]:
@@ -268,6 +278,7 @@ def _make_write(tablespace: Tablespace, transaction: Transaction, ingest: Ingest
         replace if mode is Operation.REPLACE else append,
         is_insert=mode is not Operation.REPLACE,
         memory_bytes_max=ingest.memory_bytes_max,
+        check_interrupt=check_interrupt,
         resolve=(lambda _there, new: new) if mode is Operation.UPSERT else None,
     )
 

@@ -81,7 +81,7 @@ class Planner:
         """Return the plan of a statement that the session's user may run."""
         catalog = catalog or self.catalog_of(self._core.transaction)
         if catalog.version < 0:
-            return self._authorize(prepare(text, catalog, parameters, self._check_interrupt))
+            return self._authorize(prepare(text, catalog, parameters, self._look))
         cache = self._database.plans
         key = plan_key(text, parameters)
         prepared = cache.get(key)
@@ -89,7 +89,7 @@ class Planner:
             key = (text, (key[1], *number_types(prepared.compiled.numbers, parameters)))
             prepared = cache.get(key)
         if prepared is None or not prepared.is_current(catalog):
-            prepared = prepare(text, catalog, parameters, self._check_interrupt)
+            prepared = prepare(text, catalog, parameters, self._look)
             if not prepared.is_secret:
                 cache.put(key, prepared)
         return self._authorize(prepared)
@@ -115,10 +115,16 @@ class Planner:
             self.gate.check(prepared, current_access(self._tablespace, self._core.transaction))
         return prepared
 
-    def _check_interrupt(self) -> None:
+    def check_interrupt(self) -> None:
+        """Raise why the statement that runs must end, if it must."""
         interrupt = self._core.interrupt
         if interrupt is not None:
             interrupt.check()
+
+    def _look(self) -> None:
+        """As check_interrupt(), and ask for memory until the next look."""
+        self.check_interrupt()
+        self._core.planning.look()
 
     def execution(self, transaction: Transaction | None) -> Execution:
         """Return what runs a plan in a transaction."""
@@ -126,7 +132,9 @@ class Planner:
         if core.interrupt is None:
             raise InternalError("a statement without interrupt")
         lock_timeout_s = core.settings.lock_timeout_s
-        return Execution(core.database, transaction, core.interrupt, lock_timeout_s, self.holder)
+        return Execution(
+            core.database, transaction, core.interrupt, lock_timeout_s, self._look, self.holder
+        )
 
     def holder(self) -> Holder:
         """Return who has the results of the session's queries."""

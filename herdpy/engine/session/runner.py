@@ -59,6 +59,8 @@ class StatementRunner:
                 finally:
                     if core.lock_wait is None:
                         core.running = core.waiting = None
+                    if core.planning.looks:
+                        core.planning.close()
                     if core.settings.idle_in_transaction_timeout_s:
                         core.used_s = self._clock.monotonic()
             except MustWaitError:

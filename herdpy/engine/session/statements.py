@@ -9,6 +9,7 @@ from herdpy.engine.access.roles import Actor
 from herdpy.engine.session.parts import SessionPart
 from herdpy.engine.statements.execution import Batch
 from herdpy.engine.statements.plan_cache import Prepared, plan_key
+from herdpy.engine.writes.row_writes import looking
 from herdpy.errors import Error, InternalError, ProgrammingError, loading
 from herdpy.exec.result import Result
 from herdpy.model.role_settings import capped, check_within
@@ -128,13 +129,16 @@ class Statements(SessionPart):
 
         def prepare_all() -> Batch:
             # Item by item: what the parameters are decides about the plan.
-            pairs = ((prepare_one(item), item) for item in items)
+            pairs = ((prepare_one(item), item) for item in looking(items, planner.check_interrupt))
             return [(each, each.values(item, core.now_us)) for each, item in pairs]
 
         if convert is not None:
             count = execution.insert_many(transaction, prepared, convert, items, prepare_one)
         elif isinstance(plan, InsertPlan) and plan.source is None and _are_alike(prepared, items):
-            values = [prepared.values(item, core.now_us) for item in items]
+            values = [
+                prepared.values(item, core.now_us)
+                for item in looking(items, planner.check_interrupt)
+            ]
             count = execution.write(transaction, prepared, values, lambda: prepare_one(items[0]))
         else:
             count = execution.write_batch(

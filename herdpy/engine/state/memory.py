@@ -24,6 +24,8 @@ class TablespaceMemory:
         self.caches = account.child("caches", config.cache_bytes_max)
         self.transactions = account.child("transactions", half)
         """What open transactions have changed, and the changes that statements work out."""
+        self.statements = account.child("statements")
+        """What is made of their texts until they run."""
 
     def rows(self) -> list[Row]:
         """Return what sysmemory shows."""

@@ -7,11 +7,13 @@ to Arrow in whole chunks, once; what an added row replaces is masked. So a query
 commit costs about what was committed, not what the memtable holds.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.drivers import new_mutex
 from herdpy.engine.state.memtable import TRIMMED, Memtable, SnapshotGoneError, Version, visible
+from herdpy.errors import Error
 from herdpy.limits import page_rows_max
 from herdpy.model.types import Key, Row
 from herdpy.storage.table_pages import PageEntry, TablePages
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _CHUNK_ROWS = page_rows_max
+_CHECK_KEYS = 1_024  # between two looks at the interrupt
 _GONE = -1
 _PLACE_BYTES = 120  # of a key in what is kept, beside its row, which is the memtable's
 _REBUILD_ROWS_MIN = 4 * _CHUNK_ROWS
@@ -167,7 +170,9 @@ class Overlay:
         dead, hidden = self._dead, {}
         if own:
             dead = dead.copy()
-            for key in own:
+            for number, key in enumerate(own):
+                if not number % _CHECK_KEYS:
+                    source.snapshot.check_interrupt()
                 self._hide_for_own(key, dead, hidden, source.pages)
         return dead, hidden
 
@@ -196,9 +201,12 @@ class Overlay:
     def _catch_up(self, source: "TableSnapshot") -> None:
         self._is_whole = False
         pages, position = source.pages, source.position
+        check_interrupt = source.snapshot.check_interrupt
         if pages is not self._pages:
             self._hidden, self._live = {}, {}
-            for key in self._places:
+            for number, key in enumerate(self._places):
+                if not number % _CHECK_KEYS:
+                    check_interrupt()  # the next one to come begins anew
                 self._hide(key, pages)
             self._pages = pages
         touched, self._pending = self._pending, set()
@@ -209,14 +217,31 @@ class Overlay:
         self._position = position
         is_first = not touched and not self._places and (pages is None or not pages.live_count)
         if not (is_first and len(new) == 1 and self._take_first(new[0], position)):
-            for key in touched.union(*new):
-                self._decide(key, position, pages)
+            self._decide_all(touched.union(*new), position, pages, check_interrupt)
         caches = source.snapshot.caches
         if caches is not None:
             if self._held is None:
                 self._held = caches.reserve("what lies over a table's pages")
             self._held.hold(self._array_bytes + _PLACE_BYTES * len(self._places))
         self._is_whole = True
+
+    def _decide_all(
+        self,
+        keys: Collection[Key],
+        position: int,
+        pages: TablePages | None,
+        check_interrupt: Callable[[], object],
+    ) -> None:
+        left = iter(keys)
+        while some := list(islice(left, _CHECK_KEYS)):
+            try:
+                check_interrupt()
+            except Error:
+                self._pending.update(some, left)  # the next one to come goes on with them
+                self._is_whole = True
+                raise
+            for key in some:
+                self._decide(key, position, pages)
 
     def _take_first(self, keys: list[Key], position: int) -> bool:
         """Take in the first keys at once, over no rows in pages; False: nothing happened.
@@ -306,6 +331,7 @@ class Overlay:
         from herdpy.storage.arrow import bits_array, marked_batch, rows_batch
 
         for chunk, bits in enumerate(dead):
+            source.snapshot.check_interrupt()
             start = chunk * _CHUNK_ROWS
             rows = self._rows[start : start + _CHUNK_ROWS]
             count = len(rows)

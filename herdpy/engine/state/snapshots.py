@@ -141,6 +141,10 @@ class SnapshotRegistry:
         return len(self._positions)
 
 
+def _never() -> None:
+    """Let a reader go on: no statement can be cancelled."""
+
+
 class Snapshot:
     """A view at one position, plus the changes its transaction made before one statement."""
 
@@ -156,6 +160,7 @@ class Snapshot:
         "_token",
         "_transaction",
         "_writes",
+        "check_interrupt",
         "read_present",
         "shows_own_writes",
         "state",
@@ -173,6 +178,10 @@ class Snapshot:
     ) -> None:
         """With `fixed` the tables are that state's; read_state() gives what is the present's."""
         self._parent = parent
+        self.check_interrupt: Callable[[], object] = (
+            _never if parent is None else (parent.check_interrupt)
+        )
+        """What long reads call every some thousand rows: of the statement that reads."""
         self.read_present = read_state if parent is None else parent.read_present
         self._registry = registry
         self._token = registry.new_token()

@@ -22,7 +22,7 @@ from herdpy.engine.statements.plan_cache import Prepared
 from herdpy.engine.statements.result_places import Holder, Place
 from herdpy.engine.writes.batch import BatchLayers
 from herdpy.engine.writes.inserts import FreshInsert
-from herdpy.engine.writes.row_writes import RESTART, Change, Compute, Write
+from herdpy.engine.writes.row_writes import RESTART, Change, Compute, Write, looking
 from herdpy.errors import Error, InternalError, SerializationError
 from herdpy.exec.result import Result
 from herdpy.exec.row.row_check import compile_check_row, name_row
@@ -78,6 +78,7 @@ class Execution:
         "_holder",
         "_interrupt",
         "_lock_timeout_s",
+        "_look",
         "_tablespace",
         "_transaction",
     )
@@ -88,9 +89,13 @@ class Execution:
         transaction: Transaction | None,
         interrupt: StatementInterrupt,
         lock_timeout_s: float,
+        look: Callable[[], object] | None = None,
         holder: Callable[[], Holder] | None = None,
     ) -> None:
-        """holder() says who has the results of queries; None: there will be none."""
+        """`look` is called while a query is printed; None: the interrupt's check().
+
+        holder() says who has the results of queries; None: there will be none.
+        """
         self._database = database
         self._holder = holder
         self._tablespace = database.tablespace
@@ -98,6 +103,7 @@ class Execution:
         self._transaction = transaction
         self._interrupt = interrupt
         self._lock_timeout_s = lock_timeout_s
+        self._look = look or interrupt.check
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -114,6 +120,7 @@ class Execution:
 
     def _snapshot(self, part: Part | None) -> Snapshot:
         snapshot = self._tablespace.snapshot(self._transaction)
+        snapshot.check_interrupt = self._interrupt.check
         if part is not None:
             snapshot.restrict(*part)
         return snapshot
@@ -216,7 +223,7 @@ class Execution:
     ) -> "VectorResult":
         self._database.watch(self._interrupt)
         return self._database.vector.query(
-            prepared.vector_text(query, self._interrupt.check),
+            prepared.vector_text(query, self._look),
             snapshot,
             values,
             [slot.type for slot in prepared.slots],
@@ -352,6 +359,7 @@ class Execution:
             compute,
             is_insert=is_insert,
             memory_bytes_max=self._database.config.transaction_bytes_max,
+            check_interrupt=self._interrupt.check,
             resolve=resolve,
         )
 
@@ -388,7 +396,7 @@ class Execution:
         now_us = self._now_us()
         rows = [fill(found, now_us) for found in self._query_rows(prepared, query, values, source)]
         check = prepared.once(compile_check_row, plan.statement.table)
-        for row in rows:
+        for row in looking(rows, self._interrupt.check):
             check(row)
         return [(None, row) for row in rows], len(rows)
 
@@ -445,6 +453,7 @@ class Execution:
             table,
             rows,
             memory_bytes_max=self._database.config.transaction_bytes_max,
+            check_interrupt=self._interrupt.check,
             resolve=prepared.once(resolver, plan),
         )
 
@@ -461,16 +470,11 @@ class Execution:
         rows: list[Row] = []
         for item in values:
             made = make_rows(item, now_us)
-            for row in made if len(made) <= _CHECK_ROWS else self._looking(made):
+            is_long = len(made) > _CHECK_ROWS
+            for row in looking(made, self._interrupt.check) if is_long else made:
                 check(row)
                 rows.append(row)
         return rows
-
-    def _looking(self, rows: list[Row]) -> Iterator[Row]:
-        """Yield the rows, and look at the interrupt now and then."""
-        for first in range(0, len(rows), _CHECK_ROWS):
-            self._interrupt.check()
-            yield from rows[first : first + _CHECK_ROWS]
 
     def _query_rows(
         self,
@@ -548,7 +552,7 @@ class Execution:
             assign = prepared.once(compile_assignments, plan)
             for row, _ in self._find(prepared, find, values, source):
                 changes.append((row, assign(row, values)))
-        for _, new in changes:
+        for _, new in looking(changes, self._interrupt.check):
             if new is not None:
                 check(new)
         return changes, len(changes)

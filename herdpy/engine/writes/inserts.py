@@ -15,7 +15,7 @@ from herdpy.engine.state.snapshots import TableSnapshot
 from herdpy.engine.state.state import State, TableState
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transactions import OwnVersion, Transaction
-from herdpy.engine.writes.row_writes import RESTART, Change, Write
+from herdpy.engine.writes.row_writes import RESTART, Change, Write, looking
 from herdpy.exec.row.select import Resolve
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
@@ -35,6 +35,7 @@ class FreshInsert(Write):
         rows: Sequence[Row],
         *,
         memory_bytes_max: int,
+        check_interrupt: Callable[[], object],
         resolve: Resolve | None = None,
     ) -> None:
         super().__init__(
@@ -44,6 +45,7 @@ class FreshInsert(Write):
             self._changes,
             is_insert=True,
             memory_bytes_max=memory_bytes_max,
+            check_interrupt=check_interrupt,
             resolve=resolve,
         )
         self._rows = rows
@@ -60,7 +62,8 @@ class FreshInsert(Write):
         own = transaction.writes.get(table.id)
         if len(keys) > 1 and len(set(keys)) < len(keys):
             return super().attempt()
-        if not are_fresh(keys, seen, own, seen.pages if seen is not None else None):
+        pages = seen.pages if seen is not None else None
+        if not are_fresh(keys, seen, own, pages, self._check_interrupt):
             return super().attempt()
         with tablespace.monitor:
             tablespace.enter()
@@ -99,10 +102,11 @@ def are_fresh(
     table: TableState | None,
     own: dict[Key, OwnVersion] | None,
     pages: TablePages | None,
+    check_interrupt: Callable[[], object] = lambda: None,
 ) -> bool:
     """Return whether no key's newest version is a row, in the transaction's writes or committed.
 
-    Without pages only the memtables are asked.
+    Without pages only the memtables are asked. check_interrupt is called now and then.
     """
     memtables: tuple[Memtable, ...] = ()
     if table is not None:
@@ -116,7 +120,7 @@ def are_fresh(
         own, memtables = None, ()
         if pages is None:
             return True
-    for key in keys:
+    for key in keys if len(keys) <= _MANY_KEYS else looking(keys, check_interrupt):
         version = own.get(key) if own else None
         if version is None:
             for memtable in memtables:

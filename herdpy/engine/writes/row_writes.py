@@ -6,8 +6,9 @@ transaction in the meantime (READ COMMITTED: new snapshot, whole statement again
 validated before anything is logged, so a statement happens wholly or not at all.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final, TypeVar
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.locks import Mode
@@ -31,8 +32,11 @@ from herdpy.log.record import (
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Kind, Row
 
+T = TypeVar("T")
 RESTART: Final = object()
 ROW_ID_RESERVATION: Final = 32
+_CHECK_ROWS = 1_024  # between two looks at the interrupt
+_LOCKS_AT_ONCE = 65_536  # likewise: 20 ms
 
 Change = tuple[Row | None, Row | None]
 """(row before, row after); None before is an insert, None after a delete."""
@@ -44,6 +48,7 @@ class Write:
     """One write statement in execution, across waits and restarts."""
 
     __slots__ = (
+        "_check_interrupt",
         "_memory_bytes_max",
         "_tablespace",
         "_transaction",
@@ -63,10 +68,12 @@ class Write:
         *,
         is_insert: bool,
         memory_bytes_max: int,
+        check_interrupt: Callable[[], object],
         resolve: Resolve | None = None,
     ) -> None:
         """compute(source) does the statement's work on one snapshot, without any lock.
 
+        check_interrupt is called every some thousand rows, until they are logged.
         It returns the changes, checked but for duplicate keys, and the number of rows to report.
         With is_insert, a row that is there already is a duplicate (23505), not a change; but with
         `resolve`, of a table with a key, that says what becomes of it.
@@ -80,6 +87,7 @@ class Write:
         self.kept: Collection[Key] = ()
         """The keys whose rows the last find() has seen, and leaves as they are."""
         self._memory_bytes_max = memory_bytes_max
+        self._check_interrupt = check_interrupt
 
     def find(self, source: TableSnapshot) -> tuple[list[Change], int]:
         """Return the changes on one snapshot and the number of rows to report; sets `kept`."""
@@ -105,17 +113,20 @@ class Write:
                 return RESTART
         snapshot = tablespace.snapshot(transaction)
         try:
+            snapshot.check_interrupt = self._check_interrupt
             source = snapshot.source(table)
             changes, count = self.find(source)
             if not changes and not self.kept:
                 return count
-            expected = effects_of(table, changes)
+            expected = effects_of(table, self._looking(changes))
             if self.is_insert:
                 if not table.is_heap:
                     rows_by_key(table, (new for _, new in changes if new is not None))
-                found = {key: source.get(key) for key in expected}
+                found = {key: source.get(key) for key in self._looking(expected)}
             else:
-                found = {key: old or source.get(key) for key, (old, _) in expected.items()}
+                found = {
+                    key: old or source.get(key) for key, (old, _) in self._looking(expected.items())
+                }
             with tablespace.monitor:
                 tablespace.enter()
                 tablespace.check_writable()
@@ -148,7 +159,19 @@ class Write:
         locks, transaction, table_id = self._tablespace.locks, self._transaction, self.table.id
         if len(keys) > row_locks_max:
             return locks.acquire(transaction, (table_id,), Mode.EXCLUSIVE)
-        return locks.acquire_rows(transaction, table_id, keys)
+        if len(keys) <= _LOCKS_AT_ONCE:
+            return locks.acquire_rows(transaction, table_id, keys)
+        left = iter(keys)
+        while some := list(islice(left, _LOCKS_AT_ONCE)):
+            self._check_interrupt()
+            wait = locks.acquire_rows(transaction, table_id, some)
+            if wait is not None:
+                return wait
+        return None
+
+    def _looking(self, items: Collection[T]) -> Iterable[T]:
+        """Return the items, and look at the interrupt now and then."""
+        return items if len(items) <= _CHECK_ROWS else looking(items, self._check_interrupt)
 
     def _lock_kept(self) -> Ticket[None] | None:
         """Wait for the other transactions that are just writing a row that is to stay.
@@ -172,7 +195,7 @@ class Write:
         if any(latest.get(key) is None for key in self.kept):
             return False
         has_doubles = any(column.type.kind is Kind.DOUBLE for column in self.table.columns)
-        for key, row in found.items():
+        for key, row in self._looking(found.items()):
             now = latest.get(key)
             if now is row:
                 continue
@@ -184,7 +207,7 @@ class Write:
     def _check_duplicates(
         self, expected: "dict[Key, Change]", found: dict[Key, Row | None]
     ) -> None:
-        for key, (old, new) in expected.items():
+        for key, (old, new) in self._looking(expected.items()):
             if new is not None and old is None:
                 check_absent(self.table, key, found[key])
 
@@ -322,13 +345,21 @@ def _resolved(
     return list(found.values()), kept, kept_count
 
 
-def effects_of(table: Table, changes: Sequence[Change]) -> "dict[Key, Change]":
+def looking(items: Iterable[T], check_interrupt: Callable[[], object]) -> Iterator[T]:
+    """Yield the items, and call check_interrupt before every some thousand of them."""
+    left = iter(items)
+    while some := list(islice(left, _CHECK_ROWS)):
+        check_interrupt()
+        yield from some
+
+
+def effects_of(table: Table, changes: Iterable[Change]) -> "dict[Key, Change]":
     """Return per key what the statement finds there and what it leaves there."""
-    key_of = table.key_of
+    key_of, is_heap = table.key_of, table.is_heap
     effects: dict[Key, Change] = {}
-    if table.is_heap:
-        changes = [change for change in changes if change[0] is not None]
     for old, new in changes:
+        if old is None and is_heap:
+            continue
         if old is not None:
             key = key_of(old)
             moved_here = effects[key][1] if key in effects else None

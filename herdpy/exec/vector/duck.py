@@ -53,6 +53,8 @@ _SIGNAL_IN_CALLBACK = re.compile(
     r"Invalid Input Error: (?:counting|exporting|offering|reading) [^\n:]*"
     r" failed: KeyboardInterrupt:"
 )
+_VALUES_AT_ONCE = 131_072  # made of Arrow between two looks at the interrupt: 20 ms
+_CONSTANTS_AT_ONCE = 16_384
 _BATCH_ROWS = 10_240  # a multiple of DuckDB's vectors of 2,048 rows
 
 # In this order: no folder can be set once external access is off, nothing once locked. GLOBAL, as
@@ -135,9 +137,12 @@ class VectorEngine:
             f"p{slot}": _logical(values[slot], parameter_types[slot]) for slot in text.slots
         }
         for constants in text.lists:
-            parameters[constants.name] = [
-                _logical(_constant(item, values), constants.type) for item in constants.items
-            ]
+            listed: list[Any] = []
+            parameters[constants.name] = listed
+            for first in range(0, len(constants.items), _CONSTANTS_AT_ONCE):
+                interrupt.check()
+                items = constants.items[first : first + _CONSTANTS_AT_ONCE]
+                listed += (_logical(_constant(item, values), constants.type) for item in items)
         for item in text.deferred:
             run = self._run_first(item, snapshot, values, parameter_types, interrupt)
             parameters[f"q{item.number}"], parameters[f"e{item.number}"] = run
@@ -321,10 +326,25 @@ class VectorResult:
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """Yield rows of logical values."""
-        return itertools.chain.from_iterable(map(logical_rows, self.batches()))
+        return itertools.chain.from_iterable(map(logical_rows, self._pieces()))
 
     def physical_rows(self) -> Iterator[tuple[Any, ...]]:
-        return itertools.chain.from_iterable(map(physical_rows, self.batches()))
+        return itertools.chain.from_iterable(map(physical_rows, self._pieces()))
+
+    def _pieces(self) -> Iterator[pa.RecordBatch]:
+        """Yield the batches in pieces of which Python's values are made at once."""
+        for batch in self.batches():
+            size = max(_VALUES_AT_ONCE // max(batch.num_columns, 1), 1)
+            if batch.num_rows <= size:
+                yield batch
+                continue
+            for first in range(0, batch.num_rows, size):
+                try:
+                    self._interrupt.check()
+                except Error:
+                    self.close()
+                    raise
+                yield batch.slice(first, size)
 
     def reader(self, rows_per_batch: int) -> pa.RecordBatchReader:
         """Return the batches cut to at most so many rows, as Arrow's own stream."""

@@ -22,6 +22,7 @@ _KINDS = {
     "21": "several rows", "23": "constraint",
 }  # fmt: skip
 """Classes of the SQLSTATEs with which a statement may end."""
+_ROWS_MAX = 1_000  # of a result: a product of many tables has no end
 _SIZE_MIN, _SIZE_MAX = 1_000, 1 << 20
 _MUTATED_SHARE = 0.15
 
@@ -76,7 +77,8 @@ class World:
             try:
                 cursor = connection.execute(text, parameters)  # type: ignore[arg-type]
                 if cursor.description is not None:
-                    cursor.fetchall()
+                    cursor.fetchmany(_ROWS_MAX)
+                    cursor.close()
                 return "rows"
             except herdpy.Error as error:
                 if error.sqlstate[:2] not in _KINDS:
@@ -186,8 +188,10 @@ def run_seed(world: World, seed: int) -> tuple[str, int, list[Cost]]:
             # The row path is left where a statement is long: on the other one it may double, too.
             chance.setstate(state)
             pair = FAMILIES[name](chance, 2 * size)
-            costs[0] = world.cost(pair.small, takes_parameters=takes)
-            costs[1] = world.cost(pair.large, takes_parameters=takes)
+            # With blanks: there are plans of what has run already.
+            costs = [
+                world.cost(f"{text}  ", takes_parameters=takes) for text in (pair.small, pair.large)
+            ]
         check_growth(pair, *costs)
         if chance.random() < _MUTATED_SHARE:
             costs.append(world.cost(mutated(chance, pair.small), takes_parameters=takes))

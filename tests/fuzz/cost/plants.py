@@ -2,8 +2,11 @@
 
 from typing import Any
 
+from herdpy.errors import InternalError
+from herdpy.exec.vector import duck
 from herdpy.sql.duckdb_text import _Printer
-from herdpy.sql.reading.extent import Budget
+from herdpy.sql.reading.extent import Budget, Extent
+from herdpy.sql.scope import StatementContext
 from tests.fixtures.plants import Plant
 
 
@@ -32,7 +35,44 @@ def _fails_on_many(right: Any) -> Any:
     return case
 
 
+def _printed_thrice(right: Any) -> Any:
+    def case(self: _Printer, node: Any) -> str:
+        text = right(self, node)
+        return f"(CASE WHEN {text} IS NULL THEN {text} ELSE {text} END)"
+
+    return case
+
+
+def _keeps_what_it_read(right: Any) -> Any:
+    kept: list[bytes] = []
+
+    def add(self: Extent, word: str, start: int) -> None:
+        kept.append(bytes(4 * start))
+        right(self, word, start)
+
+    return add
+
+
+def _compared_with_all(right: Any) -> Any:
+    def settle(
+        self: StatementContext, expression: Any, wanted: Any = None, column: Any = None
+    ) -> Any:
+        for slot in self.slots[::8]:
+            abs(hash(slot))
+        return right(self, expression, wanted, column)
+
+    return settle
+
+
 PLANTS = {
+    "a CASE stands three times": Plant(_Printer, "case", _printed_thrice),
+    "a text is kept for each of its words": Plant(Extent, "add", _keeps_what_it_read),
+    "a parameter is compared with all before": Plant(
+        StatementContext, "settle", _compared_with_all
+    ),
+    "DuckDB's errors are told as they are": Plant(
+        duck, "translate_error", lambda _: lambda text, sql: InternalError(f"{text}: {sql}")
+    ),
     "an operand is printed wherever it is needed": Plant(_Printer, "applied", _printed_again),
     "a pass begins anew for each node": Plant(Budget, "spend", _counted_anew),
     "a branch too many raises": Plant(_Printer, "case", _fails_on_many),

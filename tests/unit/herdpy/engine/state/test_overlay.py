@@ -10,6 +10,7 @@ from herdpy.engine.state import overlay as overlay_module
 from herdpy.engine.state import snapshots as snapshots_module
 from herdpy.engine.state.snapshots import Snapshot
 from herdpy.engine.state.transactions import Transaction
+from herdpy.errors import QueryCanceledError
 from herdpy.model.governor import Governor
 from herdpy.model.types import Row
 from herdpy.storage import arrow
@@ -201,3 +202,52 @@ def test_an_interrupt_while_catching_up_leaves_nothing_wrong(
         by_arrow(db, snapshot)
     assert by_arrow(db, snapshot) == by_rows(snapshot)
     snapshot.close()
+
+
+def test_a_cancel_anywhere_leaves_an_overlay_that_goes_on(
+    db: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows in memory over rows in pages, of which the transaction has changed some."""
+    monkeypatch.setattr(overlay_module, "_CHUNK_ROWS", 8)
+    monkeypatch.setattr(overlay_module, "_CHECK_KEYS", 3)
+    session = db.session(autocommit=True)
+    table(session, *((n, n) for n in range(30)))
+    session.execute(POINT, (1,)).close()
+    db.database.run_checkpoint()
+    run(session, "UPDATE t SET v = v + 1 WHERE id < 20")
+    run(session, "INSERT INTO t SELECT id + 100, v FROM t")
+
+    def cancelled_at(number: int) -> int:
+        """Read with a cancel at that look; return how many looks there were."""
+        looks = 0
+
+        def check() -> None:
+            nonlocal looks
+            looks += 1
+            if looks == number:
+                raise QueryCanceledError("stop")
+
+        snapshot = db.database.tablespace.snapshot(None)
+        snapshot.check_interrupt = check
+        try:
+            by_arrow(db, snapshot)
+        except QueryCanceledError:
+            assert looks == number
+        finally:
+            snapshot.close()
+        return looks
+
+    expected = sorted(
+        [(n, n + (n < 20)) for n in range(30)] + [(n + 100, n + (n < 20)) for n in range(30)]
+    )
+    number = 0
+    while True:
+        number += 1
+        run(session, "UPDATE t SET v = v + 0")  # there is something to catch up with
+        is_over = cancelled_at(number) < number
+        snapshot = db.database.tablespace.snapshot(None)
+        assert agree(db, snapshot) == expected
+        snapshot.close()
+        if is_over:
+            break
+    assert number > 20
