@@ -69,11 +69,12 @@ class Config:
         64 * MIB, 4096, 2**30, "bytes", "log files stop doubling here"
     )
     disk_reserve_bytes: int = _setting(
-        2 * MIB,
+        64 * MIB,
         0,
         2**40,
         "bytes",
-        "kept free on the disk: when it is full, DELETE, DROP and checkpoints still work; 0: none",
+        "of the disk, kept so that DELETE, DROP, COMMIT and checkpoints work when it is full; at "
+        "most a 16th of the disk, or 2 MiB; 0: none",
     )
     transaction_memory_bytes: int = _setting(
         256 * MIB,

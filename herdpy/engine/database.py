@@ -185,6 +185,7 @@ class Database:
             driver if is_threaded else None,
             self._bell.ring,
             open_log,
+            self.where,
             self.memory,
         )
         if replica.manifest.state.is_empty:

@@ -34,6 +34,11 @@ class Operation(NamedTuple):
     is_many: bool = False
     stage: Callable[[Session], None] | None = None
 
+    @property
+    def frees_space(self) -> bool:
+        """A full disk does not refuse it."""
+        return self.text.startswith(("DELETE", "TRUNCATE", "DROP TABLE"))
+
     def run_on(self, model: Model, work: Work) -> int:
         """Add the effect to `work`; return the row count, or raise RefusedError."""
         if self.effect is None:
@@ -288,6 +293,16 @@ def staged(rng: random.Random, name: str) -> Operation:
 
 
 _ARROW = {"k": pa.int64(), "p": pa.string(), "v": pa.int64(), "s": pa.string()}
+
+
+def draw_for_full_disk(rng: random.Random) -> Operation:
+    """Return what needs much room, or what frees some, or would when there is anything."""
+    chance = rng.random()
+    if chance < 0.65:
+        return insert(rng, "h", count=100, is_many=True, is_upsert=False)
+    if chance < 0.9:
+        return delete(rng, rng.choice("abc"))
+    return truncate(rng.choice("abch"))
 
 
 def draw(rng: random.Random, *, with_vector: bool) -> Operation:

@@ -25,7 +25,7 @@ from herdpy.engine.state.staged import Operation, Stage
 from herdpy.engine.state.state import State, TableState
 from herdpy.engine.state.tablespace import Tablespace, Unpublished
 from herdpy.engine.state.transactions import OwnVersion, Transaction
-from herdpy.errors import InvariantViolation
+from herdpy.errors import DiskFullError, InvariantViolation
 from herdpy.log.record import TransactionId
 from herdpy.model.access import (
     Changes,
@@ -41,6 +41,7 @@ from herdpy.model.types import Key
 from herdpy.storage.checkpoint_writer import TableDelta, WrittenDelta, write_delta
 from herdpy.storage.manifest import (
     Checkpoint,
+    Edit,
     Manifest,
     ManifestState,
     PageRef,
@@ -242,11 +243,24 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
         lambda: tuple(manifest.state.checkpoint_lsn) == lsn,
         lambda: publish(tablespace, written, state, pinned),
     )
-    manifest.append(edit)
+    append_edit(disk, directory, manifest, edit)
     finish_listing(tablespace, manifest)
     remove_unlisted(disk, directory, manifest.state)
     tablespace.log.drop_before(state.lsn)
     return True
+
+
+def append_edit(disk: Disk, directory: str, manifest: Manifest, edit: Edit) -> None:
+    """Append the edit that lists what was written; errors as Manifest.append().
+
+    On a full disk, where it has surely had no effect, what was written goes again.
+    """
+    try:
+        manifest.append(edit)
+    except DiskFullError:
+        with suppress(OSError):
+            remove_unlisted(disk, directory, manifest.state)
+        raise
 
 
 def finish_listing(tablespace: Tablespace, manifest: Manifest) -> None:

@@ -63,6 +63,7 @@ class Leasing(SessionPart):
         owner, owner_id = plain_user(core.identity)
         at_us = tablespace.clock.wall_us()
         record = BeginLease(number, owner, float(seconds), at_us, owner_id)
+        core.database.check_room()
         maximum = core.maxima.get(LEASES)
         ticket = with_log_space(
             tablespace, lambda: tablespace.begin_lease(record, core.identity, maximum)

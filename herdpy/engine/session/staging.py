@@ -55,7 +55,6 @@ from herdpy.limits import (
     stagings_max,
     stagings_of_user_max,
 )
-from herdpy.log.interfaces import LogSpaceError
 from herdpy.log.record import (
     BeginStage,
     BeginStaging,
@@ -193,7 +192,7 @@ class Staging(SessionPart):
                 return [EndStaging([job], run)]
             return [DropStages(self._staged.of_run(job, run), job, run)]
 
-        self._log(make, Durability.SYNC)
+        self._log(make, Durability.SYNC, frees_space=True)
 
     @statement("STAGING {0}")
     def position(self, job: str) -> str | None:
@@ -270,7 +269,7 @@ class Staging(SessionPart):
         """Give a stage up; nothing to do for one that is not there."""
         if number in self._staged.stages:
             self._stage(number)
-            self._log(lambda: [DropStages([number])], Durability.NONE)
+            self._log(lambda: [DropStages([number])], Durability.NONE, frees_space=True)
 
     # --- one statement's own ---------------------------------------------------------------------
 
@@ -308,8 +307,9 @@ class Staging(SessionPart):
 
     def drop_statement(self, job: str) -> None:
         """Give it up, whatever state the session is in; without effect when it is not there."""
-        with suppress(Error, LogSpaceError):  # else it ends by its time-out
-            self._tablespace.log_alone(EndStaging([job]))
+        end = partial(self._tablespace.log_alone, EndStaging([job]))
+        with suppress(Error):  # else it ends by its time-out
+            with_log_space(self._tablespace, end, frees_space=True)
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -317,9 +317,19 @@ class Staging(SessionPart):
     def _staged(self) -> Staged:
         return self._tablespace.state.staged
 
-    def _log(self, make: Callable[[], Sequence[Record]], durability: Durability) -> None:
-        """Log what make() returns under the monitor, if anything, and wait until it is applied."""
+    def _log(
+        self,
+        make: Callable[[], Sequence[Record]],
+        durability: Durability,
+        *,
+        frees_space: bool = False,
+    ) -> None:
+        """Log what make() returns under the monitor, if anything, and wait until it is applied.
+
+        53100: the disk is full, and nothing happened.
+        """
         tablespace, clock = self._tablespace, self._database.clock
+        self._database.check_room(frees_space=frees_space)
         system = Transaction(durability, begun_us=clock.wall_us(), is_autocommit=True)
 
         def step() -> bool:
@@ -332,7 +342,7 @@ class Staging(SessionPart):
                     tablespace.submit(entry)
                 return bool(records)
 
-        if with_log_space(tablespace, step):
+        if with_log_space(tablespace, step, frees_space=frees_space):
             # Not done though it needs no sync: it is behind a commit that waits for the disk.
             is_behind = not system.outcome.is_done
             self._core.wait_for(system.outcome, Durability.SYNC if is_behind else durability)
@@ -486,7 +496,8 @@ class Staging(SessionPart):
         stages = self._checked_stages(job, numbers)
         if is_by_rows(stages, job.operation) and self._has_memory_for(job, stages):
             self._check_rows(job, stages)
-            with_log_space(self._tablespace, lambda: self._submit(entry, None))
+            submit = partial(self._submit, entry, None)
+            with_log_space(self._tablespace, submit, frees_space=True)
             self._core.finish_write(transaction)
         else:
             self._commit_pages(job, numbers, entry)
@@ -525,7 +536,7 @@ class Staging(SessionPart):
                 self._check_repeats(job, planned, table)
                 submit = partial(self._submit, entry, planned)
                 try:
-                    if with_log_space(tablespace, submit):
+                    if with_log_space(tablespace, submit, frees_space=True):
                         self._core.finish_write(entry.transaction)
                         return
                 finally:

@@ -23,7 +23,7 @@ from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.catalog import Catalog
 from herdpy.engine.state.commit_tokens import Outcome, is_signed
-from herdpy.engine.state.disk_reserve import DiskReserve
+from herdpy.engine.state.disk_space import DiskSpace
 from herdpy.engine.state.error_messages import (
     absent_error,
     dropped_error,
@@ -151,13 +151,13 @@ class Tablespace:
         log: CommitLog,
         clock: Clock,
         applier: Applier,
-        reserve: DiskReserve | None = None,
+        space: DiskSpace | None = None,
         memory: TablespaceMemory | None = None,
     ) -> None:
         """Without `memory` there is no bound: for a state that is looked at and thrown away."""
         # Constant after __init__.
         self.name = name
-        self.reserve = reserve
+        self.space = space
         self.memory = memory
         self.room = MemtableRoom(2**62 if memory is None else memory.memtable_share_bytes)
         self.clock = clock
@@ -651,6 +651,15 @@ class Tablespace:
         if self.syncer is not None:
             self.syncer.request(durability)
 
+    def prepare_log(self, byte_count: int) -> None:
+        """Make room for records that may use what is kept for a full disk; errors as the log's."""
+        log, space = self.log, self.space
+        if space is None:
+            log.prepare(byte_count)
+        else:
+            file_bytes_max = 0 if space.is_full else None  # then no more than the records take
+            space.freeing(partial(log.prepare, byte_count, file_bytes_max))
+
     def sync_log(self, upto: Lsn | None = None) -> None:
         """Make durable and apply what is in the log; nothing to do when `upto` is durable.
 
@@ -704,8 +713,6 @@ class Tablespace:
                 self.log = log
                 self.syncer = log.start(self.on_durable, partial(self._on_failure, log))
                 self.durable_lsn = max(self.durable_lsn, log.durable_lsn)
-                if self.reserve is not None:
-                    self.reserve.spares = log
             self.unpublished = None
             self._unlogged.clear()
             self.locks.wake_all()  # each tries again, and is told
@@ -980,7 +987,7 @@ class Tablespace:
         if not self._unlogged:
             return
         try:
-            self.log.prepare(_ROLLBACK_BYTES * len(self._unlogged))
+            self.prepare_log(_ROLLBACK_BYTES * len(self._unlogged))
         except (Error, OSError):
             return
         with self.monitor:
