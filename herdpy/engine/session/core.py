@@ -94,6 +94,8 @@ class SessionCore:
         # Written under the mutex, read without it.
         self.interrupt: StatementInterrupt | None = None
         self.running: Running | None = None
+        self.waiting: LockWait | None = None
+        """What the statement waits for, with a thread or without."""
         self.used_s = database.clock.monotonic()
         # Set by any thread.
         self.is_closed = False

@@ -68,6 +68,7 @@ from herdpy.log.record import (
 from herdpy.model.access import DELETE, INSERT, UPDATE, plain_user
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
+from herdpy.model.role_settings import STAGINGS
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 
@@ -113,6 +114,7 @@ class Staging(SessionPart):
         table = self._planner.table(name, RIGHTS[chosen])
         _check_key(table, chosen, key_columns)
         at_us = self._database.clock.wall_us()
+        of_user_max = min(stagings_of_user_max, self._core.maxima.get(STAGINGS, stagings_max))
 
         def make() -> list[Record]:
             staged = self._staged
@@ -124,9 +126,9 @@ class Staging(SessionPart):
                 if run in found.runs:
                     return []
                 _check_runs(found)
-            elif len(staged.jobs) >= min(stagings_max, stagings_of_user_max):
+            elif len(staged.jobs) >= min(stagings_max, of_user_max):
                 owners = [each.user for each in staged.jobs.values()]
-                limits = stagings_max, stagings_of_user_max
+                limits = stagings_max, of_user_max
                 check_share(_JOBS, owners, self._core.identity, *limits, hint=_LATER)
             user, user_id = plain_user(self._core.identity)
             place = (job, table.id, table.version, chosen.value, at_us)

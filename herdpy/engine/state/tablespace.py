@@ -944,8 +944,12 @@ class Tablespace:
         for record in records:
             self._submit_alone(record, transaction.durability)
 
-    def begin_lease(self, record: BeginLease, user: User | None) -> Ticket[None]:
+    def begin_lease(
+        self, record: BeginLease, user: User | None, maximum: int | None = None
+    ) -> Ticket[None]:
         """Log a lease of the state behind all that is in the log; return the Ticket to wait for.
+
+        `maximum`: how many the user's role may have.
 
         57P01: its user was dropped. 53400: there are as many as may be. LogSpaceError: prepare and
         call again.
@@ -954,7 +958,7 @@ class Tablespace:
             self.enter()
             self.check_writable()
             self.check_user(user)
-            self.applier.leases.check_room(user)
+            self.applier.leases.check_room(user, maximum)
             return self._submit_alone(record)
 
     def delay_leases(self, transaction: Transaction) -> None:

@@ -19,6 +19,7 @@ from herdpy.engine.statements.fast_paths import MakeRows
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.statements.plan_cache import Prepared
+from herdpy.engine.statements.result_places import Holder, Place
 from herdpy.engine.writes.batch import BatchLayers
 from herdpy.engine.writes.inserts import FreshInsert
 from herdpy.engine.writes.row_writes import (
@@ -81,6 +82,7 @@ class Execution:
     __slots__ = (
         "_clock",
         "_database",
+        "_holder",
         "_interrupt",
         "_lock_timeout_s",
         "_look",
@@ -95,9 +97,14 @@ class Execution:
         interrupt: StatementInterrupt,
         lock_timeout_s: float,
         look: Callable[[], object] | None = None,
+        holder: Callable[[], Holder] | None = None,
     ) -> None:
-        """`look` is called while a query is printed; None: the interrupt's check()."""
+        """`look` is called while a query is printed; None: the interrupt's check().
+
+        holder() says who has the results of queries; None: there will be none.
+        """
         self._database = database
+        self._holder = holder
         self._tablespace = database.tablespace
         self._clock = database.clock
         self._transaction = transaction
@@ -170,20 +177,40 @@ class Execution:
         if is_plain:
             columns = plan.query.columns
             return scan_reader(source, ordinals, columns, self._interrupt, rows_per_batch)
-        found = self._vector(prepared, plan.query, values, snapshot)
+        place = self._place(may_wait=False)  # the statement has ended, its rows are fetched
+        try:
+            found = self._vector(prepared, plan.query, values, snapshot)
+        except BaseException:
+            place.close()
+            raise
+        found.on_close, found.on_read = place.close, place.read
+        place.watch(found)
         return found.reader(rows_per_batch)
 
     def _select_vector(
         self, prepared: Prepared, query: Query, values: Sequence[Physical], part: Part | None
     ) -> Result:
-        snapshot = self._snapshot(part)
+        place = self._place(may_wait=True)
         try:
-            found = self._vector(prepared, query, values, snapshot)
+            snapshot = self._snapshot(part)
+            try:
+                found = self._vector(prepared, query, values, snapshot)
+            except BaseException:
+                snapshot.close()
+                raise
         except BaseException:
-            snapshot.close()
+            place.close()
             raise
 
-        found.on_close = snapshot.close
+        def close() -> None:
+            try:
+                snapshot.close()
+            finally:
+                place.close()
+
+        found.on_close = close
+        found.on_read = place.read
+        place.watch(found)
         return Result(
             query.columns,
             found.rows(),
@@ -191,6 +218,12 @@ class Execution:
             make_reader=found.reader,
             check=_check_of(snapshot),
         )
+
+    def _place(self, *, may_wait: bool) -> Place:
+        """Return the place of a result; 53200, 53400; MustWaitError: there may be one soon."""
+        if self._holder is None:
+            raise InternalError("a result without a holder")
+        return self._database.results.take(self._holder(), may_wait=may_wait)
 
     def _vector(
         self, prepared: Prepared, query: Query, values: Sequence[Physical], snapshot: Snapshot
