@@ -111,11 +111,13 @@ def test_settings_survive_replay_checkpoint_backup_and_dump(engine: Engine) -> N
     run(root, 'CREATE USER "B\'o b" CONNECTION LIMIT 7', "CREATE USER gone CONNECTION LIMIT 1")
     run(root, "ALTER ROLE ann SET lock_timeout = '1500us'", "DROP USER gone")
     run(root, "ALTER ROLE ann SET MAXIMUM running_statements = 2")
+    run(root, "ALTER ROLE ann SET MAXIMUM query_memory = '1536MB'")
     run(root, "ALTER ROLE ann SET MAXIMUM lock_timeout TO '90min'")
     expected = settings_of(engine)
     assert [(each.role, each.setting, each.default, each.maximum) for each in expected] == [
         ("B'o b", "connections", None, 7),
         ("ann", "lock_timeout", 1_500, 5_400_000_000),
+        ("ann", "query_memory", None, 1_610_612_736),
         ("ann", "running_statements", None, 2),
     ]
     for has_checkpoint in (False, True):
