@@ -5,6 +5,7 @@ This is where all that a bookie works on is built: the disk, the index, the exec
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import signal
 import socket
@@ -17,7 +18,6 @@ from typing import Any, get_args, get_type_hints
 
 import click
 
-from bookie.admin.bookie_access import access_of, check_openness
 from bookie.admin.directories import absolute_ledgers, directory_options
 from bookie.admin.http import HttpOptions, WebhookOptions, http_options, webhook_options
 from bookie.admin.output import Output
@@ -51,7 +51,7 @@ from bookie.server.storage import entry_log, journal_format
 from bookie.server.storage.directories import LedgerDirectory
 from bookie.server.storage.lmdb_index import LmdbIndex
 from bookie.server.storage.scrubber import STATE_FILE
-from bookie.server.tls import TlsContexts, server_contexts
+from bookie.server.tls import TlsContexts, access_of, server_contexts
 from bookie.server.wire.client_access import ClientAccess
 
 INDEX_FILE = "index.lmdb"
@@ -175,6 +175,31 @@ def check_ports(host: str, ports: Mapping[str, int | None], host_option: str = "
                 f"bookie cannot listen on {host}:{port}: {error.strerror or error}; "
                 f"expected an address of this machine and a free port ({option}, {host_option})"
             ) from error
+
+
+def check_openness(host: str) -> None:
+    """Refuse to serve other machines in clear; BookieStartError says what to do.
+
+    What counts is the address that is listened on, not how it is written.
+    """
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError:
+        return  # check_ports() says it
+    reached = sorted(
+        {
+            str(address[0])
+            for *_, address in found
+            if not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback
+        }
+    )
+    if reached:
+        raise BookieStartError(
+            f"--host {host}: other machines reach {', '.join(reached)}, and could read and write "
+            "all ledgers; expected TLS to be required: --tls CERTIFICATE KEY and "
+            "--tls-trust FILE (clients show a certificate), or --tls and --set "
+            "is_tls_required=true. In a network that keeps others out: --allow-clear"
+        )
 
 
 def log_to_stderr() -> None:

@@ -1,4 +1,4 @@
-"""TLS contexts of a bookie and of its clients, from files in PEM format."""
+"""TLS contexts of a bookie and of its clients, and rights by certificate, from files."""
 
 import logging
 import ssl
@@ -11,6 +11,7 @@ from asn1crypto import x509
 from bookie.errors import BookieStartError
 from bookie.runtime.interfaces import Clock
 from bookie.runtime.os_input_files import Reread, read_text
+from bookie.server.wire.client_access import ClientAccess
 
 _log = logging.getLogger(__name__)
 
@@ -143,3 +144,27 @@ def server_contexts(
         key_path,
         trust_path,
     )
+
+
+def access_of(path: str | None, roles: str | None) -> Reread[ClientAccess] | None:
+    """Return what certificates give by --tls-access and --authorized-roles; None: all may do all.
+
+    BookieStartError.
+    """
+    if path is None and roles is None:
+        return None
+    named = [] if roles is None else [role.strip() for role in roles.split(",")]
+    if not all(named):
+        raise BookieStartError(
+            f"--authorized-roles: expected roles with commas between, found {roles!r}"
+        )
+
+    def make() -> ClientAccess:
+        where = "--authorized-roles" if path is None else f"--tls-access {path}"
+        try:
+            text = "" if path is None else read_text(path)
+        except ValueError as error:
+            raise BookieStartError(f"{where}: expected text in UTF-8 ({error})") from error
+        return ClientAccess(text, where, named)
+
+    return Reread("--tls-access", [] if path is None else [path], make)
