@@ -81,7 +81,7 @@ class Config:
         1024,
         2**46,
         "bytes",
-        "write set of one transaction, at most half of memory_bytes_max; over it: 53200",
+        "changes that a transaction holds in memory, at most half of memory_bytes_max",
     )
     version_memory_bytes: int = _setting(
         256 * MIB,

@@ -13,7 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -59,6 +59,7 @@ from herdpy.log.record import (
     Record,
     Refuse,
     Rollback,
+    RollbackTo,
     Rows,
     TransactionId,
     encode,
@@ -69,6 +70,7 @@ from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 
+T = TypeVar("T")
 _new: Any = tuple.__new__  # a NamedTuple without the Python function around it, once per row
 Definition = CreateTable | DropTable | ChangeAccess
 
@@ -92,6 +94,7 @@ class Entry(Append):
         "is_row",
         "is_void",
         "memtable_bytes",
+        "spilling",
         "transaction",
     )
 
@@ -117,6 +120,8 @@ class Entry(Append):
         """It is the rows of one autocommit statement, of a table with a key."""
         self.is_void = False
         """It commits staged rows that were given up while it was on its way through the log."""
+        self.spilling: int | None = None
+        """The statement that spills by it: a part of what a ROLLBACK TO of that undoes."""
 
 
 class Noted(NamedTuple):
@@ -322,12 +327,38 @@ class Tablespace:
 
         LogSpaceError or the log's failure: nothing happened.
         """
+        if entry.transaction.cut is not None:
+            self._cut(entry, is_urgent=is_urgent)
         self._append(entry, is_urgent=is_urgent)
         self._fill(entry)
         try:
             self.drain()
         except MemoryError:
             pass  # the entry is in the log: what waits in the queue is for the next who comes
+
+    def _cut(self, entry: Entry, *, is_urgent: bool) -> None:
+        """Undo a statement that was left half spilled, unless the entry is a part of it."""
+        transaction = entry.transaction
+        record = entry.changes[-1] if entry.changes else None
+        if isinstance(record, Rollback) or transaction.cut == entry.spilling:
+            return
+        self.log_cut(transaction, is_urgent=is_urgent)
+
+    def log_cut(self, transaction: Transaction, *, is_urgent: bool = False) -> None:
+        """Log ROLLBACK TO for a statement that was left half spilled; repeatable. Monitor held.
+
+        LogSpaceError or the log's failure: it is tried again before the transaction's next entry.
+        """
+        statement, tx = transaction.cut, transaction.id
+        if statement is None or transaction.state is not TransactionState.ACTIVE:
+            return
+        if tx is None or tx not in self.applier.transactions:  # it has not come to the log
+            transaction.cut = None
+            return
+        record = RollbackTo(tx=tx, statement=statement)
+        entry = Entry([record], [encode(record)], transaction, ends=False)
+        self._append(entry, is_urgent=is_urgent)
+        self._fill(entry)
 
     def _append(self, entry: Entry, *, is_urgent: bool = False) -> None:
         """Put an entry into the log; until it is filled in, enter() carries it on."""
@@ -669,6 +700,11 @@ class Tablespace:
             self.log.sync()
             self.on_durable(self.log.durable_lsn)
 
+    def apply_log(self) -> None:
+        """Make durable and apply all that is in the log, as sync_log(), if any of it is not yet."""
+        if self.applier.state.lsn < self.log.last_lsn:
+            self.sync_log()
+
     # --- another log: take the monitor themselves ----------------------------------------------
 
     def hold(self) -> None:
@@ -800,24 +836,27 @@ class Tablespace:
         """
         with self.monitor:
             self.enter()
-            if transaction.state is TransactionState.ACTIVE:
-                is_logged = transaction.id in self.applier.transactions
-                if not is_logged and not transaction.has_unlogged:
-                    transaction.outcome.complete(None)
-                    self.end(transaction)
-                else:
-                    size = transaction.byte_count
-                    if not self.lets_in(size):
-                        raise self.room.full()
-                    self.id_of(transaction)
-                    record = self.commit_record(transaction)
-                    if transaction.access_changes:
-                        self._end_owned(transaction.access_changes, transaction)
-                    data = encode(record)
-                    entry = Entry([record], [data], transaction, ends=True, memtable_bytes=size)
-                    self.submit(entry)
-                    self.room.left -= size
+            self.log_commit(transaction)
             return transaction.outcome
+
+    def log_commit(self, transaction: Transaction) -> None:
+        """Log COMMIT, once, as commit(). Monitor held."""
+        if transaction.state is not TransactionState.ACTIVE:
+            return
+        if transaction.id not in self.applier.transactions and not transaction.has_unlogged:
+            transaction.outcome.complete(None)
+            self.end(transaction)
+            return
+        size = transaction.byte_count
+        if size and not self.lets_in(size):
+            raise self.room.full()
+        self.id_of(transaction)
+        record = self.commit_record(transaction)
+        if transaction.access_changes:
+            self._end_owned(transaction.access_changes, transaction)
+        data = encode(record)
+        self.submit(Entry([record], [data], transaction, ends=True, memtable_bytes=size))
+        self.room.left -= size
 
     def rollback(self, transaction: Transaction, reason: Exception | None = None) -> None:
         """Undo everything, through the log if the transaction is in it; repeatable, never waits.
@@ -1002,10 +1041,17 @@ class Tablespace:
             noted = (transaction for transaction in self._noted if transaction.has_unlogged)
             return list(dict.fromkeys((*self.applier.transactions.values(), *noted)))
 
-    def run(self, step: Callable[[], object]) -> object:
+    def run(self, step: Callable[[], T]) -> T:
         """Run a plain function under the monitor, after finishing what was left."""
         with self.monitor:
             self.enter()
+            return step()
+
+    def run_writing(self, step: Callable[[], T]) -> T:
+        """Run what logs something under the monitor; raises why nothing can be written."""
+        with self.monitor:
+            self.enter()
+            self.check_writable()
             return step()
 
 
