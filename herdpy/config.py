@@ -81,7 +81,7 @@ class Config:
         1024,
         2**46,
         "bytes",
-        "write set of one transaction, at most half of memory_bytes_max; over it: 53200",
+        "changes that a transaction holds in memory, at most half of memory_bytes_max",
     )
     version_memory_bytes: int = _setting(
         256 * MIB,
@@ -92,6 +92,13 @@ class Config:
     )
     vector_results_max: int = _setting(
         32, 1, 10_000, "results", "unfinished vector results (2-3 MB each); the next is 53200"
+    )
+    vector_spill_bytes_max: int = _setting(
+        16 * 1024 * MIB,
+        1 * MIB,
+        2**46,
+        "bytes",
+        "that big queries together spill to default/temp; the one that needs more fails with 53200",
     )
     vector_threads: int = _setting(0, 0, 1024, "threads", "DuckDB's threads; 0 = cores - 1")
     plan_cache_entries_max: int = _setting(1_000, 0, 10**6, "plans", "parsed statements kept")
@@ -129,7 +136,12 @@ class Config:
 
     @property
     def vector_bytes_max(self) -> int:
-        return max(int(self.memory_bytes_max * self.vector_share), 16 * MIB)
+        return max(int(self.memory_bytes_max * self.vector_share), self.vector_bytes_min)
+
+    @property
+    def vector_bytes_min(self) -> int:
+        """Below it DuckDB runs next to nothing."""
+        return 16 * MIB
 
     @property
     def transaction_bytes_max(self) -> int:
@@ -141,9 +153,9 @@ class Config:
 
 
 RELOADED = (
-    "login_timeout_s", "logins_max", "login_failure_delay_s", "drain_timeout_s",
-    "slow_statement_s", "log_level", "statement_timeout_s", "lock_timeout_s",
-    "idle_in_transaction_timeout_s",
+    "login_timeout_s", "logins_max", "logins_of_address_max", "login_failure_delay_s",
+    "drain_timeout_s", "slow_statement_s", "log_level", "statement_timeout_s", "lock_timeout_s",
+    "idle_in_transaction_timeout_s", "unread_result_timeout_s",
 )  # fmt: skip
 """Settings of ServerConfig that count at once when they are read again; others at a restart."""
 
@@ -171,7 +183,18 @@ class ServerConfig:
         "at least one, for their KILL and system tables while all others are taken",
     )
     logins_max: int = _setting(
-        200, 1, 10_000, "connections", "that have not logged in yet; more are refused with 53300"
+        200,
+        1,
+        10_000,
+        "connections",
+        "that have not logged in yet; for one more the oldest of the address that has most goes",
+    )
+    logins_of_address_max: int = _setting(
+        100,
+        1,
+        10_000,
+        "connections",
+        "of them from one address, or IPv6 network; for one more its oldest goes, with 53300",
     )
     login_timeout_s: float = _setting(
         10.0, 0.01, 3_600, "seconds", "from a connection's first byte, TLS included, to its login"
@@ -195,6 +218,14 @@ class ServerConfig:
         timeout_seconds_max,
         "seconds",
         "idle_in_transaction_session_timeout of such sessions; 0: no limit",
+    )
+    unread_result_timeout_s: float = _setting(
+        60.0,
+        0.1,
+        86_400,
+        "seconds",
+        "a big query's result of which nothing is read is ended after this while others wait for "
+        "its place",
     )
     authentication: str = _text(
         "auto",
@@ -257,6 +288,13 @@ class ServerConfig:
         10_000,
         "microseconds",
         "to look for the next request before the loop sleeps, where that pays; 0: none",
+    )
+    switch_interval_us: int = _setting(
+        500,
+        10,
+        1_000_000,
+        "microseconds",
+        "that a thread computes before it gives the interpreter to another; Python's are 5,000",
     )
     loop_sync_us: int = _setting(
         1_000,

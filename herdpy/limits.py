@@ -46,6 +46,8 @@ vector_correlated_max = 24
 row_nodes_max = 1_000
 # Lists of constants behind IN that are longer reach DuckDB as one value.
 vector_list_items_max = 1_000
+# Queries of DuckDB's that run within other statements, beside the results that clients hold.
+vector_statements_max = 1_000
 # What functions make of texts and bytes. A value may be 64 times what a row can hold, so that texts
 # can be put together and looked at; it is refused before its memory is taken.
 value_bytes_max = 64 * 1024 * 1024

@@ -28,6 +28,7 @@ from herdpy.engine.access.rows import (
     role_setting_rows,
     user_rows,
 )
+from herdpy.engine.limit_rows import LimitRows, engine_limits, engine_waits
 from herdpy.engine.maintenance.directory import (
     DIRECTORY,
     LOCK,
@@ -59,12 +60,14 @@ from herdpy.engine.state.system_tables import SYSTEM_TABLES, SystemRows
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.plan_cache import PlanCache
+from herdpy.engine.statements.result_places import ResultPlaces
 from herdpy.engine.statements.stopper import Stopper
+from herdpy.engine.vector_engines import VectorEngines
 from herdpy.engine.writes.staging_uses import StagingUses
 from herdpy.errors import InterfaceError, OperationalError, loading
 from herdpy.model.access import Access, User
 from herdpy.model.governor import Governor
-from herdpy.model.role_settings import Maxima
+from herdpy.model.role_settings import NO_MAXIMA, Maxima
 from herdpy.model.settings import Settings
 
 if TYPE_CHECKING:
@@ -97,9 +100,12 @@ class Database:
         self.where = where
         self.memory = TablespaceMemory(governor, where, config)
         self.plans = PlanCache(config.plan_cache_entries_max, config.plan_cache_bytes_max)
+        self.results = ResultPlaces(clock, config.vector_results_max)
+        self.limits = LimitRows()
+        self.limits.add(partial(engine_limits, self), partial(engine_waits, self))
         self.statement_ids = count(1)
         self._session_ids = count(1)
-        self._temp_directory = temp_directory
+        self.vectors = VectorEngines(config, clock, temp_directory)
         self._generation = process_generation()
         self.replica: Replica
         self.tablespace: Tablespace
@@ -107,7 +113,6 @@ class Database:
         self.stagings = StagingUses(clock, config.staging_timeout_s)
         # Own lock.
         self._mutex = new_mutex()
-        self._vector: VectorEngine | None = None
         self._sessions: dict[int, Session] = {}
         """By their ids."""
         self._is_closing = False
@@ -210,6 +215,8 @@ class Database:
             "sysmembers": member_rows,
             "sysrolesettings": role_setting_rows,
             "sysgrants": lambda catalog: grant_rows(catalog, DIRECTORY),
+            "syslimits": lambda _: self.limits.limit_rows(),
+            "syswaits": lambda _: self.limits.wait_rows(),
             "sysstagings": lambda _: staging_rows(tablespace.state.staged),
             "sysdisks": lambda _: [(DIRECTORY, *replica.space.figures())],
             "sysleases": lambda _: lease_rows(tablespace.applier.leases, self.clock.monotonic()),
@@ -328,26 +335,10 @@ class Database:
     def _closed_error(self) -> InterfaceError:
         return InterfaceError(f"the database {self.where} is closed")
 
-    @property
-    def vector(self) -> "VectorEngine":
-        """Return the vector path, started on first use."""
-        vector = self._vector
-        if vector is None:
-            from herdpy.exec.vector import load_duckdb
-
-            load_duckdb()
-            from herdpy.exec.vector.duck import VectorEngine
-
-            with self._mutex:
-                if self._vector is None:
-                    self._vector = VectorEngine(
-                        self.config.vector_bytes_max,
-                        self.config.vector_threads,
-                        self._temp_directory,
-                        results_max=self.config.vector_results_max,
-                    )
-                vector = self._vector
-        return vector
+    def vector_of(self, user: User | None) -> "VectorEngine":
+        """Return the vector path for a user's queries, started on first use. Any thread."""
+        maxima = NO_MAXIMA if user is None else self.maxima_of(user)
+        return self.vectors.of(user, maxima)
 
     # --- maintenance -----------------------------------------------------------------------------
 
@@ -413,6 +404,7 @@ class Database:
                 for session in sessions
             ),
             MaintenanceTask("dropped users", self.end_dropped_users),
+            MaintenanceTask("unread results", self.results.look_after),
             *self.replica.tasks(
                 self._expired_sessions, lambda: self.stagings.to_end(self.tablespace.state.staged)
             ),
@@ -457,8 +449,7 @@ class Database:
         made = vars(self)  # open() may not have come to these
         if "replica" in made:
             steps += self.replica.closing_steps()
-        if self._vector is not None:
-            steps.append(self._vector.close)
+        steps += self.vectors.closing_steps()
         if self._lock is not None:
             steps.append(self._lock.close)
         return [*steps, self.memory.close]

@@ -51,7 +51,10 @@ def check_open_transactions(database: Database) -> None:
             shown.add(record.tx)
         elif isinstance(record, Commit | Rollback):
             shown.discard(record.tx)
-    found = set(database.tablespace.applier.transactions)
+    applier = database.tablespace.applier
+    found = set(applier.transactions)
+    spilled = {stage.tx for stage in applier.state.staged.stages.values() if stage.tx is not None}
+    assert spilled <= found, f"stages of transactions that have ended: {sorted(spilled - found)}"
     assert found == shown, (
         f"I4: open in the engine but not in the log: {sorted(found - shown)}; "
         f"open in the log but not in the engine: {sorted(shown - found)}"

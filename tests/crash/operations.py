@@ -182,6 +182,26 @@ def rekey(rng: random.Random, name: str) -> Operation:
     return Operation(text, (delta, low, high), name, effect)
 
 
+def copy(rng: random.Random, name: str) -> Operation:
+    """Return an INSERT of rows that are there, under other keys."""
+    low, high = _range(rng)
+    delta = rng.choice((1, 30, 30))
+
+    def effect(old: Rows, _: Callable[[], int]) -> tuple[Changes, int]:
+        changes: Changes = {
+            (key[0] + delta, *key[1:]): (row[0] + delta, *row[1:])
+            for key, row in old.items()
+            if low <= row[0] <= high
+        }
+        if not changes.keys().isdisjoint(old):
+            raise RefusedError("23505")
+        return changes, len(changes)
+
+    columns = "k + ?, p, v, s" if SHAPES[name].width == 4 else "k + ?, v, s"
+    text = f"INSERT INTO {name} SELECT {columns} FROM {name} WHERE k BETWEEN ? AND ?"
+    return Operation(text, (delta, low, high), name, effect)
+
+
 def delete(rng: random.Random, name: str) -> Operation:
     low, high = _range(rng)
 
@@ -338,6 +358,8 @@ def draw(rng: random.Random, *, with_vector: bool) -> Operation:
         return update(rng, name)
     if chance < 0.74:
         return rekey(rng, name)
+    if chance < 0.77:
+        return copy(rng, name)
     if chance < 0.88:
         return delete(rng, name)
     return select(rng, name)

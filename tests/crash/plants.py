@@ -9,7 +9,7 @@ from herdpy.engine.state.disk_reserve import ReserveFile
 from herdpy.engine.state.disk_space import DiskSpace
 from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.snapshots import SnapshotRegistry
-from herdpy.engine.state.staged import Stage
+from herdpy.engine.state.staged import Stage, Staged
 from herdpy.engine.state.tablespace import Entry, Tablespace
 from herdpy.engine.state.transactions import Transaction
 from herdpy.log.file_log import FileLog
@@ -22,6 +22,7 @@ from herdpy.storage import arrow_shadows
 from herdpy.storage.checkpoint_writer import _Draft
 from herdpy.storage.manifest import Pin
 from herdpy.storage.segment import SegmentWriter
+from herdpy.storage.staged_writer import StageDraft
 from tests.fixtures.plants import Plant
 from tests.sim.disk import SimulatedDisk
 
@@ -166,6 +167,41 @@ def _adoption_not_listed(right: Any) -> Any:
     return difference
 
 
+def _cut_ignored(right: Any) -> Any:
+    def without_spilled(self: Staged, tx: Any, statement: int = 0) -> Staged:
+        return self if statement else right(self, tx)
+
+    return without_spilled
+
+
+def _kept_after_the_end(right: Any) -> Any:
+    def without_spilled(self: Staged, tx: Any, statement: int = 0) -> Staged:
+        return right(self, tx, statement) if statement else self
+
+    return without_spilled
+
+
+class _Unsynced:
+    """A file whose sync does nothing."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def sync(self) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def _run_not_synced(right: Any) -> Any:
+    def write(self: StageDraft, writer: SegmentWriter) -> None:
+        right(self, writer)
+        writer._file = _Unsynced(writer._file)  # type: ignore[assignment]
+
+    return write
+
+
 def _token_of_rows_lost(right: Any) -> Any:
     def apply(self: CommitTokens, record: Any, *, is_effective: bool = True) -> None:
         if not isinstance(record, Rows):
@@ -258,6 +294,9 @@ PLANTS: dict[str, Plant] = {
     "pages of a stage forgotten": Plant(Stage, "in_pages", _staged_pages_forgotten),
     "adopted rows hide nothing": Plant(arrow_shadows, "shadows", _adopted_over),
     "adopted pages not listed": Plant(_Draft, "_difference", _adoption_not_listed),
+    "statement cut ignored": Plant(Staged, "without_spilled", _cut_ignored),
+    "spilled stage kept after its end": Plant(Staged, "without_spilled", _kept_after_the_end),
+    "spilled run listed before sync": Plant(StageDraft, "write", _run_not_synced),
     "reused file not stamped": Plant(LogFile, "__init__", _unstamped),
     "lease not held": Plant(SnapshotRegistry, "hold", _not_held),
     "lease of the present": Plant(pins, "visible_rows", _pin_of_the_present),

@@ -49,6 +49,8 @@ _CONFIG = Config(
     disk_reserve_bytes=2 * 1024 * 1024,
     vector_threads=1,
 )
+_SPILLING = replace(_CONFIG, transaction_memory_bytes=1500)
+"""A transaction may hold a change or two in memory."""
 # Rows are looked after by 16 KiB of log, and statements of a history have a few at the most.
 _MANY_BYTES = 192 * 1024
 _FEW_BYTES = 48 * 1024
@@ -122,6 +124,20 @@ STYLES = (
     _small_disk(_FEW_BYTES, 128 * 1024),  # with room in the log, so that pages are what lacks
     _small_disk(0, 4096),
 )
+
+
+class Spills:
+    """Which statements of a seed may hold next to nothing in memory; apart from all other chance.
+
+    So what a seed does beside it is what it did before.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(f"spills of {seed}")
+        self._share = self._rng.choice((0.0, 0.0, 0.3, 0.8))
+
+    def draw(self) -> bool:
+        return self._rng.random() < self._share
 
 
 class LifeOver(BaseException):
@@ -229,8 +245,10 @@ class World:
         style: Style,
         with_vector: bool = False,
         leases: LeaseBook | None = None,
+        spills: Spills | None = None,
         is_filled: bool = False,
     ) -> None:
+        self.spills = spills or Spills(0)
         self.leases = leases or LeaseBook()
         self.is_filled = is_filled  # the disk has hardly any room
         self.disk = disk
@@ -274,6 +292,7 @@ class World:
             style=self.style,
             with_vector=self.with_vector,
             leases=self.leases,
+            spills=self.spills,
             is_filled=disk.capacity_bytes is not None,
         )
 
@@ -545,6 +564,10 @@ class World:
     def end(self, connection: Connection, *, is_commit: bool) -> None:
         work = connection.work
         assert work is not None
+        transaction = connection.session.transaction
+        has_spilled = transaction is not None and transaction.has_spilled
+        if has_spilled and is_commit and self._is_maintaining:
+            return  # it waits for who maintains
         self.say(f"{connection.name}: {'commit' if is_commit else 'rollback'}")
         with self._in(connection):
             if not is_commit:
@@ -556,7 +579,8 @@ class World:
                 connection.to_log = lambda: work
                 self._give_token(connection.session, work)
                 try:
-                    connection.session.commit()
+                    with self._maintaining(is_on=has_spilled):
+                        connection.session.commit()
                 except Error as error:
                     found = self._sqlstate(error)
                     assert found == _FULL, f"commit failed with {found}"
@@ -569,6 +593,15 @@ class World:
                     self.model.acknowledged(work)
                 self.done["commit"] += 1
         connection.work = None
+
+    @contextmanager
+    def _maintaining(self, *, is_on: bool) -> Iterator[None]:
+        """Let nobody else maintain, and no statement spill, which would wait for each other."""
+        before, self._is_maintaining = self._is_maintaining, self._is_maintaining or is_on
+        try:
+            yield
+        finally:
+            self._is_maintaining = before
 
     def _give_token(self, session: Session, work: Work) -> None:
         """Let every second commit carry a token that is new, where frames may differ in length."""
@@ -658,17 +691,24 @@ class World:
 
         # A job reads files between its look at the rows and its end: others' statements go between.
         first = None if operation.stage is None else self._refusal(operation)
+        can_spill = operation.stage is None and not self._is_maintaining
+        is_spilling = can_spill and self.spills.draw()
+        database = self.database
         space, acts = self.database.replica.space, self._act_count
         reserve = space.figures().reserve_held_bytes
-        with self._in(connection):
+        with self._in(connection), self._maintaining(is_on=is_spilling):
             if own is None:
                 connection.to_log = effect
-            found = execute()
+            before, database.config = database.config, _SPILLING if is_spilling else _CONFIG
+            try:
+                found = execute()
+            finally:
+                database.config = before
         self.done["statement"] += 1
         if operation.frees_space:
             if found == _FULL:
                 self._check_not_refused(operation.text)
-        elif acts == self._act_count and operation.stage is None:
+        elif acts == self._act_count and operation.stage is None and not is_spilling:
             left = space.figures().reserve_held_bytes
             assert left >= reserve, f"{operation.text} took {reserve - left} bytes of the reserve"
         is_gone = operation.stage is not None and found == _GONE
@@ -681,6 +721,8 @@ class World:
                 connection.session.rollback()  # it was rolled back, and wants to be told so
                 connection.work = None
             return
+        transaction = connection.session.transaction
+        self.done["spilled"] += transaction is not None and transaction.has_spilled
         if expected is None:
             if first is not None and found == first:
                 return
@@ -897,7 +939,7 @@ class World:
 def _has_logged(transaction: Transaction) -> bool:
     """Return False when its only statement found no room in the log: it has an id, and no more."""
     changes = transaction.catalog_changes, transaction.access_changes
-    return bool(transaction.writes) or any(changes)
+    return bool(transaction.writes) or transaction.has_spilled or any(changes)
 
 
 def _has_succeeded(outcome: Ticket[None]) -> bool:

@@ -80,6 +80,7 @@ class EngineState(msgspec.Struct, array_like=True, frozen=True):
     leases: list[Any] = []
     staging_runs: list[Any] = []
     next_role_id: int = 1
+    spilled: list[Any] = []
 
 
 class OpenAt(NamedTuple):
@@ -141,10 +142,19 @@ def freeze(tablespace: Tablespace) -> Frozen:
     transactions = [_open_to_plain(item, state.lsn) for item in open_at]
     access = facts_to_plain(state.catalog.access.facts)
     staged, runs = state.staged.to_plain(), state.staged.runs_to_plain()
+    spilled = state.staged.spilled_to_plain()
     plain_leases = [lease.to_plain() for lease in leases]
     engine = msgspec.msgpack.encode(
         EngineState(
-            *counters, transactions, *tokens, access, staged, plain_leases, runs, next_role_id
+            *counters,
+            transactions,
+            *tokens,
+            access,
+            staged,
+            plain_leases,
+            runs,
+            next_role_id,
+            spilled,
         )
     )
     return Frozen(state, engine, next_table_id, leases, in_memory)
@@ -437,5 +447,18 @@ def restore_engine(
         )
         transaction.change_access(changes, START_LSN)
     tables = {table.id: table for table in catalog.tables()}
-    staged = state.staged.restored(engine.staged, tables, engine.staging_runs, access.owner_of)
+
+    def table_of(tx: TransactionId, table_id: int) -> Table:
+        transaction = applier.transactions[tx]
+        transaction.has_spilled = True
+        return applier.find_table(table_id, transaction)
+
+    staged = state.staged.restored(
+        engine.staged,
+        tables,
+        engine.staging_runs,
+        access.owner_of,
+        engine.spilled,
+        table_of,
+    )
     applier.state = state._replace(catalog=catalog.with_access(access), staged=staged)

@@ -113,7 +113,10 @@ class FastPath:
                 if not core.is_autocommit:
                     transaction = core.current_transaction()
             elif transaction.state is not TransactionState.ACTIVE or (
-                transaction.catalog_changes or transaction.access_changes or transaction.reads_at
+                transaction.catalog_changes
+                or transaction.access_changes
+                or transaction.reads_at
+                or transaction.has_spilled
             ):
                 return None
             if read is None:

@@ -13,7 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -36,7 +36,7 @@ from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.memtable_room import MemtableRoom
 from herdpy.engine.state.snapshots import Snapshot
 from herdpy.engine.state.state import State
-from herdpy.engine.state.transactions import ROW_OVERHEAD_BYTES, Transaction, TransactionState
+from herdpy.engine.state.transactions import Transaction, TransactionState
 from herdpy.errors import Error, InternalError, InvariantViolation
 from herdpy.limits import record_bytes_max, unlogged_bytes_max, unlogged_tables_max
 from herdpy.log.interfaces import Append, CommitLog, LogSpaceError, Syncer
@@ -59,6 +59,7 @@ from herdpy.log.record import (
     Record,
     Refuse,
     Rollback,
+    RollbackTo,
     Rows,
     TransactionId,
     encode,
@@ -66,9 +67,11 @@ from herdpy.log.record import (
 from herdpy.model.access import Changes, User, changes_from_plain
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
+from herdpy.model.row_memory import row_bytes
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 
+T = TypeVar("T")
 _new: Any = tuple.__new__  # a NamedTuple without the Python function around it, once per row
 Definition = CreateTable | DropTable | ChangeAccess
 
@@ -92,6 +95,7 @@ class Entry(Append):
         "is_row",
         "is_void",
         "memtable_bytes",
+        "spilling",
         "transaction",
     )
 
@@ -117,6 +121,8 @@ class Entry(Append):
         """It is the rows of one autocommit statement, of a table with a key."""
         self.is_void = False
         """It commits staged rows that were given up while it was on its way through the log."""
+        self.spilling: int | None = None
+        """The statement that spills by it: a part of what a ROLLBACK TO of that undoes."""
 
 
 class Noted(NamedTuple):
@@ -322,12 +328,38 @@ class Tablespace:
 
         LogSpaceError or the log's failure: nothing happened.
         """
+        if entry.transaction.cut is not None:
+            self._cut(entry, is_urgent=is_urgent)
         self._append(entry, is_urgent=is_urgent)
         self._fill(entry)
         try:
             self.drain()
         except MemoryError:
             pass  # the entry is in the log: what waits in the queue is for the next who comes
+
+    def _cut(self, entry: Entry, *, is_urgent: bool) -> None:
+        """Undo a statement that was left half spilled, unless the entry is a part of it."""
+        transaction = entry.transaction
+        record = entry.changes[-1] if entry.changes else None
+        if isinstance(record, Rollback) or transaction.cut == entry.spilling:
+            return
+        self.log_cut(transaction, is_urgent=is_urgent)
+
+    def log_cut(self, transaction: Transaction, *, is_urgent: bool = False) -> None:
+        """Log ROLLBACK TO for a statement that was left half spilled; repeatable. Monitor held.
+
+        LogSpaceError or the log's failure: it is tried again before the transaction's next entry.
+        """
+        statement, tx = transaction.cut, transaction.id
+        if statement is None or transaction.state is not TransactionState.ACTIVE:
+            return
+        if tx is None or tx not in self.applier.transactions:  # it has not come to the log
+            transaction.cut = None
+            return
+        record = RollbackTo(tx=tx, statement=statement)
+        entry = Entry([record], [encode(record)], transaction, ends=False)
+        self._append(entry, is_urgent=is_urgent)
+        self._fill(entry)
 
     def _append(self, entry: Entry, *, is_urgent: bool = False) -> None:
         """Put an entry into the log; until it is filled in, enter() carries it on."""
@@ -406,7 +438,7 @@ class Tablespace:
         statement = transaction.statement
         record = Rows(None, statement, 0, True, table.id, table.version, inserts, changes, *token)
         data = encode(record)
-        size = len(data) * 3 + ROW_OVERHEAD_BYTES
+        size = row_bytes(new or key)
         if len(data) > record_bytes_max or size > memory_bytes_max:
             return False
         room = self.room
@@ -452,7 +484,7 @@ class Tablespace:
             self.id_of(transaction)
             self.submit(Entry((_NOTHING,), (), transaction, ends=False))
             return self._note_change(transaction, table, key, old, new, memory_bytes_max)
-        byte_count = transaction.byte_count + (end - rows.end) * 3 + ROW_OVERHEAD_BYTES
+        byte_count = transaction.byte_count + row_bytes(new or key)
         if byte_count > transaction.bytes_let and not self.let_have(
             transaction, byte_count, memory_bytes_max
         ):
@@ -559,7 +591,7 @@ class Tablespace:
                 if isinstance(record, CommitStaging):
                     entry.is_void = not applier.state.staged.can_commit(record)
                 try:
-                    applier.apply(record, lsn, sum(map(len, entry.records)))
+                    applier.apply(record, lsn, entry.memtable_bytes)
                 except MemoryError:
                     raise  # as an interrupt: the next to enter the monitor goes on
                 except Exception as error:
@@ -668,6 +700,11 @@ class Tablespace:
         if upto is None or upto > self.durable_lsn:
             self.log.sync()
             self.on_durable(self.log.durable_lsn)
+
+    def apply_log(self) -> None:
+        """Make durable and apply all that is in the log, as sync_log(), if any of it is not yet."""
+        if self.applier.state.lsn < self.log.last_lsn:
+            self.sync_log()
 
     # --- another log: take the monitor themselves ----------------------------------------------
 
@@ -800,24 +837,27 @@ class Tablespace:
         """
         with self.monitor:
             self.enter()
-            if transaction.state is TransactionState.ACTIVE:
-                is_logged = transaction.id in self.applier.transactions
-                if not is_logged and not transaction.has_unlogged:
-                    transaction.outcome.complete(None)
-                    self.end(transaction)
-                else:
-                    size = transaction.byte_count
-                    if not self.lets_in(size):
-                        raise self.room.full()
-                    self.id_of(transaction)
-                    record = self.commit_record(transaction)
-                    if transaction.access_changes:
-                        self._end_owned(transaction.access_changes, transaction)
-                    data = encode(record)
-                    entry = Entry([record], [data], transaction, ends=True, memtable_bytes=size)
-                    self.submit(entry)
-                    self.room.left -= size
+            self.log_commit(transaction)
             return transaction.outcome
+
+    def log_commit(self, transaction: Transaction) -> None:
+        """Log COMMIT, once, as commit(). Monitor held."""
+        if transaction.state is not TransactionState.ACTIVE:
+            return
+        if transaction.id not in self.applier.transactions and not transaction.has_unlogged:
+            transaction.outcome.complete(None)
+            self.end(transaction)
+            return
+        size = transaction.byte_count
+        if size and not self.lets_in(size):
+            raise self.room.full()
+        self.id_of(transaction)
+        record = self.commit_record(transaction)
+        if transaction.access_changes:
+            self._end_owned(transaction.access_changes, transaction)
+        data = encode(record)
+        self.submit(Entry([record], [data], transaction, ends=True, memtable_bytes=size))
+        self.room.left -= size
 
     def rollback(self, transaction: Transaction, reason: Exception | None = None) -> None:
         """Undo everything, through the log if the transaction is in it; repeatable, never waits.
@@ -905,8 +945,12 @@ class Tablespace:
         for record in records:
             self._submit_alone(record, transaction.durability)
 
-    def begin_lease(self, record: BeginLease, user: User | None) -> Ticket[None]:
+    def begin_lease(
+        self, record: BeginLease, user: User | None, maximum: int | None = None
+    ) -> Ticket[None]:
         """Log a lease of the state behind all that is in the log; return the Ticket to wait for.
+
+        `maximum`: how many the user's role may have.
 
         57P01: its user was dropped. 53400: there are as many as may be. LogSpaceError: prepare and
         call again.
@@ -915,7 +959,7 @@ class Tablespace:
             self.enter()
             self.check_writable()
             self.check_user(user)
-            self.applier.leases.check_room(user)
+            self.applier.leases.check_room(user, maximum)
             return self._submit_alone(record)
 
     def delay_leases(self, transaction: Transaction) -> None:
@@ -998,10 +1042,17 @@ class Tablespace:
             noted = (transaction for transaction in self._noted if transaction.has_unlogged)
             return list(dict.fromkeys((*self.applier.transactions.values(), *noted)))
 
-    def run(self, step: Callable[[], object]) -> object:
+    def run(self, step: Callable[[], T]) -> T:
         """Run a plain function under the monitor, after finishing what was left."""
         with self.monitor:
             self.enter()
+            return step()
+
+    def run_writing(self, step: Callable[[], T]) -> T:
+        """Run what logs something under the monitor; raises why nothing can be written."""
+        with self.monitor:
+            self.enter()
+            self.check_writable()
             return step()
 
 

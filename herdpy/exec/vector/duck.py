@@ -55,6 +55,10 @@ _SIGNAL_IN_CALLBACK = re.compile(
 )
 _VALUES_AT_ONCE = 131_072  # made of Arrow between two looks at the interrupt: 20 ms
 _CONSTANTS_AT_ONCE = 16_384
+_USAGE = (
+    "SELECT coalesce(sum(memory_usage_bytes), 0), coalesce(sum(temporary_storage_bytes), 0) "
+    "FROM duckdb_memory()"
+)
 _BATCH_ROWS = 10_240  # a multiple of DuckDB's vectors of 2,048 rows
 
 # In this order: no folder can be set once external access is off, nothing once locked. GLOBAL, as
@@ -85,8 +89,14 @@ class VectorEngine:
         temp_directory: str | None,
         *,
         results_max: int = 32,
+        spill_bytes_max: int | None = None,
     ) -> None:
-        """Spilling goes to temp_directory, None forbids it; threads = 0 means cores - 1."""
+        """Spilling goes to temp_directory, None forbids it; threads = 0 means cores - 1.
+
+        spill_bytes_max: over it a query fails with 53200; None: DuckDB's own bound, a share of
+        the disk.
+        """
+        self._spill_bytes_max = spill_bytes_max
         self._memory_bytes = memory_bytes
         self._threads = threads
         self._temp_directory = temp_directory
@@ -99,6 +109,24 @@ class VectorEngine:
         self._results: weakref.WeakValueDictionary[int, VectorResult]
         self._results = weakref.WeakValueDictionary()
         self._ids = itertools.count()
+
+    def usage(self) -> tuple[int, int]:
+        """Return the bytes of memory that DuckDB has, and those that it has spilled, now."""
+        with self._mutex:
+            connection = self._connection
+            cursor = None if connection is None else connection.cursor()
+        if cursor is None:
+            return 0, 0
+        try:
+            (found,) = cursor.execute(_USAGE).fetchall()
+        finally:
+            cursor.close()
+        return int(found[0]), int(found[1])
+
+    @property
+    def is_idle(self) -> bool:
+        """No result of it is being read."""
+        return not self._results
 
     def query(
         self,
@@ -209,6 +237,8 @@ class VectorEngine:
                 f"threads = {threads}",
                 f"temp_directory = '{folder}'",
             )
+            if self._spill_bytes_max is not None:
+                own = (*own, f"max_temp_directory_size = '{self._spill_bytes_max}B'")
             for setting in (*own, *_SETTINGS):
                 connection.execute(f"SET GLOBAL {setting}")
         except BaseException:
@@ -253,6 +283,9 @@ class VectorResult:
         self._schema: pa.Schema | None = None
         self.on_close: Callable[[], object] | None = None
         """Called by close(), which the last batch comes before, too."""
+        self.on_read: Callable[[], object] | None = None
+        """Called before each batch is read."""
+        self._ended: Error | None = None
 
     def start(self, tables: Sequence[tuple[str, pa.Table]], parameters: Mapping[str, Any]) -> None:
         """Register the tables and run the query up to its first batch; by VectorEngine only."""
@@ -288,8 +321,12 @@ class VectorResult:
             while not self._is_finished:
                 reader, cursor = self._reader, self.cursor
                 if reader is None or cursor is None:  # rows would be missing without a word
+                    if self._ended is not None:
+                        raise self._ended
                     self._interrupt.check()
                     raise _closed_meanwhile()
+                if self.on_read is not None:
+                    self.on_read()
                 self._interrupt.on_cancel(partial(_stop, cursor))
                 self._interrupt.check()
                 try:
@@ -339,6 +376,11 @@ class VectorResult:
             for first in range(0, batch.num_rows, rows_per_batch)
         )
         return reader_of(self.schema, pieces)
+
+    def end(self, error: Error) -> None:
+        """Close it for others: who reads on gets the error. Any thread."""
+        self._ended = error
+        self.close()
 
     def close(self) -> None:
         """Give cursor, tables and memory back; idempotent.
@@ -421,6 +463,11 @@ def translate_error(text: str, sql: str) -> Error:
         return QueryCanceledError("the statement was cancelled")
     if "No space left on device" in text:
         return DiskFullError(f"no space to spill a query: {message}")
+    if kind == "Out of Memory Error" and "max_temp_directory_size" in text:
+        return MemoryLimitError(
+            f"the query would spill more to the disk than it may: {message}",
+            hint="Raise vector_spill_bytes_max, or the role's temp_file_limit.",
+        )
     if kind == "Out of Memory Error":
         return MemoryLimitError(
             f"the query needs more memory: {message}", hint="Raise memory_bytes_max."

@@ -177,6 +177,7 @@ def test_names_are_as_prometheus_wants_them(server: RunningServer) -> None:
         "herdpy_tables", "herdpy_pages",
         "herdpy_memtable_rows", "herdpy_checkpoint_failing", "herdpy_ready", "herdpy_leases",
         "herdpy_disk_full",
+        "herdpy_limit_share", "herdpy_limit_used", "herdpy_waiting", "herdpy_maintenance_failing",
     }  # fmt: skip
     for name, _ in Pages(server).figures():
         assert name.startswith("herdpy_")
