@@ -51,7 +51,7 @@ from bookie.server.storage import entry_log, journal_format
 from bookie.server.storage.directories import LedgerDirectory
 from bookie.server.storage.lmdb_index import LmdbIndex
 from bookie.server.storage.scrubber import STATE_FILE
-from bookie.server.tls import TlsContexts, access_of, server_contexts
+from bookie.server.tls import TlsContexts, access_of, server_contexts, warn_of_own_rights
 from bookie.server.wire.client_access import ClientAccess
 
 INDEX_FILE = "index.lmdb"
@@ -401,6 +401,8 @@ def serve(
     log_to_stderr()
     contexts = None if tls is None else server_contexts(*tls, tls_trust, OsClock())
     access = access_of(tls_access, authorized_roles)
+    if access is not None and tls is not None:
+        warn_of_own_rights(access(), tls[0])
     places = directories_of(data.resolve(), config, lost, is_expansion_allowed=is_expansion_allowed)
     check_ports(host, {"--port": port, "--http-port": http.port})
     # Its worker and auditor are clients of the other bookies, which ask as this one does.
