@@ -57,6 +57,7 @@ from herdpy.engine.state.snapshot_leases import lease_rows
 from herdpy.engine.state.staged import staging_rows
 from herdpy.engine.state.system_tables import SYSTEM_TABLES, SystemRows
 from herdpy.engine.state.tablespace import Tablespace
+from herdpy.engine.statements.aside import run_aside
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.plan_cache import PlanCache
 from herdpy.engine.statements.stopper import Stopper
@@ -343,6 +344,7 @@ class Database:
                         self.config.vector_threads,
                         self._temp_directory,
                         results_max=self.config.vector_results_max,
+                        run_aside=partial(run_aside, self.driver),
                     )
                 vector = self._vector
         return vector
