@@ -35,7 +35,7 @@ endef
 MAKEFLAGS += --no-print-directory
 .PHONY: help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample damage kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-storage fuzz fuzz-cost ends fuzz-wire integration interrupts threads \
         findings compat pg-oracle docs reference interpreters bare test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-calls bench-embedded \
-        bench-ledger bench-recovery bench-herddb bench-network bench-spark big clean
+        bench-ledger bench-recovery bench-herddb bench-network bench-neighbours bench-spark big clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -252,6 +252,9 @@ bench-herddb: setup ## in process and a server against HerdDB 0.29.0 from Maven:
 bench-network: setup ## a server against PostgreSQL 15 through psycopg: make bench-network N=5 AWAKE=1 PLOT=docs/plots/network.png
 	@$(PY) -c 'import psycopg' 2>/dev/null || $(PY) -m pip install $(PIP_FLAGS) -e ".[bench]"
 	$(PY) -m tests.benchmarks.network $(if $(N),--rounds $(N)) $(if $(AWAKE),--awake) $(if $(PLOT),--plot $(PLOT))
+
+bench-neighbours: setup ## a point reader and an administrator beside users that do their worst: make bench-neighbours N=3
+	$(PY) -m tests.benchmarks.neighbours $(if $(N),--rounds $(N))
 
 bench-spark: setup ## Spark on a server, on Parquet and on PostgreSQL: make bench-spark N=3 PLOT=docs/plots/spark.png
 	@$(PY) -c 'import psycopg' 2>/dev/null || $(PY) -m pip install $(PIP_FLAGS) -e ".[bench]"

@@ -143,6 +143,15 @@ class BookieConfig:
     disk_check_interval_s: float = 10.0
     frame_bytes_max: int = 5 * 1024 * 1024
     connections_max: int = 4096
+    """One more takes the place of a silent one, or of an idle one; without such it is closed."""
+    silent_of_address_max: int = 256
+    """Connections of one address, or IPv6 network, whose first message has not come; one more takes
+    the place of the oldest of them."""
+    first_message_timeout_s: float = 10.0
+    """For the begin of a first message, inside TLS where TLS is required; then it is closed."""
+    idle_timeout_s: float = 3600.0
+    """Without a message, and without a request under way, a connection is closed after this; its
+    client connects again by itself."""
     requests_per_connection_max: int = 10_000
     """Under way for one connection; more are refused with ETOOMANYREQUESTS."""
     requests_max: int = 100_000
@@ -204,6 +213,9 @@ class BookieConfig:
         _check("disk_check_interval_s", self.disk_check_interval_s, 0.001, 86400)
         _check("frame_bytes_max", self.frame_bytes_max, 1024, 256 * 1024 * 1024)
         _check("connections_max", self.connections_max, 1, 1_000_000)
+        _check("silent_of_address_max", self.silent_of_address_max, 1, 1_000_000)
+        _check("first_message_timeout_s", self.first_message_timeout_s, 0.001, 3600)
+        _check("idle_timeout_s", self.idle_timeout_s, 0.001, _YEAR_S)
         _check("requests_per_connection_max", self.requests_per_connection_max, 1, 1_000_000)
         _check("requests_max", self.requests_max, 1, 100_000_000)
         _check("response_bytes_max", self.response_bytes_max, 1024, 1 << 40)

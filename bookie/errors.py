@@ -305,6 +305,12 @@ class StoreUnreachableError(StoreConnectionError):
     retry = Retry.SAFE
 
 
+class StoreAccessError(StoreError, SecurityError):
+    """The node's ACL does not allow this to this session, or the login was refused; as before."""
+
+    retry = Retry.NEVER
+
+
 class SessionExpiredError(StoreError):
     """The session ended; its ephemeral nodes are gone or will be. Open a new one."""
 

@@ -69,18 +69,19 @@ class Config:
         64 * MIB, 4096, 2**30, "bytes", "log files stop doubling here"
     )
     disk_reserve_bytes: int = _setting(
-        2 * MIB,
+        64 * MIB,
         0,
         2**40,
         "bytes",
-        "kept free on the disk: when it is full, DELETE, DROP and checkpoints still work; 0: none",
+        "of the disk, kept so that DELETE, DROP, COMMIT and checkpoints work when it is full; at "
+        "most a 16th of the disk, or 2 MiB; 0: none",
     )
     transaction_memory_bytes: int = _setting(
         256 * MIB,
         1024,
         2**46,
         "bytes",
-        "write set of one transaction, at most half of memory_bytes_max; over it: 53200",
+        "changes that a transaction holds in memory, at most half of memory_bytes_max",
     )
     version_memory_bytes: int = _setting(
         256 * MIB,
@@ -91,6 +92,13 @@ class Config:
     )
     vector_results_max: int = _setting(
         32, 1, 10_000, "results", "unfinished vector results (2-3 MB each); the next is 53200"
+    )
+    vector_spill_bytes_max: int = _setting(
+        16 * 1024 * MIB,
+        1 * MIB,
+        2**46,
+        "bytes",
+        "that big queries together spill to default/temp; the one that needs more fails with 53200",
     )
     vector_threads: int = _setting(0, 0, 1024, "threads", "DuckDB's threads; 0 = cores - 1")
     plan_cache_entries_max: int = _setting(1_000, 0, 10**6, "plans", "parsed statements kept")
@@ -140,9 +148,9 @@ class Config:
 
 
 RELOADED = (
-    "login_timeout_s", "logins_max", "login_failure_delay_s", "drain_timeout_s",
-    "slow_statement_s", "log_level", "statement_timeout_s", "lock_timeout_s",
-    "idle_in_transaction_timeout_s",
+    "login_timeout_s", "logins_max", "logins_of_address_max", "login_failure_delay_s",
+    "drain_timeout_s", "slow_statement_s", "log_level", "statement_timeout_s", "lock_timeout_s",
+    "idle_in_transaction_timeout_s", "unread_result_timeout_s",
 )  # fmt: skip
 """Settings of ServerConfig that count at once when they are read again; others at a restart."""
 
@@ -170,7 +178,18 @@ class ServerConfig:
         "at least one, for their KILL and system tables while all others are taken",
     )
     logins_max: int = _setting(
-        200, 1, 10_000, "connections", "that have not logged in yet; more are refused with 53300"
+        200,
+        1,
+        10_000,
+        "connections",
+        "that have not logged in yet; for one more the oldest of the address that has most goes",
+    )
+    logins_of_address_max: int = _setting(
+        100,
+        1,
+        10_000,
+        "connections",
+        "of them from one address, or IPv6 network; for one more its oldest goes, with 53300",
     )
     login_timeout_s: float = _setting(
         10.0, 0.01, 3_600, "seconds", "from a connection's first byte, TLS included, to its login"
@@ -194,6 +213,14 @@ class ServerConfig:
         timeout_seconds_max,
         "seconds",
         "idle_in_transaction_session_timeout of such sessions; 0: no limit",
+    )
+    unread_result_timeout_s: float = _setting(
+        60.0,
+        0.1,
+        86_400,
+        "seconds",
+        "a big query's result of which nothing is read is ended after this while others wait for "
+        "its place",
     )
     authentication: str = _text(
         "auto",
@@ -256,6 +283,13 @@ class ServerConfig:
         10_000,
         "microseconds",
         "to look for the next request before the loop sleeps, where that pays; 0: none",
+    )
+    switch_interval_us: int = _setting(
+        500,
+        10,
+        1_000_000,
+        "microseconds",
+        "that a thread computes before it gives the interpreter to another; Python's are 5,000",
     )
     loop_sync_us: int = _setting(
         1_000,

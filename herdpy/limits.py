@@ -46,6 +46,8 @@ vector_correlated_max = 24
 row_nodes_max = 1_000
 # Lists of constants behind IN that are longer reach DuckDB as one value.
 vector_list_items_max = 1_000
+# Queries of DuckDB's that run within other statements, beside the results that clients hold.
+vector_statements_max = 1_000
 # What functions make of texts and bytes. A value may be 64 times what a row can hold, so that texts
 # can be put together and looked at; it is refused before its memory is taken.
 value_bytes_max = 64 * 1024 * 1024
@@ -76,7 +78,7 @@ row_locks_max = 1_000_000
 # Of rows of one table that a transaction has changed and the log does not have yet.
 unlogged_bytes_max = 64 * 1024
 # Inserts or changes of a table by a transaction, over all transactions: the COMMITs of all may use
-# up the disk's reserve, and have 1 MiB of its 2 at the most in this way.
+# up the disk's reserve, and have 1 MiB of it at the most in this way; the smallest has 2.
 unlogged_tables_max = 16
 decimal_precision_max = 38
 varchar_length_max = 10_485_760

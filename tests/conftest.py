@@ -11,7 +11,10 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from herdpy.config import Config
+
 _SEED_VARIABLE = "HERDPY_SEED"
+_RESERVE_BYTES = 2 * 1024 * 1024
 _FOREIGN_THREADS = ("pytest_timeout", "MainThread", "Dummy")
 
 hypothesis.settings.register_profile(
@@ -26,6 +29,10 @@ hypothesis.settings.load_profile("herdpy")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # pytest keeps the directories of three runs: thousands of reserves of 64 MiB are too much.
+    defaults = Config.__init__.__kwdefaults__
+    assert defaults is not None
+    defaults["disk_reserve_bytes"] = _RESERVE_BYTES
     # A shell that runs us in the background has SIGINT ignored, and with it what tests send.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

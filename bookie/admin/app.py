@@ -5,6 +5,7 @@ from importlib.metadata import version
 
 import click
 
+from bookie.admin.acl import acl
 from bookie.admin.cookies import cookie
 from bookie.admin.format import format_cluster
 from bookie.admin.inspect import inspect
@@ -31,6 +32,7 @@ for command in (
     autorecovery,
     replication,
     format_cluster,
+    acl,
     ledger,
     bookies,
     cookie,

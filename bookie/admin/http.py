@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from bookie.admin.world import client_context
+from bookie.admin.world import client_context, read_secret
 from bookie.autorecovery.tasks import TaskStore
 from bookie.config import AutoRecoveryConfig
 from bookie.errors import BookieStartError
@@ -19,7 +19,6 @@ from bookie.management.http_client import Url
 from bookie.management.webhooks import Webhooks
 from bookie.metadata.interfaces import VersionedStore
 from bookie.runtime.os_clock import OsClock
-from bookie.runtime.os_input_files import exposed_mode
 from bookie.runtime.os_rng import OsRng
 from bookie.server.tls import TlsContexts, server_context
 
@@ -105,20 +104,9 @@ def http_contexts(tls: tuple[str, str], trust_path: str | None) -> TlsContexts:
     return TlsContexts("TLS of HTTP", make, OsClock(), *tls, trust_path)
 
 
-def _secret(option: str, path: Path) -> bytes:
-    with path.open("rb") as file:
-        mode = exposed_mode(file)
-        if mode is not None:
-            raise BookieStartError(
-                f"{option} {path}: expected a file that only its owner can read and change, found "
-                f"mode {mode:04o}; chmod 600 {path}"
-            )
-        return file.read()
-
-
 def _access(path: Path, *, has_trust: bool) -> HttpAccess | None:
     try:
-        text = _secret("--http-access", path).decode("utf-8")
+        text = read_secret("--http-access", path).decode("utf-8")
     except UnicodeDecodeError as error:
         raise BookieStartError(
             f"--http-access {path}: expected text in UTF-8, found another byte at {error.start}; "
@@ -189,7 +177,7 @@ def webhook_options(command: Callable[..., None]) -> Callable[..., None]:
         webhooks = None
         if webhook_secret is not None:
             trust = client_context(webhook_trust, None, "--webhook-trust")
-            secret = _secret("--webhook-secret", webhook_secret).strip()
+            secret = read_secret("--webhook-secret", webhook_secret).strip()
             webhooks = WebhookOptions(
                 tuple(map(Url.of, urls)), secret, trust or ssl.create_default_context()
             )

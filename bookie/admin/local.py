@@ -7,6 +7,7 @@ the ports, ids and data stay the same from one run to the next.
 import asyncio
 import contextlib
 import json
+import os
 import shutil
 import signal
 import socket
@@ -23,7 +24,7 @@ from rich.text import Text
 
 from bookie.admin.child_process import ChildProcess, python_command
 from bookie.admin.output import Output
-from bookie.admin.world import Cluster, json_option, run
+from bookie.admin.world import LOGIN_VARIABLE, Cluster, json_option, run
 from bookie.admin.zookeeper_jars import fetch, is_fetch_needed
 from bookie.admin.zookeeper_process import HOST, ZooKeeperProcess, free_port, start_zookeeper
 from bookie.errors import BookieStartError, CorruptFileError
@@ -38,6 +39,8 @@ _PLAN_FILE = "local.json"
 _START_LIMIT_S = 60.0
 _STOP_GRACE_S = 15.0
 _LOOK_EVERY_S = 0.2
+_OTHER_CLUSTERS = (LOGIN_VARIABLE, "BOOKIE_ZK_ENABLE_SECURITY")
+"""Variables of `bookie serve` that begin so are about clusters that are not local."""
 
 
 @dataclass
@@ -76,7 +79,11 @@ class LocalCluster:
             "--zookeeper", self.cluster.zookeeper, "--root", self.cluster.root,
             "--data", str(self.directory / name), "--host", HOST, "--port", str(port),
         )  # fmt: skip
-        self.bookies[f"{HOST}:{port}"] = ChildProcess(command, self.directory / f"{name}.log")
+        # Its ZooKeeper is open, and so is its cluster, whatever the shell is set up for.
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(_OTHER_CLUSTERS)}
+        self.bookies[f"{HOST}:{port}"] = ChildProcess(
+            command, self.directory / f"{name}.log", environment
+        )
 
     async def _format(self) -> None:
         async with self.cluster.session() as store:

@@ -5,6 +5,7 @@ This is where all that a bookie works on is built: the disk, the index, the exec
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import signal
 import socket
@@ -17,7 +18,6 @@ from typing import Any, get_args, get_type_hints
 
 import click
 
-from bookie.admin.bookie_access import access_of, check_openness
 from bookie.admin.directories import absolute_ledgers, directory_options
 from bookie.admin.http import HttpOptions, WebhookOptions, http_options, webhook_options
 from bookie.admin.output import Output
@@ -51,7 +51,7 @@ from bookie.server.storage import entry_log, journal_format
 from bookie.server.storage.directories import LedgerDirectory
 from bookie.server.storage.lmdb_index import LmdbIndex
 from bookie.server.storage.scrubber import STATE_FILE
-from bookie.server.tls import TlsContexts, server_contexts
+from bookie.server.tls import TlsContexts, access_of, server_contexts, warn_of_own_rights
 from bookie.server.wire.client_access import ClientAccess
 
 INDEX_FILE = "index.lmdb"
@@ -175,6 +175,31 @@ def check_ports(host: str, ports: Mapping[str, int | None], host_option: str = "
                 f"bookie cannot listen on {host}:{port}: {error.strerror or error}; "
                 f"expected an address of this machine and a free port ({option}, {host_option})"
             ) from error
+
+
+def check_openness(host: str) -> None:
+    """Refuse to serve other machines in clear; BookieStartError says what to do.
+
+    What counts is the address that is listened on, not how it is written.
+    """
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError:
+        return  # check_ports() says it
+    reached = sorted(
+        {
+            str(address[0])
+            for *_, address in found
+            if not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback
+        }
+    )
+    if reached:
+        raise BookieStartError(
+            f"--host {host}: other machines reach {', '.join(reached)}, and could read and write "
+            "all ledgers; expected TLS to be required: --tls CERTIFICATE KEY and "
+            "--tls-trust FILE (clients show a certificate), or --tls and --set "
+            "is_tls_required=true. In a network that keeps others out: --allow-clear"
+        )
 
 
 def log_to_stderr() -> None:
@@ -376,6 +401,8 @@ def serve(
     log_to_stderr()
     contexts = None if tls is None else server_contexts(*tls, tls_trust, OsClock())
     access = access_of(tls_access, authorized_roles)
+    if access is not None and tls is not None:
+        warn_of_own_rights(access(), tls[0])
     places = directories_of(data.resolve(), config, lost, is_expansion_allowed=is_expansion_allowed)
     check_ports(host, {"--port": port, "--http-port": http.port})
     # Its worker and auditor are clients of the other bookies, which ask as this one does.

@@ -3,12 +3,14 @@
 import asyncio
 import functools
 import math
+import os
 import re
 import ssl
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -22,13 +24,16 @@ from bookie.management.cluster import ClusterOperations
 from bookie.metadata.cluster import DEFAULT_ROOT, read_layout
 from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.zookeeper import ZooKeeperStore
+from bookie.metadata.zookeeper_login import Login, parse_logins
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_executors import new_loop
-from bookie.runtime.os_input_files import Reread
+from bookie.runtime.os_input_files import Reread, exposed_mode
 from bookie.runtime.os_rng import OsRng
 from bookie.server.tls import TlsContexts, load_certificate
 
 DEFAULT_ZOOKEEPER = "127.0.0.1:2181"
+LOGIN_VARIABLE = "BOOKIE_ZOOKEEPER_LOGIN"
+LOGIN_FILE_VARIABLE = "BOOKIE_ZOOKEEPER_LOGIN_FILE"
 SESSION_TIMEOUT_S = 10.0
 _SILENT_S = 2.0
 """After so long an operator at a terminal is told what the command waits for."""
@@ -45,6 +50,10 @@ class Cluster:
     root: str
     tls: TlsContexts | None = None
     """What clients of its bookies ask for TLS with; None: they speak in clear."""
+    logins: tuple[Login, ...] = ()
+    """How sessions log in to ZooKeeper."""
+    is_secured: bool = False
+    """Nodes that are made are for these logins alone."""
 
     @property
     def uri(self) -> str:
@@ -92,7 +101,9 @@ class Cluster:
         """Open a session for the block; StoreUnreachableError when ZooKeeper does not answer."""
         telling = asyncio.get_running_loop().call_later(_SILENT_S, self._tell_of_waiting)
         try:
-            store = await ZooKeeperStore.connect(self.zookeeper, timeout_s)
+            store = await ZooKeeperStore.connect(
+                self.zookeeper, timeout_s, logins=self.logins, is_secured=self.is_secured
+            )
         finally:
             telling.cancel()
         try:
@@ -173,7 +184,7 @@ def json_option(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command --zookeeper, --root and --json; it gets `cluster` and `output`."""
+    """Give a command what names a cluster, and --json; it gets `cluster` and `output`."""
 
     @click.option(
         "--zookeeper",
@@ -191,12 +202,67 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
         metavar="PATH",
         help=f"The ZooKeeper node with the cluster's metadata.  [default: {DEFAULT_ROOT}]",
     )
+    @click.option(
+        "--zookeeper-login",
+        envvar=LOGIN_FILE_VARIABLE,
+        show_envvar=True,
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Log in to ZooKeeper: lines `digest USER:PASSWORD` or `sasl USER:PASSWORD`, in a file "
+        f"that only its owner reads. The line itself may be in {LOGIN_VARIABLE}.",
+    )
+    @click.option(
+        "--zk-enable-security",
+        "is_secured",
+        envvar="BOOKIE_ZK_ENABLE_SECURITY",
+        show_envvar=True,
+        is_flag=True,
+        help="As BookKeeper's zkEnableSecurity: nodes that are made in ZooKeeper are for this "
+        "login alone. Needs --zookeeper-login.",
+    )
     @json_option
     @functools.wraps(command)
-    def wrapped(*arguments: Any, zookeeper: str, root: str | None, **options: Any) -> None:
-        command(*arguments, cluster=Cluster.of(zookeeper, root), **options)
+    def wrapped(
+        *arguments: Any,
+        zookeeper: str,
+        root: str | None,
+        zookeeper_login: Path | None,
+        is_secured: bool,
+        **options: Any,
+    ) -> None:
+        cluster = replace(
+            Cluster.of(zookeeper, root), logins=read_logins(zookeeper_login), is_secured=is_secured
+        )
+        command(*arguments, cluster=cluster, **options)
 
     return wrapped
+
+
+def read_logins(path: Path | None) -> tuple[Login, ...]:
+    """Return the logins of a file, or else of the environment; none: (). BookieStartError."""
+    if path is None:
+        text = os.environ.get(LOGIN_VARIABLE, "")
+        return parse_logins(text, LOGIN_VARIABLE) if text.strip() else ()
+    try:
+        text = read_secret("--zookeeper-login", path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BookieStartError(
+            f"--zookeeper-login {path}: expected text in UTF-8, found another byte at "
+            f"{error.start}; mend the file"
+        ) from error
+    return parse_logins(text, f"--zookeeper-login {path}")
+
+
+def read_secret(option: str, path: Path) -> bytes:
+    """Return what is in a file that only its owner may use; BookieStartError."""
+    with path.open("rb") as file:
+        mode = exposed_mode(file)
+        if mode is not None:
+            raise BookieStartError(
+                f"{option} {path}: expected a file that only its owner can read and change, found "
+                f"mode {mode:04o}; chmod 600 {path}"
+            )
+        return file.read()
 
 
 def client_options(command: Callable[..., None]) -> Callable[..., None]:

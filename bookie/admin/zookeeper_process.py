@@ -10,6 +10,7 @@ import secrets
 import shutil
 import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -88,11 +89,13 @@ def start_zookeeper(
     *,
     tick_ms: int = 2000,
     is_durable: bool = True,
+    jvm: Sequence[str] = (),
 ) -> ZooKeeperProcess:
     """Start a server on loopback that keeps its data in `directory`, and wait until it answers.
 
     port: None takes a free one. Sessions last from 2 ticks to 60 s. is_durable=False answers
-    before fsync. BookieStartError says what is missing, or what the server printed.
+    before fsync. jvm: more options of Java, as for logins. BookieStartError says what is missing,
+    or what the server printed.
     """
     java, jars = find_java(), find_jars()
     if port is not None and _is_taken(port):
@@ -105,7 +108,7 @@ def start_zookeeper(
         tries_left -= 1
         chosen = free_port() if port is None else port
         name = secrets.token_hex(8)
-        child = _spawn(java, jars, directory, chosen, tick_ms, name, is_durable=is_durable)
+        child = _spawn(java, jars, directory, chosen, tick_ms, name, is_durable=is_durable, jvm=jvm)
         try:
             if _wait_until_it_answers(child, chosen, name):
                 return ZooKeeperProcess(child, chosen, directory)
@@ -186,6 +189,7 @@ def _spawn(
     name: str,
     *,
     is_durable: bool,
+    jvm: Sequence[str],
 ) -> ChildProcess:
     """Start a server that answers "envi" with the user `name`."""
     settings = directory / "zoo.cfg"
@@ -210,6 +214,7 @@ def _spawn(
         [
             str(java),
             *_JVM_FLAGS,
+            *jvm,
             f"-Duser.name={name}",
             *logging,
             "-cp",

@@ -7,6 +7,7 @@ out.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from enum import Enum
 
@@ -18,6 +19,7 @@ from bookie.errors import (
     IncorrectParameterError,
     MetadataStoreError,
     NoNodeError,
+    StoreAccessError,
 )
 from bookie.ledger.types import BookieId, parse_bookie_id
 from bookie.metadata.interfaces import (
@@ -34,6 +36,9 @@ from bookie.metadata.patience import PATIENCE_S, ask
 from bookie.metadata.service_info import ServiceInfo
 from bookie.metadata.watches import Callbacks
 
+_log = logging.getLogger(__name__)
+
+_DENIED_PAUSE_S = 10.0
 DEFAULT_LOCATION = "/default-rack"
 
 
@@ -66,6 +71,9 @@ class BookieDirectory:
         self._callbacks: Callbacks[[]] = Callbacks()
         self._watches: list[Watch] = []
         self._refresh_task: asyncio.Task[None] | None = None
+        self._later: asyncio.TimerHandle | None = None
+        """When the lists are read again that an ACL did not allow to read."""
+        self._is_denied = False
         self._is_stale = False
         self._is_closed = False
         self._reading = asyncio.Lock()
@@ -164,6 +172,8 @@ class BookieDirectory:
         self._callbacks.clear()
         for watch in self._watches:
             watch.close()
+        if self._later is not None:
+            self._later.cancel()
         task, self._refresh_task = self._refresh_task, None
         if task is not None:
             task.cancel()
@@ -183,6 +193,8 @@ class BookieDirectory:
             pass  # the watches call again when the store is back
         except ClientClosedError:
             pass  # the store was closed first
+        except StoreAccessError as error:
+            self._look_later(error)
         except BookieError as error:
             asyncio.get_running_loop().call_exception_handler(
                 {"message": "the list of bookies could not be read", "exception": error}
@@ -191,6 +203,19 @@ class BookieDirectory:
             self._refresh_task = None
             if self._is_stale:
                 self._on_change()
+
+    def _look_later(self, error: StoreAccessError) -> None:
+        """Keep what is known: whoever secured the cluster can let this session in again."""
+        if not self._is_denied:
+            self._is_denied = True
+            _log.error("the list of bookies cannot be read, the last one stays in use: %s", error)
+        if self._later is None and not self._is_closed:
+            loop = asyncio.get_running_loop()
+            self._later = loop.call_later(_DENIED_PAUSE_S, self._look_again)
+
+    def _look_again(self) -> None:
+        self._later = None
+        self._on_change()
 
     async def _read_lists(self) -> None:
         async with self._reading:
@@ -202,6 +227,7 @@ class BookieDirectory:
         writable_infos = await self._read_list(self._writable_path)
         read_only_infos = await self._read_list(self._read_only_path)
         before = self._writable, self._read_only, dict(self._infos)
+        self._is_denied = False
         self._infos |= writable_infos | read_only_infos
         self._read_only = tuple(sorted(read_only_infos))
         self._writable = tuple(sorted(b for b in writable_infos if b not in read_only_infos))
@@ -229,6 +255,10 @@ class BookieDirectory:
             data, _ = await ask(self._store, PATIENCE_S, lambda: self._store.read(path))
         except NoNodeError:
             return None  # deregistered since the list was read
+        except StoreAccessError as error:
+            # Of one bookie that has another login; the others are there all the same.
+            _log.error("bookie %s: its registration cannot be read: %s", bookie_id, error)
+            return self._infos.get(bookie_id)
         try:
             return ServiceInfo.from_bytes(data, bookie_id)
         except CorruptFileError:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from bookie.metadata.acl import Acl, StoreAccess
+
 ANY_VERSION = -1
 
 
@@ -79,7 +81,12 @@ class Watch(Protocol):
 
 
 class VersionedStore(Protocol):
-    """See the module. Paths are absolute ("/ledgers/LAYOUT"). Used from its loop's thread only."""
+    """See the module. Paths are absolute ("/ledgers/LAYOUT"). Used from its loop's thread only.
+
+    Every node that it makes has the ACL that `access` says. What an ACL does not allow raises
+    StoreAccessError, from every method but sync() and the watches, which try again; from exists()
+    with newer versions of ZooKeeper.
+    """
 
     @property
     def session_id(self) -> int:
@@ -88,6 +95,11 @@ class VersionedStore(Protocol):
 
     @property
     def state(self) -> SessionState: ...
+
+    @property
+    def access(self) -> StoreAccess:
+        """Who its sessions are, and what the nodes are that it makes."""
+        ...
 
     def on_session(self, callback: Callable[[SessionState], None]) -> Watch:
         """Call back at each change of state. After LOST comes CONNECTED with a new session."""
@@ -124,6 +136,14 @@ class VersionedStore(Protocol):
 
     async def children(self, path: str) -> list[str]:
         """Return the names of the children, sorted; NoNodeError."""
+        ...
+
+    async def read_acl(self, path: str) -> tuple[Acl, Stat]:
+        """Return who may do what with a node; NoNodeError."""
+        ...
+
+    async def write_acl(self, path: str, acl: Acl) -> Stat:
+        """Let a node have this ACL; return its Stat since then. NoNodeError. May be repeated."""
         ...
 
     async def multi(self, operations: Sequence[Operation]) -> None:

@@ -12,12 +12,17 @@ from typing import Any
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.serialization import SASL, Auth
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL
 
 from bookie import errors
-from bookie.errors import BookieError, StoreError
+from bookie.errors import BookieError, SecurityError, StoreError
+from bookie.metadata.zookeeper_login import Login, SaslDigest
 from bookie.runtime.drivers import new_mutex
+from bookie.runtime.os_rng import OsRng
 from bookie.runtime.os_sockets import wait_ready
 
 KAZOO_LOGGER = "bookie.kazoo"
@@ -25,6 +30,13 @@ _log = logging.getLogger(KAZOO_LOGGER)
 # Each try to reconnect is a warning of kazoo's: for programs that configured logging, not for
 # stderr.
 _log.addHandler(logging.NullHandler())
+# At the level of debugging it logs every request, those of a login with the password in them.
+_log.addFilter(
+    lambda record: (
+        not isinstance(record.args, tuple)
+        or not any(isinstance(each, Auth | SASL) for each in record.args)
+    )
+)
 _RECONNECT_FIRST_S = 0.02
 _RECONNECT_MAX_S = 1.0
 
@@ -44,10 +56,10 @@ _MAPPED: tuple[tuple[type[Exception], type[BookieError]], ...] = (
     (kazoo_errors.SessionMovedError, errors.StoreConnectionError),
     (kazoo_errors.ThrottledOpError, errors.StoreConnectionError),
     (KazooTimeoutError, errors.StoreConnectionError),
-    (kazoo_errors.NoAuthError, errors.SecurityError),
-    (kazoo_errors.AuthFailedError, errors.SecurityError),
-    (kazoo_errors.InvalidACLError, errors.SecurityError),
-    (kazoo_errors.SessionClosedRequireSaslError, errors.SecurityError),
+    (kazoo_errors.NoAuthError, errors.StoreAccessError),
+    (kazoo_errors.AuthFailedError, errors.StoreAccessError),
+    (kazoo_errors.InvalidACLError, errors.StoreAccessError),
+    (kazoo_errors.SessionClosedRequireSaslError, errors.StoreAccessError),
 )
 
 
@@ -62,11 +74,16 @@ def store_error(error: Exception, path: str) -> BookieError:
     return StoreError(f"{path}: ZooKeeper answered {type(error).__name__} {error}".rstrip(), path)
 
 
+NOT_ALLOWED = (
+    "the node's ACL does not let this session do it: the cluster is secured in ZooKeeper; log in "
+    "as the user that it is secured for (--zookeeper-login FILE, or BOOKIE_ZOOKEEPER_LOGIN)"
+)
 _TEXTS: dict[type[BookieError], str] = {
     errors.NoNodeError: "expected a node, found none",
     errors.NodeExistsError: "expected no node, found one",
     errors.BadVersionError: "its version is not the expected one",
     errors.NotEmptyError: "expected no children, found some",
+    errors.StoreAccessError: NOT_ALLOWED,
     errors.SessionExpiredError: "the session with ZooKeeper expired before the answer",
     errors.StoreConnectionError: "the connection to ZooKeeper broke before the answer",
 }
@@ -106,25 +123,95 @@ class _InlineHandler(SequentialThreadingHandler):
         callback.func(*callback.args)
 
 
-class OrderedClient(KazooClient):
-    """KazooClient that takes requests only while it is connected.
+class _Connection(ConnectionHandler):
+    """kazoo's connection, whose session counts as connected when it has logged in, not before.
 
-    The original queues what comes while it reconnects and sends it on the next connection.
+    A login that is refused is a connection that failed, to be tried again: the original gives up
+    for good, and a bookie would be lost by one server with a wrong file of users.
     """
 
-    def __init__(self, hosts: str, session_timeout_s: float) -> None:
+    client: "OrderedClient"
+
+    def _connect(self, host: str, hostip: str, port: int) -> tuple[int, int]:
+        self.client.is_logged_in = False
+        try:
+            found = super()._connect(host, hostip, port)
+        except (kazoo_errors.AuthFailedError, SecurityError) as error:
+            reason = str(error) or "refused"
+            self.client.on_refused(f"{host}:{port}: {reason}")
+            raise kazoo_errors.ConnectionDropped(f"login: {reason}") from error
+        self.client.let_in()
+        return found
+
+    def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
+        login = self.client.sasl_login
+        assert login is not None
+        exchange = SaslDigest(login, OsRng().randbytes(16).hex())
+        answer = exchange.answer(self._say(1, b"", timeout))
+        exchange.check(self._say(2, answer, timeout))
+
+    def _say(self, xid: int, token: bytes, timeout: float) -> bytes:
+        self._submit(SASL(token), timeout, xid)
+        header, buffer, offset = self._read_header(timeout)
+        if header.xid != xid:
+            raise kazoo_errors.ConnectionDropped(f"expected xid {xid}, found {header.xid}")
+        if header.err:
+            refusal: type[Exception] = kazoo_errors.EXCEPTIONS[header.err]
+            raise refusal
+        said, _ = SASL.deserialize(buffer, offset)
+        return said or b""
+
+
+class OrderedClient(KazooClient):
+    """KazooClient that takes requests only while it is connected, and logged in.
+
+    The original queues what comes while it reconnects and sends it on the next connection.
+    on_refused is told, on kazoo's thread, why ZooKeeper refuses a login. is_secured: what is made
+    without an ACL is for the identities of the session alone.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        session_timeout_s: float,
+        logins: Sequence[Login] = (),
+        *,
+        is_secured: bool = False,
+        on_refused: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._gate = new_mutex()
+        digests = [f"{login.user}:{login.password}" for login in logins if login.scheme == "digest"]
+        self.is_logged_in = False
+        self.on_refused = on_refused
         super().__init__(
             hosts=hosts,
             timeout=session_timeout_s,
             handler=_InlineHandler(),
             logger=_log,
+            default_acl=CREATOR_ALL_ACL if is_secured else None,
+            auth_data=[("digest", digest) for digest in digests],
             connection_retry=KazooRetry(
                 max_tries=-1, delay=_RECONNECT_FIRST_S, max_delay=_RECONNECT_MAX_S
             ),
         )
+        sasl = self.sasl_login = next((one for one in logins if one.scheme == "sasl"), None)
+        retry = self._conn_retry
+        assert retry is not None  # as it was given
+        self._connection = _Connection(
+            self,
+            retry.copy(),
+            logger=self.logger,
+            sasl_options=None if sasl is None else {"mechanism": "DIGEST-MD5"},
+        )
+
+    def let_in(self) -> None:
+        """Count as connected, behind the login; on kazoo's thread."""
+        self.is_logged_in = True
+        self._session_callback(KeeperState.CONNECTED)
 
     def _session_callback(self, state: str) -> None:
+        if state == KeeperState.CONNECTED and not self.is_logged_in:
+            return
         with self._gate:
             super()._session_callback(state)
 

@@ -24,6 +24,7 @@ from bookie.errors import (
     StoreConnectionError,
     StoreError,
 )
+from bookie.metadata.acl import Acl, StoreAccess
 from bookie.metadata.interfaces import (
     ANY_VERSION,
     Create,
@@ -92,8 +93,14 @@ class DirectLink:
 class MemoryStore:
     """VersionedStore: one client of a MemoryStoreServer. Made on the loop that it is used on."""
 
-    def __init__(self, server: MemoryStoreServer, link: Link | None = None) -> None:
+    def __init__(
+        self,
+        server: MemoryStoreServer,
+        link: Link | None = None,
+        access: StoreAccess = StoreAccess(),  # noqa: B008 - immutable
+    ) -> None:
         self._server = server
+        self._access = access
         self._link = link or DirectLink()
         context = contextvars.copy_context()
         self._requests = Lane(server.context)
@@ -104,7 +111,7 @@ class MemoryStore:
         self._callbacks: Callbacks[[SessionState]] = Callbacks()
         self._state = SessionState.CONNECTED
         self._is_closed = False
-        self.session = server.open_session(self)
+        self.session = server.open_session(self, access)
         """The server's side of the present session."""
         self._session_id = self.session.session_id
 
@@ -120,6 +127,10 @@ class MemoryStore:
     @property
     def state(self) -> SessionState:
         return self._state
+
+    @property
+    def access(self) -> StoreAccess:
+        return self._access
 
     def on_session(self, callback: Callable[[SessionState], None]) -> Watch:
         return self._callbacks.add(callback)
@@ -141,10 +152,16 @@ class MemoryStore:
         return await self._ask(path, work, is_write=True)
 
     async def read(self, path: str) -> tuple[bytes, Stat]:
-        return await self._ask(path, lambda session: self._server.view_of(session).read(path))
+        def work(session: Session) -> tuple[bytes, Stat]:
+            return self._server.view_of(session).read(path, session.caller)
+
+        return await self._ask(path, work)
 
     async def exists(self, path: str) -> Stat | None:
-        return await self._ask(path, lambda session: self._server.view_of(session).exists(path))
+        def work(session: Session) -> Stat | None:
+            return self._server.view_of(session).exists(path, session.caller)
+
+        return await self._ask(path, work)
 
     async def write(self, path: str, data: bytes, version: int) -> Stat:
         def work(session: Session) -> Stat:
@@ -160,7 +177,22 @@ class MemoryStore:
         await self._ask(path, work, is_write=True)
 
     async def children(self, path: str) -> list[str]:
-        return await self._ask(path, lambda session: self._server.view_of(session).children(path))
+        def work(session: Session) -> list[str]:
+            return self._server.view_of(session).children(path, session.caller)
+
+        return await self._ask(path, work)
+
+    async def read_acl(self, path: str) -> tuple[Acl, Stat]:
+        def work(session: Session) -> tuple[Acl, Stat]:
+            return self._server.view_of(session).read_acl(path, session.caller)
+
+        return await self._ask(path, work)
+
+    async def write_acl(self, path: str, acl: Acl) -> Stat:
+        def work(session: Session) -> Stat:
+            return self._server.change_acl(session, path, acl)
+
+        return await self._ask(path, work, is_write=True)
 
     async def multi(self, operations: Sequence[Operation]) -> None:
         def work(session: Session) -> None:
@@ -230,7 +262,7 @@ class MemoryStore:
             self.on_reconnected()
 
     def _begin_session(self) -> None:
-        self.session = self._server.open_session(self)
+        self.session = self._server.open_session(self, self._access)
         self._session_id = self.session.session_id
         self._resume()
 

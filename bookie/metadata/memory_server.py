@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from bookie.metadata.interfaces import Delete, Operation
-from bookie.metadata.memory_tree import Change, MemoryTree
+from bookie.metadata.acl import Acl, StoreAccess
+from bookie.metadata.interfaces import Delete, Operation, Stat
+from bookie.metadata.memory_tree import SERVER, Caller, Change, MemoryTree
 from bookie.metadata.watches import call_safely
 from bookie.runtime.interfaces import Clock
 
@@ -95,6 +96,7 @@ class Session:
 
     session_id: int
     store: "StoreClient"
+    caller: Caller
     is_connected: bool = True
     is_alive: bool = True
     view: MemoryTree | None = None
@@ -199,9 +201,10 @@ class MemoryStoreServer:
 
     # --- for MemoryStore ------------------------------------------------------------------------
 
-    def open_session(self, store: "StoreClient") -> Session:
+    def open_session(self, store: "StoreClient", access: StoreAccess) -> Session:
         self._last_session_id += 1
-        session = Session(self._last_session_id, store)
+        caller = Caller(self._last_session_id, access.identities, access.is_secured)
+        session = Session(self._last_session_id, store, caller)
         self._sessions[session.session_id] = session
         return session
 
@@ -219,12 +222,17 @@ class MemoryStoreServer:
         now_ms = self._clock.wall_us() // 1000
         if make_parents:
             for operation in operations:
-                self._notify(self._tree.make_parents(operation.path, now_ms))
+                self._notify(self._tree.make_parents(operation.path, session.caller, now_ms))
         # One that is refused promises nothing of reads (VersionedStore): the session lags on.
-        paths, changes = self._tree.apply(operations, session.session_id, now_ms)
+        paths, changes = self._tree.apply(operations, session.caller, now_ms)
         self._thaw(session)
         self._notify(changes)
         return paths
+
+    def change_acl(self, session: Session, path: str, acl: Acl) -> Stat:
+        stat = self._tree.write_acl(path, acl, session.caller)
+        self._thaw(session)
+        return stat
 
     def catch_up(self, session: Session) -> None:
         self._thaw(session)
@@ -244,7 +252,7 @@ class MemoryStoreServer:
         self._sessions.pop(session.session_id, None)
         session.is_alive = session.is_connected = False
         gone = [Delete(path) for path in self._tree.ephemerals_of(session.session_id)]
-        _, changes = self._tree.apply(gone, 0, self._clock.wall_us() // 1000)
+        _, changes = self._tree.apply(gone, SERVER, self._clock.wall_us() // 1000)
         self._notify(changes)
 
     def _freeze(self, session: Session, lag: Lag) -> None:

@@ -14,7 +14,19 @@ from bookie.errors import (
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
+    StoreAccessError,
     StoreError,
+)
+from bookie.metadata.acl import (
+    CREATOR,
+    OPEN,
+    Acl,
+    AclEntry,
+    Identity,
+    Permission,
+    acl_for,
+    acl_of,
+    acl_text,
 )
 from bookie.metadata.interfaces import ANY_VERSION, Check, Create, Delete, Operation, Stat, Write
 from bookie.metadata.paths import check_data, check_path, name_of, parent_of
@@ -33,6 +45,7 @@ class _Node:
     ctime_ms: int
     mtime_ms: int
     owner: int = 0
+    acl: Acl = OPEN
     version: int = 0
     created_count: int = 0
     """Children that this node ever had: the next number of a sequence."""
@@ -47,11 +60,25 @@ class _Node:
             self.ctime_ms,
             self.mtime_ms,
             self.owner,
+            self.acl,
             self.version,
             self.created_count,
             dict(self.children),
         )
 
+
+class Caller(NamedTuple):
+    """Who does something."""
+
+    session_id: int = 0
+    identities: tuple[Identity, ...] = ()
+    is_secured: bool = False
+    """What it makes is for its identities alone."""
+    is_server: bool = False
+    """No ACL holds it: the store itself, at the end of a session."""
+
+
+SERVER = Caller(is_server=True)
 
 _Undo = dict[str, _Node | None]
 """Nodes as they were before a multi; None: there was none."""
@@ -69,23 +96,42 @@ class MemoryTree:
         twin._nodes = {path: node.copy() for path, node in self._nodes.items()}
         return twin
 
-    def read(self, path: str) -> tuple[bytes, Stat]:
+    def read(self, path: str, caller: Caller = SERVER) -> tuple[bytes, Stat]:
         node = self._node(path)
+        self._allow(path, caller, Permission.READ)
         return node.data, node.stat()
 
-    def exists(self, path: str) -> Stat | None:
-        node = self._nodes.get(check_path(path))
-        return None if node is None else node.stat()
+    def read_acl(self, path: str, caller: Caller = SERVER) -> tuple[Acl, Stat]:
+        node = self._node(path)
+        self._allow(path, caller, Permission.READ | Permission.ADMIN)
+        if not self._may(node, caller, Permission.ADMIN):  # as ZooKeeper: no hash for others
+            return acl_of(_masked(entry) for entry in node.acl), node.stat()
+        return node.acl, node.stat()
 
-    def children(self, path: str) -> list[str]:
-        return sorted(self._node(path).children)
+    def write_acl(self, path: str, acl: Acl, caller: Caller = SERVER) -> Stat:
+        node = self._node(path)
+        self._allow(path, caller, Permission.ADMIN)
+        node.acl = _resolved(acl, caller, path)
+        return node.stat()
+
+    def exists(self, path: str, caller: Caller = SERVER) -> Stat | None:
+        node = self._nodes.get(check_path(path))
+        if node is None:
+            return None
+        self._allow(path, caller, Permission.READ)
+        return node.stat()
+
+    def children(self, path: str, caller: Caller = SERVER) -> list[str]:
+        node = self._node(path)
+        self._allow(path, caller, Permission.READ)
+        return sorted(node.children)
 
     def ephemerals_of(self, owner: int) -> list[str]:
         """Return the paths of an owner's ephemerals, sorted."""
         return sorted(path for path, node in self._nodes.items() if node.owner == owner)
 
     def apply(
-        self, operations: Sequence[Operation], owner: int, now_ms: int
+        self, operations: Sequence[Operation], caller: Caller, now_ms: int
     ) -> tuple[list[str], list[Change]]:
         """Do all or none; return the path that each made or named, and what changed, in order."""
         # One operation checks everything before it changes anything.
@@ -94,7 +140,7 @@ class MemoryTree:
         changes: list[Change] = []
         try:
             for operation in operations:
-                paths.append(self._apply(operation, owner, now_ms, undo, changes))
+                paths.append(self._apply(operation, caller, now_ms, undo, changes))
         except BaseException:
             for path, before in (undo or {}).items():
                 if before is None:
@@ -104,13 +150,29 @@ class MemoryTree:
             raise
         return paths, changes
 
-    def make_parents(self, path: str, now_ms: int) -> list[Change]:
+    def make_parents(self, path: str, caller: Caller, now_ms: int) -> list[Change]:
         """Create what is missing above path, empty and persistent."""
         parent = parent_of(check_path(path))
         if parent in self._nodes:
             return []
-        changes = self.make_parents(parent, now_ms)
-        return changes + self.apply([Create(parent)], 0, now_ms)[1]
+        changes = self.make_parents(parent, caller, now_ms)
+        return changes + self.apply([Create(parent)], caller, now_ms)[1]
+
+    def _may(self, node: _Node, caller: Caller, wanted: Permission) -> bool:
+        """Tell whether one of the wanted permissions is given."""
+        if caller.is_server:
+            return True
+        known = {("world", "anyone"), *caller.identities}
+        return any((e.scheme, e.id) in known and e.permissions & wanted for e in node.acl)
+
+    def _allow(self, path: str, caller: Caller, wanted: Permission) -> None:
+        node = self._nodes[path]
+        if not self._may(node, caller, wanted):
+            raise StoreAccessError(
+                f"{path}: its ACL ({acl_text(node.acl)}) does not let this session do it "
+                f"({wanted.name})",
+                path,
+            )
 
     def _node(self, path: str) -> _Node:
         node = self._nodes.get(check_path(path))
@@ -132,7 +194,7 @@ class MemoryTree:
     def _apply(
         self,
         operation: Operation,
-        owner: int,
+        caller: Caller,
         now_ms: int,
         undo: _Undo | None,
         changes: list[Change],
@@ -140,9 +202,11 @@ class MemoryTree:
         path = check_path(operation.path)
         match operation:
             case Create():
-                return self._create(operation, owner, now_ms, undo, changes)
+                return self._create(operation, caller, now_ms, undo, changes)
             case Write():
                 check_data(path, operation.data)
+                self._node(path)
+                self._allow(path, caller, Permission.WRITE)
                 self._versioned(path, operation.version)
                 self._keep(path, undo)
                 node = self._nodes[path]
@@ -152,6 +216,8 @@ class MemoryTree:
             case Delete():
                 if path == "/":
                     raise IncorrectParameterError("/: the root cannot be deleted")
+                self._node(path)
+                self._allow(parent_of(path), caller, Permission.DELETE)
                 if self._versioned(path, operation.version).children:
                     raise NotEmptyError(f"{path}: expected no children, found some", path)
                 parent = parent_of(path)
@@ -162,13 +228,15 @@ class MemoryTree:
                 changes += [Change(path, is_children=False), Change(path, is_children=True)]
                 changes.append(Change(parent, is_children=True))
             case Check():
+                self._node(path)
+                self._allow(path, caller, Permission.READ)
                 self._versioned(path, operation.version)
         return path
 
     def _create(
         self,
         operation: Create,
-        owner: int,
+        caller: Caller,
         now_ms: int,
         undo: _Undo | None,
         changes: list[Change],
@@ -180,6 +248,8 @@ class MemoryTree:
             raise NodeExistsError("/: the root exists", path)
         if parent not in self._nodes:
             raise NoNodeError(f"{path}: expected its parent, found none", path)
+        self._allow(parent, caller, Permission.CREATE)
+        acl = _resolved(CREATOR if caller.is_secured else OPEN, caller, path)
         if operation.is_sequence:
             # A 32-bit counter, as ZooKeeper's: after 2**31 - 1 come the negative numbers.
             number = (self._nodes[parent].created_count + 2**31) % 2**32 - 2**31
@@ -193,8 +263,27 @@ class MemoryTree:
         above = self._nodes[parent]
         above.children[name_of(path)] = None
         above.created_count += 1
-        node_owner = owner if operation.is_ephemeral else 0
-        self._nodes[path] = _Node(bytes(operation.data), now_ms, now_ms, node_owner)
+        node_owner = caller.session_id if operation.is_ephemeral else 0
+        self._nodes[path] = _Node(bytes(operation.data), now_ms, now_ms, node_owner, acl)
         changes += [Change(path, is_children=False), Change(path, is_children=True)]
         changes.append(Change(parent, is_children=True))
         return path
+
+
+def _resolved(acl: Acl, caller: Caller, path: str) -> Acl:
+    """Put the caller's identities in the place of `auth`; StoreAccessError without any."""
+    found: list[AclEntry] = []
+    for entry in acl:
+        if entry.scheme != "auth":
+            found.append(entry)
+        elif caller.identities:
+            found += [e._replace(permissions=entry.permissions) for e in acl_for(caller.identities)]
+        else:
+            raise StoreAccessError(f"{path}: an ACL for the login's identities needs a login", path)
+    return acl_of(found)
+
+
+def _masked(entry: AclEntry) -> AclEntry:
+    if entry.scheme != "digest":
+        return entry
+    return entry._replace(id=f"{entry.id.partition(':')[0]}:x")

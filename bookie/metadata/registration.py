@@ -11,6 +11,7 @@ ZKRegistrationManager.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from enum import Enum
 
@@ -22,6 +23,7 @@ from bookie.errors import (
     MetadataStoreError,
     NodeExistsError,
     NoNodeError,
+    StoreAccessError,
     StoreError,
 )
 from bookie.ledger.types import BookieId, parse_bookie_id
@@ -32,7 +34,10 @@ from bookie.metadata.patience import BROKEN
 from bookie.metadata.service_info import ServiceInfo
 from bookie.metadata.watches import call_safely
 
+_log = logging.getLogger(__name__)
+
 _PAUSE_S = 0.1
+_DENIED_PAUSE_S = 5.0
 _ANSWER_WAIT_S = 30.0
 
 
@@ -43,7 +48,8 @@ class RegistrationState(Enum):
     """There is none yet, or no longer; it is being made."""
     REGISTERED = "registered"
     UNSURE = "unsure"
-    """The store does not answer: the node lives as long as the session does."""
+    """The store does not answer, or its ACLs do not let this session in: the node lives as long as
+    the session does."""
     REFUSED = "refused"
     """Another holds the id, or the store will not have it: `error` says why. Final."""
     CLOSED = "closed"
@@ -80,6 +86,9 @@ class Registration:
             True: join(self._read_only_parent, bookie_id),
         }
         self._is_read_only = False
+        self._was_registered = False
+        self._is_denied = False
+        """The store does not allow it; that was told."""
         self._settled_mode: bool | None = None
         """The mode in which it is registered, as far as known; None: it may not be."""
         self._state = RegistrationState.REGISTERING
@@ -206,12 +215,32 @@ class Registration:
                 # are told later than errors.
                 await asyncio.sleep(_PAUSE_S)
                 continue
+            except StoreAccessError as error:
+                if not self._was_registered:
+                    raise  # a start says at once that its login is missing
+                await self._wait_for_access(error)
+                continue
             if mode is self._is_read_only:
                 break
+        self._is_denied = False
         if self._store.state is SessionState.CONNECTED:
             self._settled_mode = mode
+            self._was_registered = True
             self._set_state(RegistrationState.REGISTERED)
             self._news.set()
+
+    async def _wait_for_access(self, error: StoreAccessError) -> None:
+        """Wait a while: whoever secured the cluster can let this session in again.
+
+        To stop would take from readers, too, what this bookie has.
+        """
+        if not self._is_denied:
+            self._is_denied = True
+            _log.error(
+                "bookie %s serves on, but cannot register itself: %s", self._bookie_id, error
+            )
+        self._set_state(RegistrationState.UNSURE)
+        await asyncio.sleep(_DENIED_PAUSE_S)
 
     async def _own(self, mode: bool) -> None:
         """Make the node of a mode, or find that it is there and ours."""

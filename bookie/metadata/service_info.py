@@ -12,12 +12,15 @@ from google.protobuf.message import DecodeError
 
 from bookie.errors import CorruptFileError
 from bookie.ledger.types import BookieId
+from bookie.metadata.acl import StoreAccess
 from bookie.metadata.formats_pb2 import BookieServiceInfoFormat
 
 BOOKIE_ENDPOINT_ID = "bookie"
 BOOKIE_PROTOCOL = "bookie-rpc"
 HTTP_ENDPOINT_ID = "httpserver"
 HTTP_PROTOCOL = "http"
+LOGINS_PROPERTY = "zookeeper.logins"
+SECURED_PROPERTY = "zookeeper.secured"
 _PORT_MAX = 65535
 _PORT_DIGITS_MAX = 5
 
@@ -49,12 +52,32 @@ class ServiceInfo:
     properties: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
-    def of_bookie(address: Address, http: Address | None = None) -> "ServiceInfo":
-        """Return what our bookies publish."""
+    def of_bookie(
+        address: Address, http: Address | None = None, access: StoreAccess | None = None
+    ) -> "ServiceInfo":
+        """Return what our bookies publish; access: that of their store.
+
+        Of logins it tells what `bookie acl set` has to know before it locks a bookie out: labels,
+        which hold no secret. Without a login there is no property, as in Apache's.
+        """
         endpoints = [Endpoint(BOOKIE_ENDPOINT_ID, address.host, address.port, BOOKIE_PROTOCOL)]
         if http is not None:
             endpoints.append(Endpoint(HTTP_ENDPOINT_ID, http.host, http.port, HTTP_PROTOCOL))
-        return ServiceInfo(tuple(endpoints))
+        properties: dict[str, str] = {}
+        if access is not None and access.identities:
+            labels = (identity.label() for identity in access.identities)
+            properties[LOGINS_PROPERTY] = " ".join(labels)
+            properties[SECURED_PROPERTY] = str(access.is_secured).lower()
+        return ServiceInfo(tuple(endpoints), properties)
+
+    @property
+    def logins(self) -> frozenset[str]:
+        """The labels of the logins that the bookie says it has in ZooKeeper."""
+        return frozenset(self.properties.get(LOGINS_PROPERTY, "").split())
+
+    @property
+    def makes_secured_nodes(self) -> bool:
+        return self.properties.get(SECURED_PROPERTY) == "true"
 
     @property
     def address(self) -> Address | None:

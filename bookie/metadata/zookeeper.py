@@ -9,23 +9,28 @@ done after its caller had given up on it. ADR 0009 has the reasons.
 
 import asyncio
 import contextvars
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from kazoo import exceptions as kazoo_errors
+from kazoo import security
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, KazooState, ZnodeStat
 
 from bookie import errors
 from bookie.errors import (
     ClientClosedError,
+    IncorrectParameterError,
     NodeExistsError,
     NoNodeError,
+    StoreAccessError,
     StoreConnectionError,
     StoreUnreachableError,
 )
+from bookie.metadata.acl import Acl, AclEntry, StoreAccess, acl_of
 from bookie.metadata.interfaces import (
     ANY_VERSION,
     Check,
@@ -41,6 +46,9 @@ from bookie.metadata.kazoo_client import OrderedClient, store_error
 from bookie.metadata.lane import Lane
 from bookie.metadata.paths import check_data, check_path, parent_of
 from bookie.metadata.watches import Callbacks, call_safely
+from bookie.metadata.zookeeper_login import Login
+
+_log = logging.getLogger(__name__)
 
 Start = Callable[[], Any]
 """Hands a request to kazoo and returns its AsyncResult."""
@@ -51,6 +59,8 @@ _UNDER_WAY_MAX = 64
 """Requests handed to kazoo and not answered. Each leaves a byte in a socket pair, which blocks its
 writer when it is full (some 270 of them)."""
 _PARENT_TRIES_MAX = 20
+_DENIED_PAUSE_S = 10.0
+"""Until a watch is tried again that an ACL did not allow: ACLs are changed while bookies run."""
 _NOT_THE_CAUSE = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
 """What the other operations of a failed transaction get."""
 
@@ -61,7 +71,14 @@ class ZooKeeperStore:
     Made by connect(). Used from the thread of the loop that it was made on.
     """
 
-    def __init__(self, hosts: str, session_timeout_s: float) -> None:
+    def __init__(
+        self,
+        hosts: str,
+        session_timeout_s: float,
+        logins: Sequence[Login] = (),
+        *,
+        is_secured: bool = False,
+    ) -> None:
         """Use connect()."""
         self._loop = asyncio.get_running_loop()
         self._lane = Lane(contextvars.copy_context())
@@ -77,19 +94,42 @@ class ZooKeeperStore:
         self._session_id = 0
         self._is_closed = False
         self._closing: asyncio.Future[None] | None = None
-        self._client = OrderedClient(hosts, session_timeout_s)
+        self._access = StoreAccess(tuple(login.identity for login in logins), is_secured)
+        self._refusal = ""
+        """Why ZooKeeper refused the login, as the log was told; "": it did not."""
+        self._refused: asyncio.Event = asyncio.Event()
+        self._client = OrderedClient(
+            hosts,
+            session_timeout_s,
+            logins,
+            is_secured=is_secured,
+            on_refused=lambda reason: self.post(partial(self._on_refused, reason)),
+        )
         self._client.add_listener(self._on_kazoo_state)
 
     @classmethod
     async def connect(
-        cls, hosts: str, session_timeout_s: float = 10.0, *, connect_timeout_s: float = 15.0
+        cls,
+        hosts: str,
+        session_timeout_s: float = 10.0,
+        *,
+        connect_timeout_s: float = 15.0,
+        logins: Sequence[Login] = (),
+        is_secured: bool = False,
     ) -> "ZooKeeperStore":
         """Open a session with one of hosts ("host:port,host:port").
 
-        The ensemble may shorten or lengthen session_timeout_s to its own bounds. Errors:
-        StoreUnreachableError after connect_timeout_s.
+        The ensemble may shorten or lengthen session_timeout_s to its own bounds. is_secured: nodes
+        that it makes are for its logins alone. Errors: StoreUnreachableError after
+        connect_timeout_s, StoreAccessError when the login is refused, IncorrectParameterError for
+        is_secured without a login.
         """
-        store = cls(hosts, session_timeout_s)
+        if is_secured and not logins:
+            raise IncorrectParameterError(
+                "nodes in ZooKeeper for the own login alone (zkEnableSecurity): expected a login "
+                "(--zookeeper-login FILE, or BOOKIE_ZOOKEEPER_LOGIN), found none"
+            )
+        store = cls(hosts, session_timeout_s, logins, is_secured=is_secured)
         connected = store._loop.create_future()
 
         def note(state: SessionState) -> None:
@@ -98,9 +138,17 @@ class ZooKeeperStore:
 
         watch = store.on_session(note)
         store._client.start_async()
+        refused = store._loop.create_task(store._refused.wait())
         try:
             async with asyncio.timeout(connect_timeout_s):
-                await connected
+                await asyncio.wait([connected, refused], return_when=asyncio.FIRST_COMPLETED)
+            if not connected.done():
+                await store.close()
+                raise StoreAccessError(
+                    f"ZooKeeper refuses the login ({store._refusal}): expected a user and password "
+                    "that its file of users has (sasl), or a scheme that it knows (digest); check "
+                    "the login, and the JAAS configuration of ZooKeeper's servers"
+                )
         except TimeoutError:
             await store.close()
             raise StoreUnreachableError(
@@ -110,6 +158,8 @@ class ZooKeeperStore:
         except BaseException:
             await store.close()
             raise
+        finally:
+            refused.cancel()
         watch.close()
         return store
 
@@ -120,6 +170,10 @@ class ZooKeeperStore:
     @property
     def state(self) -> SessionState:
         return self._state
+
+    @property
+    def access(self) -> StoreAccess:
+        return self._access
 
     def on_session(self, callback: Callable[[SessionState], None]) -> Watch:
         return self._callbacks.add(callback)
@@ -169,6 +223,14 @@ class ZooKeeperStore:
 
     async def children(self, path: str) -> list[str]:
         return sorted(await self._ask(path, partial(self._client.get_children_async, path)))
+
+    async def read_acl(self, path: str) -> tuple[Acl, Stat]:
+        entries, stat = await self._ask(path, partial(self._client.get_acls_async, path))
+        return acl_of(AclEntry(e.id.scheme, e.id.id, e.perms) for e in entries), _to_stat(stat)
+
+    async def write_acl(self, path: str, acl: Acl) -> Stat:
+        entries = [security.ACL(e.permissions, security.Id(e.scheme, e.id)) for e in acl]
+        return _to_stat(await self._ask(path, partial(self._client.set_acls_async, path, entries)))
 
     async def multi(self, operations: Sequence[Operation]) -> None:
         transaction = self._client.transaction()
@@ -256,6 +318,10 @@ class ZooKeeperStore:
         """
         self._forgotten.append(watch)
 
+    def later(self, delay_s: float, function: Callable[[], None]) -> None:
+        """Call function on the loop later, unless the store is closed by then."""
+        self._loop.call_later(delay_s, lambda: None if self._is_closed else function())
+
     @property
     def client(self) -> Any:
         return self._client
@@ -304,10 +370,20 @@ class ZooKeeperStore:
         finally:
             self._pump()
 
+    def _on_refused(self, reason: str) -> None:
+        if self._is_closed:
+            return
+        if reason != self._refusal:
+            self._refusal = reason
+            _log.error("ZooKeeper refuses the login: %s; it is tried again", reason)
+        self._refused.set()
+
     def _on_session(self, state: SessionState, session_id: int) -> None:
         if self._is_closed or state is self._state:
             return
         self._state = state
+        if state is SessionState.CONNECTED:
+            self._refusal = ""
         if state is SessionState.CONNECTED:
             self._session_id = session_id
         self._callbacks.call(state)
@@ -413,6 +489,8 @@ class _ZooKeeperWatch:
         self._store = store
         self._callback = callback
         self._is_closed = False
+        self._is_denied = False
+        """The node's ACL does not let this session see it; that was told."""
 
     def close(self) -> None:
         self._is_closed = True
@@ -441,11 +519,13 @@ class _ZooKeeperWatch:
     def _on_armed(self, _: Any, error: Exception | None) -> None:
         if self._is_closed:
             self._store.forget_watcher(self)
+        elif error is None:
+            self._is_denied = False
         elif isinstance(error, kazoo_errors.NoNodeError) and self.is_children:
             # Only data watches can wait for a node that does not exist.
             start = partial(self._store.client.exists_async, self.path, watch=self.on_event)
             self._store.submit(start, self._on_waiting)
-        elif error is not None:
+        else:
             self._report(error)
 
     def _on_waiting(self, stat: Any, error: Exception | None) -> None:
@@ -460,6 +540,12 @@ class _ZooKeeperWatch:
         found = store_error(error, self.path)
         if isinstance(found, StoreConnectionError | errors.SessionExpiredError):
             return  # armed again when it is connected
+        if isinstance(found, StoreAccessError):
+            if not self._is_denied:
+                self._is_denied = True
+                _log.error("changes of a node are not seen: %s", found)
+            self._store.later(_DENIED_PAUSE_S, self._on_change)
+            return
         asyncio.get_running_loop().call_exception_handler(
             {"message": "a watch could not be set", "exception": found}
         )

@@ -4,7 +4,8 @@ Pages answer GET and HEAD at once and are open to all. An Api answers what needs
 are coroutines, may have a body and take longer, a few at a time. One request per connection; head
 and body have limits, and must have come within a few seconds; a peer that does not take its answer
 is cut off. At most CONNECTIONS_MAX at once: one more takes the place of the oldest whose request
-has not come whole. Everything happens on one asyncio loop, so a page has to be made fast.
+has not come whole, of the address that has most. Everything happens on one asyncio loop, so a page
+has to be made fast.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from urllib.parse import parse_qsl, unquote
 
+from bookie.peer_shares import PeerShares, origin_of
 from bookie.runtime.interfaces import Tls, context_of
 from bookie.runtime.metrics import exposition
 
@@ -30,6 +32,8 @@ REQUEST_BYTES_MAX = 8192
 """Of the head: the request's line and headers."""
 BODY_BYTES_MAX = 256 * 1024
 CONNECTIONS_MAX = 64
+CONNECTIONS_OF_ADDRESS_MAX = 32
+"""Of one address, whose requests have not come whole."""
 API_CALLS_MAX = 4
 """Calls of an Api under way; more are answered 503."""
 API_GETS_MAX = 3
@@ -139,6 +143,10 @@ class HttpServer:
         self._api = api
         self._server: asyncio.AbstractServer | None = None
         self._connections: dict[_HttpConnection, None] = {}
+        self.unanswered: PeerShares[_HttpConnection] = PeerShares(
+            CONNECTIONS_MAX, CONNECTIONS_OF_ADDRESS_MAX
+        )
+        """Those whose request has not come whole."""
         self._calls: dict[asyncio.Task[None], str] = {}
         """Those under way, with their methods."""
 
@@ -296,15 +304,17 @@ class _HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if len(self._connections) >= CONNECTIONS_MAX:
-            # Not the newest: those that say nothing would keep probes out.
-            oldest = next((one for one in self._connections if not one.is_answering), None)
-            if oldest is None:
-                self._transport.abort()
-                return
-            oldest.abort()
-            self._connections.pop(oldest)
+        unanswered, peer = self._http.unanswered, transport.get_extra_info("peername")
+        # Not the newest gives way: those that say nothing would keep probes out.
+        gone = unanswered.add(self, origin_of(str(peer[0]) if peer else ""))
+        if gone is None and len(self._connections) >= CONNECTIONS_MAX:
+            gone = unanswered.give_way()
         self._connections[self] = None
+        if gone is not None:
+            self._connections.pop(gone)
+            gone.abort()
+            if gone is self:  # all others are being answered
+                return
         self._allow(_TIMEOUT_S)
 
     def _allow(self, seconds: float) -> None:
@@ -403,7 +413,7 @@ class _HttpConnection(asyncio.Protocol):
             return
         api = self._http.api_of(request.path)
         assert api is not None
-        self.is_answering = True
+        self._is_answered()
         self._allow(API_TIMEOUT_S + _TIMEOUT_S)
         body = bytes(self._received[: self._body_bytes])
         call = self._http.begin(api, replace(request, body=body), self._reply)
@@ -413,7 +423,7 @@ class _HttpConnection(asyncio.Protocol):
         assert self._transport is not None
         if self._transport.is_closing():
             return
-        self.is_answering = True
+        self._is_answered()
         self._allow(_TIMEOUT_S)
         status, kind, body, allow = page
         head = (
@@ -429,8 +439,14 @@ class _HttpConnection(asyncio.Protocol):
         self._transport.write(answer if self._tls is None else self._tls.sealed_last(answer))
         self._transport.close()
 
+    def _is_answered(self) -> None:
+        """Note that the request has come whole."""
+        self.is_answering = True
+        self._http.unanswered.remove(self)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.pop(self, None)
+        self._http.unanswered.remove(self)
         if self._timer is not None:
             self._timer.cancel()
         if self._look is not None:

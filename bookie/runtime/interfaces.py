@@ -181,6 +181,7 @@ class Disk(Protocol):
     def lock(self, path: str, owner: str) -> DirectoryLock:
         """Lock a directory: write owner into the file `path` in it, which is made if missing.
 
+        On a full disk the file may stay empty.
         DiskLockedError: the directory, or the file, is held; also if the file was removed since.
         """
         ...

@@ -31,6 +31,7 @@ _OWNER_BYTES_MAX = 4096
 _FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700
 _NOT_WRITABLE = (errno.ENOENT, errno.EROFS, errno.EACCES, errno.EPERM)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _WRITTEN_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _ZEROS = memoryview(bytes(1024 * 1024))
@@ -298,8 +299,14 @@ class OsDisk:
         try:
             # Only now is the file ours to change: a loser must read which process holds it.
             data = owner.encode()[:_OWNER_BYTES_MAX]
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, data, 0)
+            try:
+                os.pwrite(descriptor, data, 0)
+                os.ftruncate(descriptor, len(data))
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+                with suppress(OSError):  # the lock counts, though it does not say whose it is
+                    os.ftruncate(descriptor, 0)
         except BaseException:
             lock.close()
             raise

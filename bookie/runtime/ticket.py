@@ -27,6 +27,11 @@ class Ticket(Generic[T]):
     def is_done(self) -> bool:
         return bool(self._outcomes)
 
+    @property
+    def is_awaited(self) -> bool:
+        """Something runs when it is done."""
+        return bool(self._callbacks)
+
     def complete(self, value: T) -> None:
         """Set the value and run the callbacks in this thread; later outcomes are ignored.
 

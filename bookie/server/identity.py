@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from bookie.config import BookieConfig
 from bookie.errors import BookieStartError
 from bookie.ledger.types import BookieId, parse_bookie_id
+from bookie.metadata.acl import StoreAccess
 from bookie.metadata.cookies import Cookie, CookieDirectory
 from bookie.metadata.service_info import Address, ServiceInfo
 from bookie.runtime.interfaces import Disk
@@ -35,11 +36,13 @@ def advertised_host(config: BookieConfig) -> str:
     return config.advertised_address or config.host
 
 
-def service_info_of(config: BookieConfig, port: int, http_port: int | None) -> ServiceInfo:
+def service_info_of(
+    config: BookieConfig, port: int, http_port: int | None, access: StoreAccess | None = None
+) -> ServiceInfo:
     """Return what the bookie publishes, with the ports that it really has."""
     host = advertised_host(config)
     http = None if http_port is None else Address(host, http_port)
-    return ServiceInfo.of_bookie(Address(host, port), http)
+    return ServiceInfo.of_bookie(Address(host, port), http, access)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -293,7 +293,7 @@ class BookieNode:
             self._store,
             config.ledgers_root,
             self.bookie_id,
-            service_info_of(config, self.port, self.http_port),
+            service_info_of(config, self.port, self.http_port, self._store.access),
             owner_wait_s=config.registration_timeout_s,
             instance_id=self._instance_id,
         )

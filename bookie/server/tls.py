@@ -1,21 +1,28 @@
-"""TLS contexts of a bookie and of its clients, from files in PEM format."""
+"""TLS contexts of a bookie and of its clients, and rights by certificate, from files."""
 
 import logging
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from asn1crypto import x509
 
 from bookie.errors import BookieStartError
 from bookie.runtime.interfaces import Clock
 from bookie.runtime.os_input_files import Reread, read_text
+from bookie.server.wire.client_access import CertificateNames, ClientAccess, Grant
 
 _log = logging.getLogger(__name__)
 
 _BEGIN = "-----BEGIN CERTIFICATE-----"
 _END = "-----END CERTIFICATE-----"
+# What OpenSSL, and with it ssl, calls what asn1crypto calls otherwise.
+_SUBJECT_NAMES = {"organizational_unit_name": "organizationalUnitName", "common_name": "commonName"}
+_ALTERNATIVE_NAMES = {
+    "dns_name": "DNS", "uniform_resource_identifier": "URI", "rfc822_name": "email"
+}  # fmt: skip
 
 
 def server_context(
@@ -79,12 +86,28 @@ class Validity:
 
 def validity_of(path: str) -> Validity:
     """Return the time of the first certificate in a file that a context has loaded."""
+    found = _first_in(path)
+    return Validity(found.not_valid_before.timestamp(), found.not_valid_after.timestamp())
+
+
+def names_in(path: str) -> CertificateNames:
+    """Return the names of the first certificate in a file, as a peer sees them."""
+    found = _first_in(path)
+    subject = [
+        ((_SUBJECT_NAMES.get(part["type"].native, ""), part["value"].native),)
+        for parts in found.subject.chosen
+        for part in parts
+    ]
+    others = found.subject_alt_name_value or ()
+    alternative = [(_ALTERNATIVE_NAMES.get(each.name, ""), each.native) for each in others]
+    return CertificateNames.of({"subject": subject, "subjectAltName": alternative})
+
+
+def _first_in(path: str) -> Any:
     text = read_text(path)
     start = text.index(_BEGIN)
     end = text.index(_END, start) + len(_END)
-    der = ssl.PEM_cert_to_DER_cert(text[start:end])
-    found = x509.Certificate.load(der)
-    return Validity(found.not_valid_before.timestamp(), found.not_valid_after.timestamp())
+    return x509.Certificate.load(ssl.PEM_cert_to_DER_cert(text[start:end]))
 
 
 class TlsContexts(Reread[ssl.SSLContext]):
@@ -143,3 +166,40 @@ def server_contexts(
         key_path,
         trust_path,
     )
+
+
+def access_of(path: str | None, roles: str | None) -> Reread[ClientAccess] | None:
+    """Return what certificates give by --tls-access and --authorized-roles; None: all may do all.
+
+    BookieStartError.
+    """
+    if path is None and roles is None:
+        return None
+    named = [] if roles is None else [role.strip() for role in roles.split(",")]
+    if not all(named):
+        raise BookieStartError(
+            f"--authorized-roles: expected roles with commas between, found {roles!r}"
+        )
+
+    def make() -> ClientAccess:
+        where = "--authorized-roles" if path is None else f"--tls-access {path}"
+        try:
+            text = "" if path is None else read_text(path)
+        except ValueError as error:
+            raise BookieStartError(f"{where}: expected text in UTF-8 ({error})") from error
+        return ClientAccess(text, where, named)
+
+    return Reread("--tls-access", [] if path is None else [path], make)
+
+
+def warn_of_own_rights(access: ClientAccess, certificate_path: str) -> None:
+    """Say in the log that bookies with these rules would refuse this one as their client."""
+    names = names_in(certificate_path)
+    if access.grant_of(names) is not Grant.WRITE:
+        _log.warning(
+            "the rules of --tls-access and --authorized-roles do not let the bearer of %s (%s) "
+            "write: bookies that have the same refuse what AutoRecovery and the scrub of this one "
+            "ask them for; give it a line `write …`",
+            certificate_path,
+            names,
+        )

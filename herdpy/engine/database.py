@@ -28,6 +28,7 @@ from herdpy.engine.access.rows import (
     role_setting_rows,
     user_rows,
 )
+from herdpy.engine.limit_rows import LimitRows, engine_limits, engine_waits
 from herdpy.engine.maintenance.directory import (
     DIRECTORY,
     LOCK,
@@ -60,9 +61,11 @@ from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.statements.aside import run_aside
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.plan_cache import PlanCache
+from herdpy.engine.statements.result_places import ResultPlaces
 from herdpy.engine.statements.stopper import Stopper
 from herdpy.engine.writes.staging_uses import StagingUses
 from herdpy.errors import InterfaceError, OperationalError, loading
+from herdpy.limits import vector_statements_max
 from herdpy.model.access import Access, User
 from herdpy.model.governor import Governor
 from herdpy.model.role_settings import Maxima
@@ -98,6 +101,9 @@ class Database:
         self.where = where
         self.memory = TablespaceMemory(governor, where, config)
         self.plans = PlanCache(config.plan_cache_entries_max, config.plan_cache_bytes_max)
+        self.results = ResultPlaces(clock, config.vector_results_max)
+        self.limits = LimitRows()
+        self.limits.add(partial(engine_limits, self), partial(engine_waits, self))
         self.statement_ids = count(1)
         self._session_ids = count(1)
         self._temp_directory = temp_directory
@@ -180,6 +186,7 @@ class Database:
             driver if is_threaded else None,
             self._bell.ring,
             open_log,
+            self.where,
             self.memory,
         )
         if replica.manifest.state.is_empty:
@@ -210,6 +217,8 @@ class Database:
             "sysmembers": member_rows,
             "sysrolesettings": role_setting_rows,
             "sysgrants": lambda catalog: grant_rows(catalog, DIRECTORY),
+            "syslimits": lambda _: self.limits.limit_rows(),
+            "syswaits": lambda _: self.limits.wait_rows(),
             "sysstagings": lambda _: staging_rows(tablespace.state.staged),
             "sysleases": lambda _: lease_rows(tablespace.applier.leases, self.clock.monotonic()),
             "sysmemory": lambda _: self.memory.rows(),
@@ -343,7 +352,8 @@ class Database:
                         self.config.vector_bytes_max,
                         self.config.vector_threads,
                         self._temp_directory,
-                        results_max=self.config.vector_results_max,
+                        results_max=self.config.vector_results_max + vector_statements_max,
+                        spill_bytes_max=self.config.vector_spill_bytes_max,
                         run_aside=partial(run_aside, self.driver),
                     )
                 vector = self._vector
@@ -413,6 +423,7 @@ class Database:
                 for session in sessions
             ),
             MaintenanceTask("dropped users", self.end_dropped_users),
+            MaintenanceTask("unread results", self.results.look_after),
             *self.replica.tasks(
                 self._expired_sessions, lambda: self.stagings.to_end(self.tablespace.state.staged)
             ),

@@ -350,7 +350,7 @@ class FileLog:
         frames = payload_bytes // (frame_bytes_max - record_bytes_max - 2 * HEADER_BYTES) + 2
         return payload_bytes + frames * frame_bytes(1) + self._slack_bytes
 
-    def prepare(self, byte_count: int) -> None:
+    def prepare(self, byte_count: int, file_bytes_max: int | None = None) -> None:
         with self._files_lock:
             self._check_usable()
             wanted = max(self._bytes_wanted, self._bytes_for((b"",)) + byte_count * 9 // 8)
@@ -359,7 +359,8 @@ class FileLog:
                 return
             if newest.slot >= 0 and self._room[newest.slot].byte_count - newest.end >= wanted:
                 return
-            file = self._files.begin(wanted, self.durable_lsn.entry_id + 1)
+            first_sequence = self.durable_lsn.entry_id + 1
+            file = self._files.begin(wanted, first_sequence, bytes_max=file_bytes_max)
             self._room.append(file)  # the moment of effect
             self._bytes_wanted = 0
 

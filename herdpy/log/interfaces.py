@@ -139,8 +139,11 @@ class CommitLog(Protocol):
         """Tell whether append() took these records, with no other append since."""
         ...
 
-    def prepare(self, byte_count: int) -> None:
-        """Make room for byte_count bytes of records; does I/O. OSError: nothing changed."""
+    def prepare(self, byte_count: int, file_bytes_max: int | None = None) -> None:
+        """Make room for byte_count bytes of records; does I/O. OSError: nothing changed.
+
+        file_bytes_max: what it may take of the disk, or as much as the records need.
+        """
         ...
 
     def free_spares(self) -> bool:

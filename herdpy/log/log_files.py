@@ -137,14 +137,17 @@ class LogFiles:
             if path not in listed:
                 self._retire(path, number)
 
-    def begin(self, bytes_min: int, first_sequence: int) -> LogFile:
+    def begin(
+        self, bytes_min: int, first_sequence: int, *, bytes_max: int | None = None
+    ) -> LogFile:
         """Make, list and return a file of at least bytes_min; OSError: try again later.
 
-        A file that was made but could not be listed is kept for the next try. When the disk is
-        full the file is as small as it must be; the next ones grow again from there.
+        A new one has no more than bytes_max, or bytes_min. A file that was made but could not be
+        listed is kept for the next try. When the disk is full the file is as small as it must be;
+        the next ones grow again from there.
         """
         if self._made is None or self._made.byte_count < bytes_min:
-            self._made = self._make(bytes_min, first_sequence)
+            self._made = self._make(bytes_min, first_sequence, bytes_max)
             self._file_bytes = min(2 * self._made.byte_count, self._max_file_bytes)
         file = self._made
         if file not in self.files:
@@ -153,10 +156,12 @@ class LogFiles:
         self._made = None
         return file
 
-    def _make(self, bytes_min: int, first_sequence: int) -> LogFile:
+    def _make(self, bytes_min: int, first_sequence: int, bytes_max: int | None) -> LogFile:
         """Return a new file of the wanted length; on a full disk a spare or a smaller one."""
         least = bytes_min + -bytes_min % _BLOCK_BYTES
         wanted = max(self._file_bytes + -self._file_bytes % _BLOCK_BYTES, least)
+        if bytes_max is not None:
+            wanted = max(min(wanted, bytes_max & -_BLOCK_BYTES), least)
         while True:
             try:
                 file = self._make_of(wanted, first_sequence)

@@ -1,7 +1,7 @@
 """Log records: what a tablespace's log says happened, and their msgpack bytes.
 
 A record is a msgpack array [kind, field, ...]; docs/formats/record.md has the table. Kinds and
-the order of fields are never reused. Kinds 5 (ROLLBACK TO) and 9 (digest) are reserved.
+the order of fields are never reused. Kind 9 (digest) is reserved.
 
 Rows are physical and whole, in the order of the table's columns. An UPDATE carries the row before
 and after, a DELETE the row before, so that a change stream can rebuild both. DECIMAL values of
@@ -75,6 +75,13 @@ class Rollback(msgspec.Struct, array_like=True, tag=4, frozen=True, gc=False):
     tx: TransactionId
 
 
+class RollbackTo(msgspec.Struct, array_like=True, tag=5, frozen=True, gc=False):
+    """The rows that the transaction's statements from this one on changed are void; it goes on."""
+
+    tx: TransactionId
+    statement: int
+
+
 class CreateTable(msgspec.Struct, array_like=True, tag=6, frozen=True, gc=False):
     """A table as of table_to_plain; also a new version of one that exists."""
 
@@ -109,6 +116,22 @@ class ChangeAccess(msgspec.Struct, array_like=True, tag=10, frozen=True, gc=Fals
 
     def __repr__(self) -> str:  # never shows a verifier
         return f"ChangeAccess(tx={self.tx}, statement={self.statement}, …)"
+
+
+class BeginSpill(msgspec.Struct, array_like=True, tag=11, frozen=True, gc=False):
+    """A transaction's changes of a table go on in a stage, and are not held in memory."""
+
+    tx: TransactionId
+    statement: int
+    """Whose changes they are, to which ROLLBACK TO may go back."""
+    table_id: int
+    table_version: int
+    stage: int
+    """From the counter of table ids."""
+    operation: str
+    """append, upsert or delete."""
+    replaces: bool
+    """All that the transaction changed of the table before is in earlier stages, too."""
 
 
 class Refuse(msgspec.Struct, array_like=True, tag=20, frozen=True, gc=False):
@@ -232,6 +255,8 @@ Record = (
     | Rows
     | Commit
     | Rollback
+    | RollbackTo
+    | BeginSpill
     | CreateTable
     | DropTable
     | Reserve

@@ -208,6 +208,11 @@ class Rights(msgspec.Struct, frozen=True):
             return SPACE_RIGHTS
         return self.grantable.get(table_id, 0) | self.grantable.get(SPACE, 0)
 
+    @property
+    def may_read_any(self) -> bool:
+        """There is a table that it may read, or may be."""
+        return self.is_superuser or any(rights & SELECT for rights in self.granted.values())
+
     def owns(self, table_id: int) -> bool:
         return self.is_superuser or table_id in self.owned
 
@@ -351,6 +356,11 @@ class Access:
             for fact in self.role_settings(name)
             if fact.maximum is not None
         }
+
+    def limited_roles(self) -> list[str]:
+        """Return the roles that have a maximum of anything, by name."""
+        facts = (fact for fact in self._facts.values() if isinstance(fact, RoleSetting))
+        return sorted({fact.role for fact in facts if fact.maximum is not None})
 
     def owner(self, table_id: int) -> str | None:
         found = self._facts.get(owner_key(table_id))

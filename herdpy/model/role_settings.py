@@ -21,7 +21,10 @@ TIMEOUTS: Final[Mapping[str, str]] = {
 """Settings of a session that a role may have a default and a maximum of, and their fields."""
 CONNECTIONS: Final = "connections"
 RUNNING_STATEMENTS: Final = "running_statements"
-COUNTS: Final = (CONNECTIONS, RUNNING_STATEMENTS)
+OPEN_RESULTS: Final = "open_results"
+LEASES: Final = "leases"
+STAGINGS: Final = "stagings"
+COUNTS: Final = (CONNECTIONS, RUNNING_STATEMENTS, OPEN_RESULTS, LEASES, STAGINGS)
 """What a role may have a maximum of, over all sessions of the user."""
 ROLE_SETTINGS: Final = (*TIMEOUTS, *COUNTS)
 _US = 1_000_000

@@ -96,6 +96,10 @@ class ServerConnection(asyncio.Protocol):
         self._pause: asyncio.TimerHandle | None = None  # before a login that has to wait
         self._turn: tuple[Turn, messages.ToServer, float] | None = None
         """What waits for its turn, with its message and when it began."""
+        self._submitted_s: float | None = None  # when what runs was given to the workers
+        self._queued_s: float | None = None  # the same, if it had to wait for a worker
+        self.has_worker = False
+        """What runs has, or waits for, one of the workers that are not for transactions."""
         self._is_held = False  # what ran was answered, and what waits was not begun
         self._received_bytes = 0  # as the hub has counted them
 
@@ -483,7 +487,10 @@ class ServerConnection(asyncio.Protocol):
     ) -> None:
         """Give a request to a worker; `user` is whose turn it takes."""
         self._turn = None
-        running = self._hub.workers.submit(job, is_urgent=is_urgent)
+        workers = self._hub.workers
+        self._submitted_s, self.has_worker = begun_s, not is_urgent
+        self._queued_s = begun_s if workers.are_busy and not is_urgent else None
+        running = workers.submit(job, is_urgent=is_urgent)
         if user is not None:
             running.add_done_callback(lambda _: self._hub.shares.end(user))
         running.add_done_callback(partial(self._carried_out, message, begun_s))
@@ -604,6 +611,7 @@ class ServerConnection(asyncio.Protocol):
         self._ran(message, begun_s, frame)
 
     def _carried_out(self, message: messages.ToServer, begun_s: float, future: _Answering) -> None:
+        self._submitted_s = self._queued_s = None
         error = asyncio.CancelledError() if future.cancelled() else future.exception()
         requests = self._requests
         assert requests is not None
@@ -696,6 +704,13 @@ class ServerConnection(asyncio.Protocol):
         """Say why and close; what runs is cancelled."""
         self._do(self._machine.refuse(error))
 
+    def give_way(self, error: Error) -> None:
+        """End an unauthenticated connection for others; by TLS without a word, as it may stall."""
+        self._audit("refused", reason=error.message)
+        self.refuse(error)
+        if self._tls is not None and self._transport is not None:
+            self._transport.abort()
+
     def drain(self) -> None:
         """End when the server shuts down and nothing runs, waits or is open."""
         if self._hub.is_draining and self.is_idle:
@@ -707,6 +722,29 @@ class ServerConnection(asyncio.Protocol):
         _log.warning("connection cut off", extra={"fields": fields})
         if self._transport is not None:
             self._transport.abort()
+
+    @property
+    def session_id(self) -> int | None:
+        """The session's number in sysclients, None: there is none. Any thread."""
+        requests = self._requests
+        return None if requests is None else requests.session_id
+
+    @property
+    def begun_s(self) -> float | None:
+        """When a worker took up what runs; None: nothing runs, or it waits. Any thread."""
+        requests, submitted_s = self._requests, self._submitted_s
+        if requests is None or submitted_s is None or requests.begun_s < submitted_s:
+            return None
+        return requests.begun_s
+
+    def waits_for(self) -> tuple[str, float] | None:
+        """Return what its statement waits for before it begins, and since when. Any thread."""
+        turn, queued_s, requests = self._turn, self._queued_s, self._requests
+        if turn is not None:
+            return "turn", turn[2]
+        if queued_s is None or requests is None or requests.begun_s >= queued_s:
+            return None
+        return "worker", queued_s
 
     @property
     def is_in(self) -> bool:

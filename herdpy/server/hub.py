@@ -5,8 +5,10 @@ What a limit refuses, it refuses with 53xxx and SAFE: nothing has happened.
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from bookie.peer_shares import PeerShares
 from bookie.runtime.os_process import processor_count
 from herdpy.config import ServerConfig
 from herdpy.engine.database import Database
@@ -15,9 +17,11 @@ from herdpy.engine.session.session import Session
 from herdpy.errors import Error, OperationalError, Retry
 from herdpy.model.access import User
 from herdpy.proto.messages import Hello
-from herdpy.server.limits import Budget, Stalled
-from herdpy.server.login.gate import Gate, too_many_unauthenticated
+from herdpy.server.limits import Budget, OpenResults, Stalled
+from herdpy.server.login.gate import Gate, gave_way_unauthenticated
+from herdpy.server.login.throttle import origin_of
 from herdpy.server.loop_sync import LoopSync
+from herdpy.server.operations.limit_rows import server_limits, server_waits, worker_holders
 from herdpy.server.operations.metrics import ServerMetrics
 from herdpy.server.operations.watch import shown, stopped_by
 from herdpy.server.requests.exports import KeptExports
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
 
 TABLESPACE = "default"
+_HOLDERS_SHOWN_MAX = 10
 
 
 class Hub:
@@ -55,7 +60,7 @@ class Hub:
         self.metrics = ServerMetrics()
         self.received = Budget(config.request_bytes_max)
         """Bytes of requests that wait, or have not come whole."""
-        self.results = Budget(config.results_max)
+        self.results = OpenResults(config.results_max)
         self.parameters = Budget(config.parameter_bytes_max)
         """Bytes of memory of large parameters whose statements run."""
         self.stalled: Stalled[ServerConnection] = Stalled(config.response_bytes_max)
@@ -75,20 +80,30 @@ class Hub:
         self.kept_exports = KeptExports(self.loop)
         self.workers = workers
         self._empty = asyncio.Event()
-        self._unauthenticated: dict[ServerConnection, None] = {}
+        self.unauthenticated: PeerShares[ServerConnection] = PeerShares(
+            config.logins_max, config.logins_of_address_max
+        )
         self._handshakes: dict[asyncio.Task[None], None] = {}
+        self.reload(config)
         self.shares = UserShares(database.maxima_of)
-        self._users: dict[ServerConnection, User] = {}  # those that shares has counted
+        database.limits.add(partial(server_limits, self), partial(server_waits, self))
+        self._users: dict[ServerConnection, User | None] = {}
+        """Who were told Welcome, and that shares has counted."""
 
     def admit(self, connection: "ServerConnection") -> Error | None:
         """Count an unauthenticated connection; or say why it has to go."""
         if self.is_draining:
             return self.shutting_down()
-        if len(self._unauthenticated) >= self.config.logins_max:
-            return too_many_unauthenticated(self.config.logins_max)
+        gone = self.unauthenticated.add(connection, origin_of(connection.peer))
         self.connections[connection] = None
-        self._unauthenticated[connection] = None
+        if gone is not None:
+            gone.give_way(self.gave_way())
         return None
+
+    def gave_way(self) -> Error:
+        """Return what an unauthenticated connection is told that gives way to newer ones."""
+        self.metrics.refuse("logins_max")
+        return gave_way_unauthenticated(self.config)
 
     def shutting_down(self) -> Error:
         """Return what a connection is told that ends because the server does."""
@@ -100,7 +115,7 @@ class Hub:
         """Count a connection that may be told Welcome; OperationalError: there is no room."""
         connections_max = self.config.connections_max
         reserved = min(self.config.superuser_reserved_connections, connections_max - 1)
-        count = len(self.connections) - len(self._unauthenticated)
+        count = self.entered_count
         if count >= connections_max - (0 if is_superuser else reserved):
             self.metrics.refuse("connections_max")
             kept = f"; the last {reserved} are kept for superusers" if reserved else ""
@@ -115,9 +130,16 @@ class Hub:
             if refusal is not None:
                 self.metrics.refuse("user_connections")
                 raise refusal
-            self._users[connection] = user
-        self._unauthenticated.pop(connection, None)
+        self._users[connection] = user
+        self.unauthenticated.remove(connection)
         self.metrics.connections_accepted += 1
+
+    def reload(self, config: ServerConfig) -> None:
+        """Take up settings that count at once."""
+        self.config = config
+        self.database.results.unread_s = config.unread_result_timeout_s
+        self.unauthenticated.count_max = config.logins_max
+        self.unauthenticated.of_origin_max = config.logins_of_address_max
 
     def secure(self, handshake: Coroutine[Any, Any, None]) -> None:
         """Let a handshake run, and end before the server does."""
@@ -127,7 +149,7 @@ class Hub:
 
     def leave(self, connection: "ServerConnection") -> None:
         self.connections.pop(connection, None)
-        self._unauthenticated.pop(connection, None)
+        self.unauthenticated.remove(connection)
         user = self._users.pop(connection, None)
         if user is not None:
             self.shares.leave(user)
@@ -193,6 +215,11 @@ class Hub:
     # --- state -----------------------------------------------------------------------------------
 
     @property
+    def entered_count(self) -> int:
+        """Connections that were told Welcome."""
+        return len(self._users)
+
+    @property
     def uptime_s(self) -> float:
         return self.clock.monotonic() - self._started_s
 
@@ -211,9 +238,14 @@ class Hub:
             return f"the database stopped: {failure}"
         workers = self.workers
         if workers.starved_s >= STARVED_S:
+            holders = worker_holders(self)
+            who = ", ".join(map(str, holders[:_HOLDERS_SHOWN_MAX]))
+            more = len(holders) - _HOLDERS_SHOWN_MAX
+            who += f" and {more} more" if more > 0 else ""
             return (
                 f"no worker came free for {workers.starved_s:.0f} s: {self.config.workers} "
-                f"statements run, {workers.waiting_count} wait"
+                f"statements run, {workers.waiting_count} wait; the longest running are of "
+                f"sessions {who or 'that have ended'} (see sysclients)"
             )
         return None
 

@@ -4,6 +4,8 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 from bookie.runtime.drivers import new_mutex
+from herdpy.errors import Error, OperationalError, Retry
+from herdpy.model.access import User
 
 C = TypeVar("C", bound=Hashable)
 
@@ -29,6 +31,53 @@ class Budget:
     def give(self, count: int = 1) -> None:
         with self._mutex:
             self.used -= count
+
+
+class OpenResults:
+    """Results with rows to fetch: over all connections, and of each user."""
+
+    __slots__ = ("_mutex", "by_user", "maximum", "refused", "used")
+
+    def __init__(self, maximum: int) -> None:
+        self.maximum = maximum
+        self.used = 0
+        self.by_user: dict[User, int] = {}
+        self.refused: dict[User, int] = {}
+        """Beyond the maximum of the user's role."""
+        self._mutex = new_mutex()
+
+    def take(self, user: User | None, user_max: int | None) -> Error | None:
+        """Count one more; or say why there may be none."""
+        with self._mutex:
+            own = 0 if user is None else self.by_user.get(user, 0)
+            if user is not None and user_max is not None and own >= user_max:
+                self.refused[user] = self.refused.get(user, 0) + 1
+                count, whose = own, f'user "{user.name}"'
+                hint = "the limit is open_results of the role"
+            elif self.used >= self.maximum:
+                count, whose = self.used, "all connections"
+                hint = "the limit is results_max"
+            else:
+                self.used += 1
+                if user is not None:
+                    self.by_user[user] = own + 1
+                return None
+        return OperationalError(
+            f"{count} results of {whose} are open",
+            sqlstate="53400",
+            retry=Retry.SAFE,
+            hint=f"try again when others were fetched or closed; {hint}",
+        )
+
+    def give(self, user: User | None) -> None:
+        with self._mutex:
+            self.used -= 1
+            if user is not None:
+                left = self.by_user[user] - 1
+                if left:
+                    self.by_user[user] = left
+                else:
+                    del self.by_user[user]
 
 
 class Stalled(Generic[C]):

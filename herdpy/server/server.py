@@ -87,7 +87,7 @@ class Server:
         """
         self.gate.reload(config)
         old = self._hub.config
-        self._hub.config = replace(old, **{name: getattr(config, name) for name in RELOADED})
+        self._hub.reload(replace(old, **{name: getattr(config, name) for name in RELOADED}))
         changed = (item.name for item in fields(old) if item.name not in RELOADED)
         return [name for name in changed if getattr(old, name) != getattr(config, name)]
 

@@ -31,6 +31,8 @@ class Workers:
         self._usual = new_executor("statement", config.workers)
         self._urgent = new_executor("transaction", config.connections_max)
         self._reserved = new_executor("reserved", max(1, config.superuser_reserved_connections))
+        self.waits = 0
+        """How many statements have had to wait for a worker."""
         self.usual_count = 0
         """How many statements outside transactions run or wait for a worker."""
         self._freed_s = clock.monotonic()  # when a worker came free, or the first job had to wait
@@ -51,6 +53,7 @@ class Workers:
             return self._submit(self._urgent, job)
         if self.usual_count == self._count:
             self._freed_s = self._clock.monotonic()
+        self.waits += self.usual_count >= self._count
         self.usual_count += 1
         future = self._submit(self._usual, job)
         future.add_done_callback(self._usual_done)

@@ -62,10 +62,10 @@ def _columns(table: Table, pieces: Sequence[tuple[bytes, int]]) -> Columns:
     for ordinal, column in enumerate(table.columns):
         kind: Any = arrow_type(column.type)
         name = f"c{ordinal}"
-        if column.hidden:
-            parts = [_counted(first, batch.num_rows) for batch, first in batches]
-        elif batches and name in batches[0][0].schema.names:
+        if batches and name in batches[0][0].schema.names:
             parts = [batch.column(name) for batch, _ in batches]
+        elif column.hidden:
+            parts = [_counted(first, batch.num_rows) for batch, first in batches]
         else:
             parts = [pa.nulls(count, kind)]
         found.append(pa.concat_arrays(parts) if parts else pa.array([], kind))

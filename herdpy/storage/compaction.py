@@ -38,6 +38,8 @@ _SPARSE_BYTES_MIN = 1024 * 1024
 """Of garbage in a segment: with less, it may stay."""
 _URGENT_SHARE = 0.5
 """Of a table's rows: with so many in L0, compaction does not wait for its budget."""
+_BITMAP_BYTES = 640
+"""Of a page at most, with header and alignment."""
 _JOB_PAGES_MAX = 32
 _MANY_ROWS = 50_000
 _MANY_BYTES = 8 * 1024 * 1024
@@ -125,6 +127,66 @@ def _plan_moves(pages: TablePages, sparse: Set[int]) -> Job | None:
                 break
             moves.append(entry)
     return Job(moves=tuple(moves)) if moves else None
+
+
+def bytes_out_of(pages: TablePages) -> dict[int, int]:
+    """Return for each segment what jobs write to move a table's pages out of it, by its number."""
+    found: dict[int, int] = {}
+    for entry in pages.entries():
+        bitmap = entry.ref.bitmap
+        is_merged = not entry.ref.run and _is_worth_merging(entry)
+        byte_count = _live_bytes(entry) if is_merged else _whole_bytes(entry)
+        for number in {entry.ref.segment, bitmap.segment if bitmap else entry.ref.segment}:
+            found[number] = found.get(number, 0) + byte_count
+    return found
+
+
+def job_out_of(pages: TablePages, segment: int) -> Job | None:
+    """Return the next job that moves a table's pages out of a segment, None when none is there.
+
+    Pages with many dead rows are written without them, the others are copied.
+    """
+    chosen: list[int] = []
+    byte_count = 0
+    for position, entry in enumerate(pages.base):
+        if entry.ref.segment == segment and _is_worth_merging(entry):
+            byte_count += entry.ref.length
+            if chosen and (byte_count > _JOB_BYTES_MAX or len(chosen) >= _JOB_PAGES_MAX):
+                break
+            chosen.append(position)
+    if chosen:
+        return Job(stretches=_stretches_of(chosen))
+    return _plan_moves(pages, {segment})
+
+
+def job_bytes(pages: TablePages, job: Job) -> int:
+    """Return about what a job is going to write, rather too much."""
+    found = sum(map(_whole_bytes, job.moves))
+    found += sum(_live_bytes(entry) for position in job.runs for entry in pages.runs[position])
+    for start, stop in job.stretches:
+        found += sum(map(_live_bytes, pages.base[start:stop]))
+        low = pages.base[start].low if start else ()
+        high = pages.base[stop].low if stop < len(pages.base) else ()
+        for run in pages.runs:
+            for entry in run:
+                if (rows := _rows_between(entry, low, high)) is not None:
+                    found += entry.ref.length * (rows[1] - rows[0]) // entry.row_count
+                    found += _BITMAP_BYTES
+    return found
+
+
+def _is_worth_merging(entry: PageEntry) -> bool:
+    return entry.dead_count >= entry.row_count * _WORTH_SHARE
+
+
+def _live_bytes(entry: PageEntry) -> int:
+    """Return about how long a page is without its dead rows."""
+    alive = (entry.row_count - entry.dead_count) / entry.row_count
+    return int(entry.ref.length * alive) + _BITMAP_BYTES
+
+
+def _whole_bytes(entry: PageEntry) -> int:
+    return entry.ref.length + (entry.ref.bitmap.length if entry.ref.bitmap else 0)
 
 
 def _plan_stretches(pages: TablePages) -> Job | None:

@@ -99,7 +99,7 @@ class Pin(msgspec.Struct, array_like=True, frozen=True):
 
     @classmethod
     def of(cls, tables: dict[int, TableState]) -> "Pin":
-        return cls(tables, tuple(sorted(_segments_of(tables))))
+        return cls(tables, tuple(sorted(segments_of(tables))))
 
 
 class Identity(msgspec.Struct, array_like=True, frozen=True):
@@ -369,7 +369,7 @@ class _Builder:
         for table_id, (definition, pages) in self._thawed.items():
             ordered = sorted(pages.values(), key=lambda page: (page.run, page.low_key))
             tables[table_id] = TableState(definition, tuple(ordered))
-        used = _segments_of(tables)
+        used = segments_of(tables)
         for pin in self._state.pins.values():
             used.update(pin.segments)
         if not used <= self._segments.keys():
@@ -424,7 +424,8 @@ class _Builder:
         self._thawed[table_id] = (edit.definition or definition, pages)
 
 
-def _segments_of(tables: dict[int, TableState]) -> set[int]:
+def segments_of(tables: dict[int, TableState]) -> set[int]:
+    """Return the segments in which their pages and bitmaps lie."""
     used = {page.segment for table in tables.values() for page in table.pages}
     for table in tables.values():
         used.update(page.bitmap.segment for page in table.pages if page.bitmap is not None)
@@ -596,7 +597,7 @@ class Manifest:
                 # that the disk never got, and believes it clean.
                 file.write_at(read.last_edit, read.data)
                 file.sync()
-                file.write_at(end, _frame(self._tail.file_id, end, b""))
+                self._seal(file, end)
             self._unhardened = None
 
     @property
@@ -687,11 +688,14 @@ class Manifest:
         end = tail.end + _FRAME.size + len(body)
         self._tail = tail = tail._replace(state=state, end=end)
         self._is_undecided = False
-        with suppress(OSError):  # a seal is a help for the reader, not a promise
-            tail.file.write_at(end, _frame(tail.file_id, end, b""))
+        self._seal(tail.file, end)
         if end > max(_REWRITE_BYTES_MIN, _REWRITE_FACTOR * tail.snapshot_bytes):
             self._rewrite(tail)
         return state
+
+    def _seal(self, file: File, end: int) -> None:
+        with suppress(OSError):  # a help for the reader, not a promise
+            file.write_at(end, _frame(self._tail.file_id, end, b""))
 
     def _rewrite(self, tail: _Tail) -> None:
         try:
@@ -756,6 +760,8 @@ def _write_new(disk: Disk, path: str, state: ManifestState, file_id: bytes) -> _
         file.sync()
     except BaseException:
         file.close()
+        with suppress(OSError):  # on a full disk it would stay, and take room
+            disk.unlink(new_path)
         raise
     return _Tail(state, file, file_id, len(data), len(data))
 

@@ -18,9 +18,11 @@ from bookie.errors import (
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
+    StoreAccessError,
     StoreConnectionError,
     StoreError,
 )
+from bookie.metadata.acl import OPEN, AclEntry, Permission, acl_for, acl_of
 from bookie.metadata.interfaces import (
     Check,
     Create,
@@ -29,6 +31,7 @@ from bookie.metadata.interfaces import (
     Write,
 )
 from bookie.metadata.paths import NODE_BYTES_MAX
+from bookie.metadata.zookeeper_login import Login
 from tests.fixtures.versioned_stores import MemoryWorld, World, ZooKeeperWorld, until, until_state
 from tests.fixtures.zookeeper import zookeeper, zookeeper_root
 
@@ -552,5 +555,125 @@ def test_data_has_a_limit(world: World) -> None:
             await store.multi([Write(root, bytes(NODE_BYTES_MAX + 1), 0)])
         assert store.state is SessionState.CONNECTED
         await until_state(store, SessionState.CONNECTED)
+
+    world.run(scenario)
+
+
+# --- ACLs -----------------------------------------------------------------------------------------
+
+ADA, BOB = Login("digest", "ada", "geheim"), Login("digest", "bob", "geheim")
+ADAS = acl_for([ADA.identity])
+
+
+def test_nodes_of_a_store_without_a_login_are_open(world: World) -> None:
+    async def scenario(world: World) -> None:
+        store, ada, root = await world.client(), await world.client((ADA,)), world.root
+        await store.create(root)
+        await ada.create(f"{root}/ada")
+        for path in (root, f"{root}/ada"):
+            await store.sync(path)
+            acl, stat = await store.read_acl(path)
+            assert (acl, stat.version) == (OPEN, 0)
+        assert (await store.read_acl(root))[1].child_count == 1
+
+    world.run(scenario)
+
+
+def test_every_way_to_make_a_node_makes_a_secured_one(world: World) -> None:
+    async def scenario(world: World) -> None:
+        ada, root = await world.client((ADA,), is_secured=True), world.root
+        await ada.create(f"{root}/a/b", make_parents=True)
+        made = [root, f"{root}/a", f"{root}/a/b"]
+        made.append(await ada.create(f"{root}/e-", is_ephemeral=True, is_sequence=True))
+        await ada.multi([Create(f"{root}/m"), Create(f"{root}/m/n", is_ephemeral=True)])
+        for path in (*made, f"{root}/m", f"{root}/m/n"):
+            assert (await ada.read_acl(path))[0] == ADAS, path
+        assert ada.access == ((ADA.identity,), True)
+
+    world.run(scenario)
+
+
+def test_a_secured_node_is_closed_to_others(world: World) -> None:
+    async def scenario(world: World) -> None:
+        ada, root = await world.client((ADA,), is_secured=True), world.root
+        await ada.create(f"{root}/a/b", b"secret", make_parents=True)
+        path = f"{root}/a"
+        for store in (await world.client(), await world.client((BOB,), is_secured=True)):
+            cases: list[Coroutine[Any, Any, object]] = [
+                store.read(path),
+                store.write(path, b"", -1),
+                store.children(path),
+                store.create(f"{path}/c"),
+                store.create(f"{path}/c/d", make_parents=True),
+                store.delete(f"{path}/b"),
+                store.multi([Create(f"{path}/c")]),
+                store.multi([Check(path, 0)]),
+                store.multi([Delete(f"{path}/b")]),
+                store.read_acl(path),
+                store.write_acl(path, OPEN),
+                store.exists(path),
+            ]
+            await store.sync(path)
+            for case in cases:
+                with pytest.raises(StoreAccessError) as found:
+                    await case
+                assert found.value.path.startswith(root)
+            store.watch_children(path, lambda: None).close()
+        assert await ada.children(path) == ["b"]
+
+    world.run(scenario)
+
+
+def test_the_same_login_in_another_session_is_let_in(world: World) -> None:
+    async def scenario(world: World) -> None:
+        ada, root = await world.client((ADA,), is_secured=True), world.root
+        await ada.create(root, b"one")
+        twin = await world.client((ADA,))
+        await twin.sync(root)
+        assert (await twin.read(root))[0] == b"one"
+        await twin.create(f"{root}/open")
+        assert (await twin.read_acl(f"{root}/open"))[0] == OPEN
+        both = await world.client((BOB, ADA), is_secured=True)
+        await both.create(f"{root}/both")
+        assert (await both.read_acl(f"{root}/both"))[0] == acl_for([ADA.identity, BOB.identity])
+
+    world.run(scenario)
+
+
+def test_an_acl_is_set_and_its_rights_are_single(world: World) -> None:
+    async def scenario(world: World) -> None:
+        ada, other, root = await world.client((ADA,)), await world.client(), world.root
+        await ada.create(root)
+        mixed = acl_of([*ADAS, AclEntry("world", "anyone", int(Permission.READ))])
+        assert (await ada.write_acl(root, mixed)).child_count == 0
+        await other.sync(root)
+        assert await other.children(root) == []
+        for case in (other.create(f"{root}/c"), other.write(root, b"", -1)):
+            with pytest.raises(StoreAccessError):
+                await case
+        assert (await ada.read_acl(root))[0] == mixed
+        shown = (await other.read_acl(root))[0]
+        assert [entry.id for entry in shown] == ["ada:x", "anyone"]  # no hash without ADMIN
+        await ada.write_acl(root, OPEN)
+        await ada.write_acl(root, OPEN)
+        await other.create(f"{root}/c")
+        for case in (ada.write_acl(f"{root}/none", OPEN), ada.read_acl(f"{root}/none")):
+            with pytest.raises(NoNodeError):
+                await case
+
+    world.run(scenario)
+
+
+def test_the_next_connection_and_the_next_session_are_logged_in_too(world: World) -> None:
+    async def scenario(world: World) -> None:
+        ada, root = await world.client((ADA,), is_secured=True), world.root
+        await ada.create(root)
+        await world.suspend(ada)
+        await world.resume(ada)
+        await ada.create(f"{root}/one", is_ephemeral=True)
+        await world.expire(ada)
+        await world.resume(ada)
+        await ada.create(f"{root}/two")
+        assert (await ada.read_acl(f"{root}/two"))[0] == ADAS
 
     world.run(scenario)

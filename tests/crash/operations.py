@@ -34,6 +34,11 @@ class Operation(NamedTuple):
     is_many: bool = False
     stage: Callable[[Session], None] | None = None
 
+    @property
+    def frees_space(self) -> bool:
+        """A full disk does not refuse it."""
+        return self.text.startswith(("DELETE", "TRUNCATE", "DROP TABLE"))
+
     def run_on(self, model: Model, work: Work) -> int:
         """Add the effect to `work`; return the row count, or raise RefusedError."""
         if self.effect is None:
@@ -177,6 +182,26 @@ def rekey(rng: random.Random, name: str) -> Operation:
     return Operation(text, (delta, low, high), name, effect)
 
 
+def copy(rng: random.Random, name: str) -> Operation:
+    """Return an INSERT of rows that are there, under other keys."""
+    low, high = _range(rng)
+    delta = rng.choice((1, 30, 30))
+
+    def effect(old: Rows, _: Callable[[], int]) -> tuple[Changes, int]:
+        changes: Changes = {
+            (key[0] + delta, *key[1:]): (row[0] + delta, *row[1:])
+            for key, row in old.items()
+            if low <= row[0] <= high
+        }
+        if not changes.keys().isdisjoint(old):
+            raise RefusedError("23505")
+        return changes, len(changes)
+
+    columns = "k + ?, p, v, s" if SHAPES[name].width == 4 else "k + ?, v, s"
+    text = f"INSERT INTO {name} SELECT {columns} FROM {name} WHERE k BETWEEN ? AND ?"
+    return Operation(text, (delta, low, high), name, effect)
+
+
 def delete(rng: random.Random, name: str) -> Operation:
     low, high = _range(rng)
 
@@ -290,6 +315,16 @@ def staged(rng: random.Random, name: str) -> Operation:
 _ARROW = {"k": pa.int64(), "p": pa.string(), "v": pa.int64(), "s": pa.string()}
 
 
+def draw_for_full_disk(rng: random.Random) -> Operation:
+    """Return what needs much room, or what frees some, or would when there is anything."""
+    chance = rng.random()
+    if chance < 0.65:
+        return insert(rng, "h", count=100, is_many=True, is_upsert=False)
+    if chance < 0.9:
+        return delete(rng, rng.choice("abc"))
+    return truncate(rng.choice("abch"))
+
+
 def draw(rng: random.Random, *, with_vector: bool) -> Operation:
     """Return a random operation; with_vector allows those that need DuckDB, rarely."""
     name = rng.choice("aaabbhhcd")
@@ -323,6 +358,8 @@ def draw(rng: random.Random, *, with_vector: bool) -> Operation:
         return update(rng, name)
     if chance < 0.74:
         return rekey(rng, name)
+    if chance < 0.77:
+        return copy(rng, name)
     if chance < 0.88:
         return delete(rng, name)
     return select(rng, name)

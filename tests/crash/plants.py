@@ -3,15 +3,18 @@
 from collections.abc import Iterator
 from typing import Any
 
-from herdpy.engine.maintenance import pins
+from herdpy.engine.maintenance import checkpoint, pins, replica
 from herdpy.engine.state.commit_tokens import CommitTokens
+from herdpy.engine.state.disk_reserve import ReserveFile
+from herdpy.engine.state.disk_space import DiskSpace
 from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.snapshots import SnapshotRegistry
-from herdpy.engine.state.staged import Stage
-from herdpy.engine.state.tablespace import Tablespace
+from herdpy.engine.state.staged import Stage, Staged
+from herdpy.engine.state.tablespace import Entry, Tablespace
 from herdpy.engine.state.transactions import Transaction
 from herdpy.log.file_log import FileLog
 from herdpy.log.file_replay import LogReader
+from herdpy.log.interfaces import LogSpaceError
 from herdpy.log.log_files import LogFile, LogFiles
 from herdpy.log.record import Rows
 from herdpy.model.lsn import Lsn
@@ -19,6 +22,7 @@ from herdpy.storage import arrow_shadows
 from herdpy.storage.checkpoint_writer import _Draft
 from herdpy.storage.manifest import Pin
 from herdpy.storage.segment import SegmentWriter
+from herdpy.storage.staged_writer import StageDraft
 from tests.fixtures.plants import Plant
 from tests.sim.disk import SimulatedDisk
 
@@ -163,6 +167,41 @@ def _adoption_not_listed(right: Any) -> Any:
     return difference
 
 
+def _cut_ignored(right: Any) -> Any:
+    def without_spilled(self: Staged, tx: Any, statement: int = 0) -> Staged:
+        return self if statement else right(self, tx)
+
+    return without_spilled
+
+
+def _kept_after_the_end(right: Any) -> Any:
+    def without_spilled(self: Staged, tx: Any, statement: int = 0) -> Staged:
+        return right(self, tx, statement) if statement else self
+
+    return without_spilled
+
+
+class _Unsynced:
+    """A file whose sync does nothing."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def sync(self) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def _run_not_synced(right: Any) -> Any:
+    def write(self: StageDraft, writer: SegmentWriter) -> None:
+        right(self, writer)
+        writer._file = _Unsynced(writer._file)  # type: ignore[assignment]
+
+    return write
+
+
 def _token_of_rows_lost(right: Any) -> Any:
     def apply(self: CommitTokens, record: Any, *, is_effective: bool = True) -> None:
         if not isinstance(record, Rows):
@@ -172,17 +211,72 @@ def _token_of_rows_lost(right: Any) -> Any:
 
 
 def _listed_too_late(right: Any) -> Any:
-    def begin(self: LogFiles, bytes_min: int, first_sequence: int) -> LogFile:
+    def begin(
+        self: LogFiles, bytes_min: int, first_sequence: int, *, bytes_max: int | None = None
+    ) -> LogFile:
         late, self._late = getattr(self, "_late", None), None
         if late is not None:
             late()
-        file = self._make(bytes_min, first_sequence)
+        file = self._make(bytes_min, first_sequence, bytes_max)
         self.files = [*self.files, file]
         say = self.listing.log_file_begun
         self._late = lambda: say(file.number, file.first_sequence, file.byte_count, file.file_id)
         return file
 
     return begin
+
+
+def _reserve_not_filled(right: Any) -> Any:
+    def fill(self: ReserveFile) -> bool:
+        if not self.held_bytes:
+            return right(self)
+        self.is_lacking = False
+        return True
+
+    return fill
+
+
+def _nothing_given_up(right: Any) -> Any:
+    return lambda self: False
+
+
+def _nothing_refused(right: Any) -> Any:
+    return lambda self: None
+
+
+def _full_for_ever(right: Any) -> Any:
+    def become(self: DiskSpace, *, is_full: bool) -> None:
+        right(self, is_full=is_full or self.is_full)
+
+    return become
+
+
+def _refused_and_carried_on(right: Any) -> Any:
+    def append(self: Tablespace, entry: Entry, *, is_urgent: bool = False) -> None:
+        try:
+            right(self, entry, is_urgent=is_urgent)
+        except LogSpaceError:
+            if entry.ends:
+                self._incoming = entry  # whoever enters the monitor next puts it into the log
+            raise
+
+    return append
+
+
+def _log_given_up(right: Any) -> Any:
+    def free_spares(self: LogFiles) -> bool:
+        self.drop(self.files[:-1])
+        return right(self)
+
+    return free_spares
+
+
+def _no_estimate(right: Any) -> Any:
+    return lambda applier, enough: 0
+
+
+def _leaves_files(right: Any) -> Any:
+    return lambda disk, directory, state: None
 
 
 PLANTS: dict[str, Plant] = {
@@ -200,8 +294,19 @@ PLANTS: dict[str, Plant] = {
     "pages of a stage forgotten": Plant(Stage, "in_pages", _staged_pages_forgotten),
     "adopted rows hide nothing": Plant(arrow_shadows, "shadows", _adopted_over),
     "adopted pages not listed": Plant(_Draft, "_difference", _adoption_not_listed),
+    "statement cut ignored": Plant(Staged, "without_spilled", _cut_ignored),
+    "spilled stage kept after its end": Plant(Staged, "without_spilled", _kept_after_the_end),
+    "spilled run listed before sync": Plant(StageDraft, "write", _run_not_synced),
     "reused file not stamped": Plant(LogFile, "__init__", _unstamped),
     "lease not held": Plant(SnapshotRegistry, "hold", _not_held),
     "lease of the present": Plant(pins, "visible_rows", _pin_of_the_present),
     "pages of a lease unlinked": Plant(Pin, "of", _unpinned_pages),
+    "reserve not filled again": Plant(ReserveFile, "fill", _reserve_not_filled),
+    "reserve not given up": Plant(ReserveFile, "give_up", _nothing_given_up),
+    "full disk refuses nothing": Plant(DiskSpace, "check_room", _nothing_refused),
+    "full disk for ever": Plant(DiskSpace, "_become", _full_for_ever),
+    "refused write carried on": Plant(Tablespace, "_append", _refused_and_carried_on),
+    "log given up on a full disk": Plant(LogFiles, "free_spares", _log_given_up),
+    "no estimate of pages": Plant(replica, "checkpoint_bytes", _no_estimate),
+    "checkpoint leaves files": Plant(checkpoint, "remove_unlisted", _leaves_files),
 }

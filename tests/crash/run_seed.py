@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tests.crash import checks, operations
 from tests.crash.model import Model
 from tests.crash.sizes import small_sizes
-from tests.crash.world import STYLES, LifeOver, World
+from tests.crash.world import STYLES, LifeOver, Spills, World
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 
 STATEMENTS = 100
@@ -43,7 +43,15 @@ def _run(seed: int, say: Callable[[str], object] | None) -> Outcome:
     disk = SimulatedDisk(rng.getrandbits(64))
     style = rng.choice(STYLES)
     crashes: list[tuple[str, str]] = []
-    world = World(disk, rng, Model(), say, style=style, with_vector=rng.random() < 0.02)
+    world = World(
+        disk,
+        rng,
+        Model(),
+        say,
+        style=style,
+        with_vector=rng.random() < 0.02,
+        spills=Spills(seed),
+    )
     disk.crash_at = rng.randrange(1, _STEPS_GUESS)
     _until_crash(world, crashes, lambda: _live(world))
     done = world.done

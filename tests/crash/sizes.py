@@ -15,6 +15,8 @@ _UNLOGGED_BYTES = 64
 _FEW_ROWS = 8
 _MANY_ROWS = 40
 _PART_BYTES = 4 * 1024
+_LOOK_ROWS = 2
+_PIECE_ROWS = 5
 
 _SIZES: list[tuple[str, str, int]] = [
     ("herdpy.storage.page", "page_rows_max", _PAGE_ROWS),
@@ -29,6 +31,8 @@ _SIZES: list[tuple[str, str, int]] = [
     ("herdpy.storage.manifest", "_REWRITE_BYTES_MIN", _REWRITE_BYTES),
     ("herdpy.log.record", "record_bytes_max", _RECORD_BYTES),
     ("herdpy.engine.state.tablespace", "unlogged_bytes_max", _UNLOGGED_BYTES),
+    ("herdpy.engine.writes.row_writes", "_LOOK_ROWS", _LOOK_ROWS),
+    ("herdpy.engine.writes.spilled_writes", "_PIECE_ROWS", _PIECE_ROWS),
 ]
 
 

@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from errno import EIO, ENOSPC
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.plan_cache import PlanKey, Prepared
 from herdpy.errors import Error
 from herdpy.exec.result import Result
+from herdpy.log.log_files import numbered_files
 from herdpy.log.record import BeginLease
 from herdpy.log.syncer import InlineSyncer
 from herdpy.model.access import User
@@ -31,6 +33,7 @@ from herdpy.model.durability import Durability
 from herdpy.model.schema import table_to_plain
 from herdpy.model.settings import Settings
 from herdpy.sql.compile import parameter_types
+from herdpy.storage.segment import segment_name
 from tests.crash import operations
 from tests.crash.leases import LeaseBook
 from tests.crash.model import ROLES, SHAPES, Model, RefusedError, Row, Work, ordered
@@ -43,8 +46,14 @@ from tests.sim.driver import SimulatedDriver
 _CONFIG = Config(
     log_file_bytes_first=4096,
     log_file_bytes_max=8192,
+    disk_reserve_bytes=2 * 1024 * 1024,
     vector_threads=1,
 )
+_SPILLING = replace(_CONFIG, transaction_memory_bytes=1500)
+"""A transaction may hold a change or two in memory."""
+# Rows are looked after by 16 KiB of log, and statements of a history have a few at the most.
+_MANY_BYTES = 192 * 1024
+_FEW_BYTES = 48 * 1024
 _DEPTH_MAX = 3
 _LOCK_TIMEOUT_S = 1.0
 # What a statement of a history may fail with although the model allows it: a lock wait that ran
@@ -52,6 +61,7 @@ _LOCK_TIMEOUT_S = 1.0
 _LOCKED, _DEADLOCK = "55P03", "40P01"
 _FULL = "53100"
 _GONE = "42704"  # a job whose table was dropped meanwhile
+_SPARES_MAX = 3  # two, and a file that was made and could not be listed
 _FAULTS = (
     ("write", ENOSPC, "/log/"),
     ("open", ENOSPC, "/log/"),
@@ -80,6 +90,25 @@ class Style(NamedTuple):
     """How many short lives, each ended by a power failure, follow the first crash."""
     has_faults: bool = False
     """Now and then the disk is full, or fails."""
+    has_small_disk: bool = False
+    """Another program takes all the room, now and then, and gives it back."""
+    config: Config = _CONFIG
+
+    @property
+    def is_freeing_certain(self) -> bool:
+        """On a full disk whatever frees space, or ends what was begun, finds room."""
+        return self.config.disk_reserve_bytes >= _MANY_BYTES
+
+
+def _small_disk(reserve_bytes: int, log_file_bytes: int) -> Style:
+    config = replace(
+        _CONFIG,
+        log_file_bytes_first=log_file_bytes,
+        log_file_bytes_max=2 * log_file_bytes,
+        disk_reserve_bytes=reserve_bytes,
+        checkpoint_log_bytes=64 * 1024,
+    )
+    return Style(has_small_disk=True, short_lives=2, config=config)
 
 
 STYLES = (
@@ -91,7 +120,24 @@ STYLES = (
     Style((Durability.OS, Durability.OS, Durability.SYNC)),
     Style((Durability.OS,), is_uniform=True, short_lives=5),
     Style(has_faults=True, short_lives=2),
+    _small_disk(_MANY_BYTES, 4096),
+    _small_disk(_FEW_BYTES, 128 * 1024),  # with room in the log, so that pages are what lacks
+    _small_disk(0, 4096),
 )
+
+
+class Spills:
+    """Which statements of a seed may hold next to nothing in memory; apart from all other chance.
+
+    So what a seed does beside it is what it did before.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(f"spills of {seed}")
+        self._share = self._rng.choice((0.0, 0.0, 0.3, 0.8))
+
+    def draw(self) -> bool:
+        return self._rng.random() < self._share
 
 
 class LifeOver(BaseException):
@@ -199,8 +245,12 @@ class World:
         style: Style,
         with_vector: bool = False,
         leases: LeaseBook | None = None,
+        spills: Spills | None = None,
+        is_filled: bool = False,
     ) -> None:
+        self.spills = spills or Spills(0)
         self.leases = leases or LeaseBook()
+        self.is_filled = is_filled  # the disk has hardly any room
         self.disk = disk
         self.rng = rng
         self.model = model
@@ -219,6 +269,7 @@ class World:
         self._held: list[_Held] = []
         self._is_maintaining = False
         self._token_count = 0
+        self._act_count = 0
         disk.latency = self._on_disk
         disk.trace = []
 
@@ -227,6 +278,12 @@ class World:
         is_power_lost = self.rng.random() < 0.9
         self.say(f"restart{' after a power failure' if is_power_lost else ''}")
         disk = self.disk.restart(self.rng.getrandbits(64), is_power_lost=is_power_lost)
+        if disk.capacity_bytes is not None:
+            if self.style.config.disk_reserve_bytes and self.rng.random() < 0.5:
+                # What was not synced may be back, and no disk holds more than it can.
+                disk.capacity_bytes = max(disk.capacity_bytes, disk.used_bytes)
+            else:
+                disk.capacity_bytes = None
         return World(
             disk,
             self.rng,
@@ -235,6 +292,8 @@ class World:
             style=self.style,
             with_vector=self.with_vector,
             leases=self.leases,
+            spills=self.spills,
+            is_filled=disk.capacity_bytes is not None,
         )
 
     def crash_site(self) -> tuple[str, str]:
@@ -267,7 +326,7 @@ class World:
                 clock=self.clock,
                 rng=random.Random(self.rng.getrandbits(64)),
                 driver=SimulatedDriver(self.clock, lambda _: self._pump()),
-                config=_CONFIG,
+                config=self.style.config,
                 where="the simulated disk",
                 is_threaded=False,
             )
@@ -299,10 +358,10 @@ class World:
         tablespace.syncer = self.syncer = PumpSyncer(self, inner)
         prepare = tablespace.log.prepare
 
-        def prepare_named(byte_count: int) -> None:
+        def prepare_named(byte_count: int, file_bytes_max: int | None = None) -> None:
             with self.doing("log roll"):
                 self.done["log roll"] += 1
-                prepare(byte_count)
+                prepare(byte_count, file_bytes_max)
 
         tablespace.log.prepare = prepare_named  # type: ignore[method-assign]
 
@@ -310,6 +369,8 @@ class World:
         """Give the tablespace its log anew, also after it failed; sessions go on."""
         self.say("reopen")
         self.disk.heal()
+        if self.is_filled and not self.style.is_freeing_certain:
+            self.make_room()  # on a full disk it may fail, and then all is held
         self.activities.clear()
         self._stack.clear()
         self._is_maintaining = False
@@ -384,6 +445,9 @@ class World:
     def act(self, *, is_nested: bool = False) -> None:
         """Do one random thing."""
         rng = self.rng
+        self._act_count += 1
+        if self.style.has_small_disk:
+            self._change_room(is_nested=is_nested)
         free = [connection for connection in self.connections if not connection.is_busy]
         if len(self._stack) > _DEPTH_MAX or not free:
             return
@@ -409,9 +473,56 @@ class World:
             else:
                 self.run(connection, self._draw(is_nested=is_nested))
 
+    def _change_room(self, *, is_nested: bool) -> None:
+        """Fill the disk, or make it large again, now and then; and look as maintenance does."""
+        if self.is_filled and self.rng.random() < 0.03:
+            self.make_room()
+        elif not self.is_filled and not is_nested and self.rng.random() < 0.1:
+            self.fill()
+        if self.rng.random() < 0.7:
+            self.database.replica.space.look()
+        if self.is_filled and self.rng.random() < 0.08:
+            self.checkpoint()
+
+    def fill(self) -> None:
+        """Have another program take the room of the disk.
+
+        Only when nothing is in memory: what is would have to fit into the reserve.
+        """
+        if self._is_maintaining or any(each.work is not None for each in self.connections):
+            return
+        self.checkpoint()
+        left = self.rng.choice((0, 0, 3_000, 20_000, 60_000))
+        self.say(f"the disk is filled but for {left} bytes")
+        self.disk.capacity_bytes = self.disk.used_bytes + left
+        self.is_filled = True
+        self.done["fill"] += 1
+
+    def make_room(self) -> None:
+        self.say("the disk has room again")
+        self.disk.capacity_bytes = None
+        self.is_filled = False
+        self.done["room again"] += 1
+        space = self.database.replica.space
+        assert not space.look(), "the disk is full although it has room"
+        self.check_reserve()
+
+    def check_reserve(self) -> None:
+        """The reserve is whole, and the file is as long as it is said to be."""
+        path, wanted = "default/reserve", self.style.config.disk_reserve_bytes
+        found = self.disk.size(path) if self.disk.exists(path) else 0
+        assert found == wanted, f"the reserve has {found} of {wanted} bytes though there is room"
+
+    def _check_not_refused(self, what: str) -> None:
+        """A statement has met 53100: it must be one that a full disk may refuse."""
+        if self.is_filled and self.style.is_freeing_certain:
+            raise AssertionError(f"{what} was refused by a full disk")
+
     def _draw(self, *, is_nested: bool) -> Operation:
         if self.style.is_uniform and self.rng.random() < 0.9:
             return operations.uniform(self.rng)
+        if self.is_filled and self.rng.random() < 0.5:
+            return operations.draw_for_full_disk(self.rng)
         return operations.draw(self.rng, with_vector=self.with_vector and not is_nested)
 
     # --- actions ---------------------------------------------------------------------------------
@@ -453,6 +564,10 @@ class World:
     def end(self, connection: Connection, *, is_commit: bool) -> None:
         work = connection.work
         assert work is not None
+        transaction = connection.session.transaction
+        has_spilled = transaction is not None and transaction.has_spilled
+        if has_spilled and is_commit and self._is_maintaining:
+            return  # it waits for who maintains
         self.say(f"{connection.name}: {'commit' if is_commit else 'rollback'}")
         with self._in(connection):
             if not is_commit:
@@ -464,10 +579,12 @@ class World:
                 connection.to_log = lambda: work
                 self._give_token(connection.session, work)
                 try:
-                    connection.session.commit()
+                    with self._maintaining(is_on=has_spilled):
+                        connection.session.commit()
                 except Error as error:
                     found = self._sqlstate(error)
                     assert found == _FULL, f"commit failed with {found}"
+                    self._check_not_refused("COMMIT")
                     self.done["commit on a full disk"] += 1
                     return
                 if connection.logged is None:
@@ -476,6 +593,15 @@ class World:
                     self.model.acknowledged(work)
                 self.done["commit"] += 1
         connection.work = None
+
+    @contextmanager
+    def _maintaining(self, *, is_on: bool) -> Iterator[None]:
+        """Let nobody else maintain, and no statement spill, which would wait for each other."""
+        before, self._is_maintaining = self._is_maintaining, self._is_maintaining or is_on
+        try:
+            yield
+        finally:
+            self._is_maintaining = before
 
     def _give_token(self, session: Session, work: Work) -> None:
         """Let every second commit carry a token that is new, where frames may differ in length."""
@@ -565,11 +691,26 @@ class World:
 
         # A job reads files between its look at the rows and its end: others' statements go between.
         first = None if operation.stage is None else self._refusal(operation)
-        with self._in(connection):
+        can_spill = operation.stage is None and not self._is_maintaining
+        is_spilling = can_spill and self.spills.draw()
+        database = self.database
+        space, acts = self.database.replica.space, self._act_count
+        reserve = space.figures().reserve_held_bytes
+        with self._in(connection), self._maintaining(is_on=is_spilling):
             if own is None:
                 connection.to_log = effect
-            found = execute()
+            before, database.config = database.config, _SPILLING if is_spilling else _CONFIG
+            try:
+                found = execute()
+            finally:
+                database.config = before
         self.done["statement"] += 1
+        if operation.frees_space:
+            if found == _FULL:
+                self._check_not_refused(operation.text)
+        elif acts == self._act_count and operation.stage is None and not is_spilling:
+            left = space.figures().reserve_held_bytes
+            assert left >= reserve, f"{operation.text} took {reserve - left} bytes of the reserve"
         is_gone = operation.stage is not None and found == _GONE
         if found in (_LOCKED, _DEADLOCK, _FULL) or is_gone:
             self.say(f"{connection.name}: … {found}")
@@ -580,6 +721,8 @@ class World:
                 connection.session.rollback()  # it was rolled back, and wants to be told so
                 connection.work = None
             return
+        transaction = connection.session.transaction
+        self.done["spilled"] += transaction is not None and transaction.has_spilled
         if expected is None:
             if first is not None and found == first:
                 return
@@ -618,7 +761,8 @@ class World:
         sqlstate = error.sqlstate
         if self.has_fault and sqlstate != _FULL and sqlstate[:2] in ("58", "08"):
             raise LifeOver(str(error)) from error
-        if sqlstate[:2] in ("XX", "58", "08", "53") and not (self.has_fault and sqlstate == _FULL):
+        may_be_full = sqlstate == _FULL and (self.has_fault or self.is_filled)
+        if sqlstate[:2] in ("XX", "58", "08", "53") and not may_be_full:
             raise error
         return sqlstate
 
@@ -675,10 +819,24 @@ class World:
         self._is_maintaining = False
         self.model.refresh()
         self.say("checkpoint is done")
+        if self.style.has_small_disk:
+            self.check_files()
+
+    def check_files(self) -> None:
+        """Nothing lies in the directory that is of no use; no checkpoint or compaction runs."""
+        listed = self.database.replica.manifest.state
+        known = {segment_name(number) for number in listed.segments}
+        left = set(self.disk.list("default/segments")) - known
+        assert not left, f"segments that no manifest lists: {sorted(left)}"
+        logs = {number for number, _ in listed.log_files}
+        spare = [path for n, path in numbered_files(self.disk, "default/log") if n not in logs]
+        assert len(spare) <= _SPARES_MAX, f"log files of no use: {spare}"
+        assert not self.disk.exists("default/MANIFEST.new"), "a manifest that was not finished"
 
     def _check_fault(self, error: Error) -> None:
         """A checkpoint or compaction may fail with the disk; the database goes on without it."""
-        if not self.has_fault or error.sqlstate[:2] == "XX":
+        may_be_full = self.is_filled and not self.style.config.disk_reserve_bytes
+        if error.sqlstate[:2] == "XX" or not (self.has_fault or may_be_full):
             raise error
         self.done["maintenance failed"] += 1
         self.say(f"failed: {error}")
@@ -702,6 +860,8 @@ class World:
             except Error as error:
                 if self._sqlstate(error) != _FULL:
                     raise
+                if is_end:
+                    self._check_not_refused("the end of a lease")
                 return _FULL
             return None
 
@@ -779,7 +939,7 @@ class World:
 def _has_logged(transaction: Transaction) -> bool:
     """Return False when its only statement found no room in the log: it has an id, and no more."""
     changes = transaction.catalog_changes, transaction.access_changes
-    return bool(transaction.writes) or any(changes)
+    return bool(transaction.writes) or transaction.has_spilled or any(changes)
 
 
 def _has_succeeded(outcome: Ticket[None]) -> bool:

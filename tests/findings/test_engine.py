@@ -138,6 +138,60 @@ def test_a_bug_in_a_sessions_clean_up_ends_that_session_alone(tmp_path: Path) ->
     assert "logged ERROR" in child.stdout
 
 
+_MUCH_IN_ONE_STATEMENT = """
+import os, sys, threading
+import pyarrow as pa
+import herdpy
+
+ROWS = 250_000
+
+def anonymous_bytes():
+    with open("/proc/self/status") as status:
+        line = next(line for line in status if line.startswith("RssAnon"))
+    return int(line.split()[1]) * 1024
+
+peak, over = 0, threading.Event()
+def watch():
+    global peak
+    while not over.wait(0.02):
+        peak = max(peak, anonymous_bytes())
+
+mib = 1024 * 1024
+connection = herdpy.connect(
+    sys.argv[1], autocommit=True, durability="none", memory_bytes_max=16 * mib
+)
+connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+numbers = pa.array(range(ROWS), pa.int64())
+connection.ingest("t", pa.table({"id": numbers, "v": numbers}))
+connection.execute("SELECT count(*), sum(v) FROM t").fetchall()
+before = anonymous_bytes()
+threading.Thread(target=watch, daemon=True).start()
+told = []
+for text in (
+    "INSERT INTO t SELECT id + 1000000, v FROM t", "UPDATE t SET v = v + 1 WHERE id >= 0",
+    "DELETE FROM t WHERE id < 1000000",
+):
+    try:
+        told.append(str(connection.execute(text).rowcount))
+    except herdpy.Error as error:
+        told.append(error.sqlstate)
+over.set()
+print(*told, flush=True)
+print("bounded" if peak - before < 150 * mib else f"{(peak - before) // mib} MiB more", flush=True)
+print(*connection.execute("SELECT count(*), sum(v) - count(*) FROM t").fetchall()[0], flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.finding("E3")
+def test_a_statement_of_many_rows_needs_little_memory(tmp_path: Path) -> None:
+    child = python(_MUCH_IN_ONE_STATEMENT, str(tmp_path / "db"))
+    lines = child.stdout.splitlines()
+    rows = 250_000
+    assert lines[:1] == [f"{rows} {2 * rows} {rows}"], (child.stdout, child.stderr[-2000:])
+    assert lines[1:] == ["bounded", f"{rows} {rows * (rows - 1) // 2}"]
+
+
 @pytest.mark.finding("E2")
 def test_writers_wait_for_a_checkpoint_that_they_have_outrun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,7 +1,9 @@
 """Findings about security: an ordinary login must not stop the server or outlive its rights."""
 
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -197,6 +199,26 @@ def test_a_name_of_a_program_is_shown_without_control_characters(
     assert root.execute(query).fetchall() == [("evil too??[31m",)]
 
 
+# --- S6 -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.finding("S6")
+def test_one_user_with_unread_results_blocks_no_one(serve: Callable[..., Any]) -> None:
+    root, log_in = users_of(serve())
+    rows = [(n, n) for n in range(10, 3_000)]
+    root.executemany("INSERT INTO t VALUES (?, ?)", rows)
+    for name in ("ann", "eve"):
+        root.execute(f"CREATE USER {name} PASSWORD 'password'")
+        root.execute(f"GRANT SELECT ON t TO {name}")
+    query = "SELECT id, sum(v) OVER (ORDER BY id) FROM t"
+    ann = log_in("ann")
+    unread = [ann.cursor() for _ in range(40)]
+    for cursor in unread:
+        sqlstate_of(lambda cursor=cursor: cursor.execute(query))
+    for connection in (log_in("eve"), root):
+        assert sqlstate_of(lambda c=connection: c.execute(query).fetchall()) is None
+
+
 # --- S7 -------------------------------------------------------------------------------------------
 
 
@@ -216,3 +238,61 @@ def test_an_administrator_limits_what_a_user_has(serve: Callable[..., Any]) -> N
     assert sqlstate_of(lambda: ann.execute("SET statement_timeout = 0")) == "42501"
     assert root.execute("SHOW lock_timeout").fetchone() == ("30s",)
     assert root.execute("SHOW idle_in_transaction_session_timeout").fetchone() == ("600s",)
+
+
+# --- S9, S13 --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def idle_sockets(port: int, count: int) -> Iterator[list[socket.socket]]:
+    """Hold sockets open that say nothing."""
+    with ExitStack() as opened:
+        address = ("127.0.0.1", port)
+        yield [opened.enter_context(socket.create_connection(address)) for _ in range(count)]
+
+
+@pytest.mark.finding("S9")
+def test_idle_sockets_of_one_address_keep_no_one_out(serve: Callable[..., Any]) -> None:
+    server = serve()
+    port = int(server.url.rpartition(":")[2])
+    with idle_sockets(port, 250):
+        assert sqlstate_of(lambda: connected(server.url).close()) is None
+
+
+@pytest.mark.finding("S13")
+def test_idle_sockets_reset_no_probe(serve: Callable[..., Any]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    serve(f"server.http_port={port}")
+    with idle_sockets(port, 80):
+        answers = [get(port) for _ in range(5)]
+    assert [answer[:12] for answer in answers] == [b"HTTP/1.0 200"] * 5
+
+
+def get(port: int) -> bytes:
+    """Return the answer of /readyz; empty: the connection was reset."""
+    with socket.create_connection(("127.0.0.1", port)) as probe:
+        try:
+            probe.sendall(b"GET /readyz HTTP/1.1\r\n\r\n")
+            return probe.recv(100)
+        except ConnectionError:
+            return b""
+
+
+# --- S11 ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.finding("S11")
+def test_who_may_read_nothing_takes_no_lease_and_others_have_a_limit(
+    serve: Callable[..., Any],
+) -> None:
+    root, log_in = users_of(serve())
+    for name in ("ann", "eve"):
+        root.execute(f"CREATE USER {name} PASSWORD 'password'")
+    ann = log_in("ann")
+    assert sqlstate_of(lambda: ann.lease(60)) == "42501"
+    root.execute("GRANT SELECT ON t TO ann")
+    root.execute("ALTER ROLE ann SET MAXIMUM leases = 2")
+    kept = [ann.lease(60) for _ in range(2)]
+    assert [sqlstate_of(lambda: ann.lease(60)) for _ in range(3)] == ["53400"] * 3
+    assert len(kept) == 2

@@ -1,5 +1,6 @@
 """A real file system that is full or read-only; needs the right to mount, else skipped aloud."""
 
+import gc
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
     if done.returncode:
         pytest.skip(f"*** no right to mount ({done.stderr.strip()}): no full disk was tried")
     yield folder
+    gc.collect()  # the frames of an error that was caught may keep a segment mapped
     subprocess.run(["umount", str(folder)], check=True)
 
 

@@ -267,7 +267,13 @@ def server_conf(
     )
 
 
-def shell(release: Release, conf: Path, *arguments: str, timeout_s: float = 120) -> str:
+def shell(
+    release: Release,
+    conf: Path,
+    *arguments: str,
+    timeout_s: float = 120,
+    jvm: tuple[str, ...] = SMALL_JVM,
+) -> str:
     """Run Apache's BookieShell; return what it printed. AssertionError when it fails."""
     run = subprocess.run(
         release.command(
@@ -275,6 +281,7 @@ def shell(release: Release, conf: Path, *arguments: str, timeout_s: float = 120)
             "-conf",
             str(conf),
             *arguments,
+            jvm=jvm,
             is_shell=True,
         ),
         capture_output=True,
@@ -308,9 +315,11 @@ def wait_for_bookies(zookeeper_hosts: str, count: int, root: str = "/ledgers") -
         client.close()
 
 
-def run_program(release: Release, main: str, **arguments: object) -> list[dict[str, Any]]:
+def run_program(
+    release: Release, main: str, *, jvm: tuple[str, ...] = SMALL_JVM, **arguments: object
+) -> list[dict[str, Any]]:
     """Run one of our Java programs to its end; return its lines."""
-    with Program(release, main, **arguments) as program:
+    with Program(release, main, jvm=jvm, **arguments) as program:
         return program.finish()
 
 

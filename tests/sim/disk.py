@@ -392,6 +392,12 @@ class SimulatedDisk:
                     content.apply(_Change(offset, 1, bytes([byte])))
 
     @property
+    def used_bytes(self) -> int:
+        """The lengths of all linked files, which is what counts towards capacity_bytes."""
+        with self._mutex:
+            return sum(node.cached.size for node in self._names.values())
+
+    @property
     def open_paths(self) -> list[str]:
         """The paths of the handles not yet closed."""
         return sorted(self._handles.values())
@@ -637,6 +643,9 @@ class SimulatedDisk:
             try:
                 file.truncate(0)
                 file.write_at(0, owner.encode())
+            except OSError as error:
+                if error.errno != ENOSPC:
+                    raise
             finally:
                 file.close()
         except BaseException:

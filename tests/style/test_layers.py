@@ -42,7 +42,7 @@ BOOKIE = {
     "metadata": 5,
     "ledger": 4,
 }
-BOOKIE |= {"runtime": 3, "config": 2, "errors": 1, "extras": 1}
+BOOKIE |= {"runtime": 3, "config": 2, "errors": 1, "extras": 1, "peer_shares": 1}
 # Inside a package whose modules lie in folders: folder, or module beside the folders -> rank. A
 # module that is not named lies above all that are.
 SUBLAYERS = {
@@ -85,7 +85,7 @@ SUBLAYERS = {
 CONNECTOR = "spark_connector"
 RANKS = {"herdpy": HERDPY, "bookie": BOOKIE}
 # What herdpy may know of bookie.
-BOOKIE_FACE = {"client", "metadata", "runtime", "config", "errors", "extras"}
+BOOKIE_FACE = {"client", "metadata", "runtime", "config", "errors", "extras", "peer_shares"}
 # SQL and execution declare what they need as Protocols; the engine implements them.
 BLIND = {("sql", "log"), ("sql", "storage"), ("exec", "log"), ("exec", "storage")}
 

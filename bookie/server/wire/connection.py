@@ -5,7 +5,8 @@ Contract: memory for a peer grows only as bytes really arrive. The first message
 any further one may be frame_bytes_max long, as Apache BookKeeper's. Answers of one turn of the loop
 are sent by one write. A peer that does not take its answers is not read from meanwhile. A message
 that cannot be read closes the connection (Apache BookKeeper: BookieRequestHandler.exceptionCaught),
-and so does a message, or a taking of answers, without progress for frame_timeout_s.
+and so does a message, or a taking of answers, without progress for frame_timeout_s. A first message
+has first_message_timeout_s, and who says no more, and has no request under way, idle_timeout_s.
 
 The version is chosen by the peer: v3 until a message does not parse as v3; from then on v2
 (docs/formats/wire_v3.md). Everything happens on the server's loop.
@@ -17,6 +18,7 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from bookie.errors import FrameTooLargeError, MalformedFrameError
+from bookie.peer_shares import origin_of
 from bookie.proto import v2
 from bookie.runtime.frames import FrameSplitter
 from bookie.runtime.interfaces import context_of
@@ -53,9 +55,11 @@ class Connection(asyncio.Protocol):
         "_frame_count",
         "_frames",
         "_gathered",
+        "_has_spoken",
         "_held_receive",
         "_held_response",
         "_hub",
+        "_idle_timer",
         "_is_flush_due",
         "_is_open",
         "_is_reading_paused",
@@ -79,6 +83,7 @@ class Connection(asyncio.Protocol):
         "grant",
         "is_restricted",
         "now",
+        "origin",
         "peer",
         "polls",
     )
@@ -128,6 +133,10 @@ class Connection(asyncio.Protocol):
         self.now = 0.0
         """When the bytes came that are being dispatched, by the clock (uvloop counts in ms)."""
         self.peer = ""
+        self.origin = ""
+        """What its address counts as, see peer_shares.py."""
+        self._has_spoken = False  # its first message has come
+        self._idle_timer: asyncio.TimerHandle | None = None
         self.polls: dict[LongPoll, None] = {}
         """Long polls that wait, in the order in which they came."""
 
@@ -136,14 +145,18 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         hub = self._hub
         self._transport = cast(asyncio.Transport, transport)
-        self.peer = str(transport.get_extra_info("peername"))
-        if hub.is_closing or len(hub.connections) >= hub.config.connections_max:
+        peer = transport.get_extra_info("peername")
+        self.peer = str(peer)
+        self.origin = origin_of(str(peer[0]) if isinstance(peer, tuple) else self.peer)
+        self.now = hub.clock.monotonic()
+        if hub.is_closing or not hub.admission.admit(self, self.now):
             hub.metrics.connections_refused += 1
             self._transport.abort()
             return
         self._is_open = True
         self._lost = hub.loop.create_future()
-        hub.connections[self] = None
+        first_s = hub.config.first_message_timeout_s
+        self._idle_timer = hub.loop.call_later(first_s, self._check_idle)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         keep_alive(transport)
         if self.is_restricted:
@@ -174,6 +187,9 @@ class Connection(asyncio.Protocol):
             self.close_malformed(str(error))
             return
         if frames:
+            if not self._has_spoken and self._tls_timer is None:
+                self._has_spoken = True
+                self._hub.admission.heard(self)
             self._frame_count += len(frames)
             self._frames.extend(frames)
             if not self._is_upgrading:
@@ -207,7 +223,9 @@ class Connection(asyncio.Protocol):
         if self._lost is None or self._lost.done():
             return  # was refused, or ended during a handshake already
         self._is_open = False
-        hub.connections.pop(self, None)
+        hub.admission.leave(self)
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         self._frames.clear()
         self._out.clear()
         self._out_bytes = 0
@@ -361,6 +379,39 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once."""
+        self._abort()
+
+    def give_way(self) -> None:
+        """Close at once for a newer connection."""
+        hub = self._hub
+        hub.metrics.connections_refused += 1
+        hub.admission.leave(self)
+        _log.info("closed the connection of %s: others needed its place", self.peer)
+        self._abort()
+
+    def idle_s(self, now: float) -> float:
+        """Return for how long nothing has come and nothing was under way."""
+        is_busy = self._requests or self.polls or self._out or self._is_writing_paused
+        return 0.0 if is_busy else now - self.now
+
+    def _check_idle(self) -> None:
+        """Close a peer that says nothing, or look again when it may be idle for long enough."""
+        hub = self._hub
+        timeout_s = hub.config.idle_timeout_s
+        idle_s = self.idle_s(hub.clock.monotonic())
+        if not self._has_spoken and self.held_byte_count:
+            # It comes as long as _watch_progress() says so.
+            self._idle_timer = hub.loop.call_later(hub.config.frame_timeout_s, self._check_idle)
+            return
+        if not self._has_spoken:
+            hub.metrics.peers_too_slow += 1
+            reason = "no message came in time"
+        elif idle_s >= timeout_s:
+            reason = "it was idle"
+        else:
+            self._idle_timer = hub.loop.call_later(timeout_s - idle_s, self._check_idle)
+            return
+        _log.info("closed the connection of %s: %s", self.peer, reason)
         self._abort()
 
     async def wait_lost(self) -> None:

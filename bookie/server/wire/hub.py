@@ -15,6 +15,7 @@ from bookie.runtime.interfaces import Clock, Tls, context_of
 from bookie.runtime.os_executors import Executor
 from bookie.server.interfaces import BookieService
 from bookie.server.metrics import ServerMetrics
+from bookie.server.wire.admission import Admission
 from bookie.server.wire.client_access import ClientAccess
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class Hub:
 
     __slots__ = (
         "access",
+        "admission",
         "clock",
         "config",
         "connections",
@@ -67,6 +69,7 @@ class Hub:
         self.executor = executor
         self.metrics = metrics
         self.connections: dict[Connection, None] = {}
+        self.admission = Admission(config, self.connections)
         self.requests = 0
         """Under way, over all connections."""
         self.receive_bytes = 0

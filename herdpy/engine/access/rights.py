@@ -26,9 +26,16 @@ _AUTHORIZED_MAX = 1_000
 _SUPERUSERS_ONLY = frozenset(
     SYSTEM_TABLES[name].id
     for name in (
-        "sysclients", "sysstatements", "sysleases", "sysstagings", "sysmemory", "sysmaintenance",
+        "sysclients",
+        "sysstatements",
+        "sysleases",
+        "sysstagings",
+        "syslimits",
+        "syswaits",
+        "sysmemory",
+        "sysmaintenance",
     )
-)  # fmt: skip
+)
 
 Needs = tuple[tuple[Table | None, int], ...]
 """(table, rights) pairs; without a table rights on the tablespace."""

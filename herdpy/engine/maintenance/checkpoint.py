@@ -25,7 +25,7 @@ from herdpy.engine.state.staged import Operation, Stage
 from herdpy.engine.state.state import State, TableState
 from herdpy.engine.state.tablespace import Tablespace, Unpublished
 from herdpy.engine.state.transactions import OwnVersion, Transaction
-from herdpy.errors import InvariantViolation
+from herdpy.errors import DiskFullError, InvariantViolation
 from herdpy.log.record import TransactionId
 from herdpy.model.access import (
     Changes,
@@ -41,6 +41,7 @@ from herdpy.model.types import Key
 from herdpy.storage.checkpoint_writer import TableDelta, WrittenDelta, write_delta
 from herdpy.storage.manifest import (
     Checkpoint,
+    Edit,
     Manifest,
     ManifestState,
     PageRef,
@@ -79,6 +80,7 @@ class EngineState(msgspec.Struct, array_like=True, frozen=True):
     leases: list[Any] = []
     staging_runs: list[Any] = []
     next_role_id: int = 1
+    spilled: list[Any] = []
 
 
 class OpenAt(NamedTuple):
@@ -140,10 +142,19 @@ def freeze(tablespace: Tablespace) -> Frozen:
     transactions = [_open_to_plain(item, state.lsn) for item in open_at]
     access = facts_to_plain(state.catalog.access.facts)
     staged, runs = state.staged.to_plain(), state.staged.runs_to_plain()
+    spilled = state.staged.spilled_to_plain()
     plain_leases = [lease.to_plain() for lease in leases]
     engine = msgspec.msgpack.encode(
         EngineState(
-            *counters, transactions, *tokens, access, staged, plain_leases, runs, next_role_id
+            *counters,
+            transactions,
+            *tokens,
+            access,
+            staged,
+            plain_leases,
+            runs,
+            next_role_id,
+            spilled,
         )
     )
     return Frozen(state, engine, next_table_id, leases, in_memory)
@@ -242,11 +253,24 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
         lambda: tuple(manifest.state.checkpoint_lsn) == lsn,
         lambda: publish(tablespace, written, state, pinned),
     )
-    manifest.append(edit)
+    append_edit(disk, directory, manifest, edit)
     finish_listing(tablespace, manifest)
     remove_unlisted(disk, directory, manifest.state)
     tablespace.log.drop_before(state.lsn)
     return True
+
+
+def append_edit(disk: Disk, directory: str, manifest: Manifest, edit: Edit) -> None:
+    """Append the edit that lists what was written; errors as Manifest.append().
+
+    On a full disk, where it has surely had no effect, what was written goes again.
+    """
+    try:
+        manifest.append(edit)
+    except DiskFullError:
+        with suppress(OSError):
+            remove_unlisted(disk, directory, manifest.state)
+        raise
 
 
 def finish_listing(tablespace: Tablespace, manifest: Manifest) -> None:
@@ -423,5 +447,18 @@ def restore_engine(
         )
         transaction.change_access(changes, START_LSN)
     tables = {table.id: table for table in catalog.tables()}
-    staged = state.staged.restored(engine.staged, tables, engine.staging_runs, access.owner_of)
+
+    def table_of(tx: TransactionId, table_id: int) -> Table:
+        transaction = applier.transactions[tx]
+        transaction.has_spilled = True
+        return applier.find_table(table_id, transaction)
+
+    staged = state.staged.restored(
+        engine.staged,
+        tables,
+        engine.staging_runs,
+        access.owner_of,
+        engine.spilled,
+        table_of,
+    )
     applier.state = state._replace(catalog=catalog.with_access(access), staged=staged)

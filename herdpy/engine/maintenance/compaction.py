@@ -8,13 +8,25 @@ touch memtables meanwhile. Snapshots go on reading the old pages, whose files ma
 from typing import NamedTuple
 
 from bookie.runtime.interfaces import Disk
-from herdpy.engine.maintenance.checkpoint import finish_listing, remove_unlisted
+from herdpy.engine.maintenance.checkpoint import append_edit, finish_listing, remove_unlisted
 from herdpy.engine.state.state import TableState
 from herdpy.engine.state.tablespace import Tablespace, Unpublished
-from herdpy.storage.compaction import Job, plan_job, plan_runs, sparse_segments, write_job
-from herdpy.storage.manifest import Compaction, Manifest, in_edit
+from herdpy.storage.compaction import (
+    Job,
+    bytes_out_of,
+    job_bytes,
+    job_out_of,
+    plan_job,
+    plan_runs,
+    sparse_segments,
+    write_job,
+)
+from herdpy.storage.manifest import Compaction, Manifest, in_edit, segments_of
 from herdpy.storage.segment import SegmentFolder
 from herdpy.storage.table_pages import TablePages
+
+_FREEING_SHARE_MAX = 0.8
+"""Of a segment's bytes: if more are written to move out of it, that frees too little."""
 
 
 class Planned(NamedTuple):
@@ -23,6 +35,11 @@ class Planned(NamedTuple):
     table_id: int
     pages: TablePages
     job: Job
+
+    @property
+    def byte_count(self) -> int:
+        """Of the segment that it is going to write, about."""
+        return job_bytes(self.pages, self.job)
 
 
 class Planner:
@@ -62,6 +79,37 @@ def crowded_tables(tablespace: Tablespace) -> list[Planned]:
             if job is not None:
                 found.append(Planned(table_id, state.pages, job))
     return found
+
+
+def plan_to_free(tablespace: Tablespace, manifest: Manifest, room: int) -> Planned | None:
+    """Return a job after which, or after some like it, a segment goes that is mostly garbage.
+
+    What is alive of that segment takes no more than `room` bytes elsewhere, and clearly less than
+    the segment itself. None: there is no such segment.
+    """
+    listed, tables = manifest.state, tablespace.state.tables
+    kept = {segment for pin in listed.pins.values() for segment in pin.segments}
+    costs: dict[int, int] = {}
+    owners: dict[int, int] = {}  # of each segment one of the tables with pages in it
+    for table_id, item in listed.tables.items():
+        state = tables.get(table_id)
+        if state is None or state.is_unlisted:  # a stage, or to be listed anew
+            kept |= segments_of({table_id: item})
+            continue
+        for number, byte_count in bytes_out_of(state.pages).items():
+            costs[number] = costs.get(number, 0) + byte_count
+            owners.setdefault(number, table_id)
+    ranks = [
+        (cost / listed.segments[number], number)
+        for number, cost in costs.items()
+        if number in listed.segments and number not in kept and cost <= room
+    ]
+    share, number = min(ranks, default=(1.0, 0))
+    if share > _FREEING_SHARE_MAX:
+        return None
+    pages = tables[owners[number]].pages
+    job = job_out_of(pages, number)
+    return None if job is None else Planned(owners[number], pages, job)
 
 
 def run_job(
@@ -107,7 +155,7 @@ def run_job(
         publish,
     )
     segments, ids = in_edit(written.segments)
-    manifest.append(Compaction(segments, (written.edit,), ids))
+    append_edit(disk, directory, manifest, Compaction(segments, (written.edit,), ids))
     finish_listing(tablespace, manifest)
     remove_unlisted(disk, directory, manifest.state)
     return written.byte_count

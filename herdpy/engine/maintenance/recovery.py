@@ -8,6 +8,7 @@ sessions go on.
 import gc
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import NamedTuple
 
 from bookie.runtime.drivers import new_mutex
@@ -91,6 +92,8 @@ def lead(tablespace: Tablespace) -> None:
 def resume(tablespace: Tablespace, found: Restored) -> None:
     """Go on with a tablespace that is held, behind another log; Tablespace.resume() says how."""
     log, applier = found
+    if tablespace.space is not None:
+        tablespace.space.spares = log  # the former one's are its own now
     end = log.last_lsn
     while log.last_lsn < tablespace.state.lsn:
         # Positions that were seen, and are not in the log: none of them is given a second time.
@@ -98,7 +101,11 @@ def resume(tablespace: Tablespace, found: Restored) -> None:
         try:
             log.append(filler, is_urgent=True)
         except LogSpaceError:
-            log.prepare(len(_NOOP))
+            step = partial(log.prepare, len(_NOOP))
+            if tablespace.space is None:
+                step()
+            else:
+                tablespace.space.freeing(step)
             continue
         log.write()  # an entry of its own
         apply_records(applier, [(log.last_lsn, _NOOP)])
@@ -130,7 +137,8 @@ def end_abandoned(tablespace: Tablespace, left: Abandoned) -> None:
     tablespace.retry_rollbacks()
     if left.statements:
         with suppress(DiskFullError, LogSpaceError):  # then it ends by its time-out
-            with_log_space(tablespace, lambda: tablespace.log_alone(EndStaging(left.statements)))
+            end = partial(tablespace.log_alone, EndStaging(left.statements))
+            with_log_space(tablespace, end, frees_space=True)
 
 
 def state_of(listed: ManifestState, found: dict[int, TableState]) -> State:

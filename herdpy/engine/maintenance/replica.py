@@ -8,26 +8,33 @@ anew, while sessions go on.
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.interfaces import Clock, Disk, Driver, Rng
 from herdpy.config import Config
 from herdpy.engine.maintenance.checkpoint import finish_listing, run_checkpoint
-from herdpy.engine.maintenance.compaction import Planner, crowded_tables, run_job
+from herdpy.engine.maintenance.compaction import (
+    Planned,
+    Planner,
+    crowded_tables,
+    plan_to_free,
+    run_job,
+)
 from herdpy.engine.maintenance.directory import make_folders
 from herdpy.engine.maintenance.file_logs import LogSite, OpenLog
 from herdpy.engine.maintenance.recovery import lead, restore, resume
 from herdpy.engine.maintenance.tasks import MaintenanceTask
 from herdpy.engine.maintenance.timed import Timed
-from herdpy.engine.state.disk_reserve import DiskReserve, is_disk_full
+from herdpy.engine.state.disk_space import DiskSpace
 from herdpy.engine.state.error_messages import background_error, no_memory_error
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.memory import TablespaceMemory
+from herdpy.engine.state.page_estimate import checkpoint_bytes
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.errors import DiskFullError, Error, loading
-from herdpy.log.interfaces import LogSpaceError
 from herdpy.log.record import EndStaging, Expire
 from herdpy.model.durability import Durability
 from herdpy.storage.manifest import Manifest
@@ -55,11 +62,13 @@ class Replica:
         driver: Driver | None,
         wake: Callable[[], object],
         open_log: OpenLog,
+        where: str,
         memory: TablespaceMemory,
     ) -> None:
         """Load the manifest of the directory `name`; errors as Manifest.load().
 
-        Without a driver there are no threads: commits sync in the caller.
+        Without a driver there are no threads: commits sync in the caller. `where` is how messages
+        name the database.
         """
         # Constant after open().
         self._disk = disk
@@ -68,6 +77,7 @@ class Replica:
         self._config = config
         self._wake = wake
         self._open_log = open_log
+        self._where = where
         self._memory = memory
         self._is_threaded = driver is not None
         self._path = f"{name}/MANIFEST"
@@ -77,6 +87,8 @@ class Replica:
         manifest = Manifest.load(disk, self._path, rng)
         self._site = LogSite(disk, name, manifest, config, driver, self.log_appends.measure)
         self.tablespace: Tablespace
+        self.space: DiskSpace
+        """The tablespace's, whose disk is looked at here."""
         # Held by the thread that checkpoints, compacts or reopens.
         self._maintenance = new_mutex()
         self._checkpoint_bytes = 0  # of the log, at the last checkpoint
@@ -110,14 +122,21 @@ class Replica:
         )
         if make_folders(self._disk):  # nothing was changed before all had been read
             self._disk.sync_directory(site.directory)
-        path = f"{site.directory}/reserve"
-        reserve = DiskReserve(self._disk, path, config.disk_reserve_bytes, log)
         memory = self._memory
-        self.tablespace = Tablespace(site.directory, log, self._clock, applier, reserve, memory)
+        self.space = space = DiskSpace(
+            self._disk,
+            site.directory,
+            self._where,
+            self._clock,
+            log,
+            lambda enough: checkpoint_bytes(self.tablespace.applier, enough),
+            reserve_bytes=config.disk_reserve_bytes,
+        )
+        self.tablespace = Tablespace(site.directory, log, self._clock, applier, space, memory)
         self.tablespace.registry.caches = memory.caches
         memory.memtables.measure = self.tablespace.memtable_bytes
         memory.versions.measure = self.tablespace.version_bytes
-        reserve.hold()
+        space.open()
         lead(self.tablespace)
 
     def reopen(self) -> None:
@@ -160,9 +179,12 @@ class Replica:
         if appended - self._looked_bytes >= self._look_bytes or appended < self._looked_bytes:
             self._looked_bytes = appended  # adding up the memtables costs something per table
             self._look()
+            self.space.look()
             old_bytes = self.tablespace.version_bytes()
             if old_bytes > self._config.version_bytes_max or self._is_checkpoint_due():
                 self._wake()
+        elif self.space.is_full:
+            self._wake()  # what it has freed is wanted
         return self.tablespace.room.is_slow and self._is_threaded
 
     def next_write_s(self, byte_count: int) -> float:
@@ -194,9 +216,8 @@ class Replica:
 
         53100 when the disk is full, but for a write that frees space.
         """
-        reserve = self.tablespace.reserve
-        if reserve is not None and reserve.is_given_up and not frees_space:
-            reserve.check_room()
+        if not frees_space:
+            self.space.check_room()
         error = self.checkpoint_error
         if self.is_full and error is not None:
             raise no_memory_error(error)
@@ -223,6 +244,9 @@ class Replica:
         appended = tablespace.log.bytes_appended
         if appended - self._checkpoint_bytes > self._config.checkpoint_log_bytes:
             return True
+        space = self.space
+        if space.is_full or space.is_low:  # it makes the log's files free, and what was deleted
+            return tuple(tablespace.state.lsn) != tuple(self.manifest.state.checkpoint_lsn)
         if any(table.is_unlisted for table in tablespace.state.tables.values()):
             return True
         if tablespace.room.is_wanted:
@@ -238,17 +262,11 @@ class Replica:
 
     def run_checkpoint(self) -> bool:
         """Write a checkpoint now; False when nothing changed. They take turns."""
-        reserve = self.tablespace.reserve
+        space = self.space
         try:
             with self._maintenance:
-                while True:
-                    try:
-                        done = self._write_checkpoint()
-                        break
-                    except (Error, OSError) as error:
-                        # What is kept for a full disk is kept for this: it lets go of the log.
-                        if reserve is None or not (is_disk_full(error) and reserve.give_up()):
-                            raise
+                space.make_room()
+                done = space.freeing(self._write_checkpoint)  # it lets go of the log
         except Exception as error:
             found = self._note_failed_checkpoint(error)
             if found is error:
@@ -257,17 +275,18 @@ class Replica:
         finally:
             self._look()
             self.tablespace.room.opened()
-        if reserve is not None:
-            reserve.hold()
+        if space.is_full:
+            space.look()
         return done
 
     def _write_checkpoint(self) -> bool:
         """Write a checkpoint, and before it the merges that it needs. _maintenance is held."""
         finish_listing(self.tablespace, self.manifest)
         for planned in crowded_tables(self.tablespace):
-            self._compaction_debt += run_job(
-                self.tablespace, self.manifest, self._disk, self._segments, planned
-            )
+            if self.space.has_room_for(planned.byte_count):  # else there are more runs for a while
+                self._compaction_debt += run_job(
+                    self.tablespace, self.manifest, self._disk, self._segments, planned
+                )
         appended = self.tablespace.log.bytes_appended
         byte_count = self.tablespace.memtable_bytes()
         done = self.checkpoints.measure(
@@ -301,6 +320,8 @@ class Replica:
     def _note_failed_checkpoint(self, error: Exception) -> Error:
         """Put the next one off, and return what is told: nothing of it has happened."""
         wait_s = min(max(TICK_S, 2 * self._checkpoint_wait_s), _CHECKPOINT_WAIT_S_MAX)
+        if isinstance(error, DiskFullError):  # which costs nothing: no page was written
+            wait_s = 0.0
         self._checkpoint_wait_s = wait_s
         self._checkpoint_again_s = self._clock.monotonic() + wait_s
         self.checkpoint_error = found = background_error("a checkpoint", error)
@@ -316,6 +337,8 @@ class Replica:
             with self._maintenance:
                 finish_listing(self.tablespace, self.manifest)
                 planned = self._planner.choose(self.tablespace, self.manifest)
+                if planned is None or not self.space.has_room_for(planned.byte_count):
+                    planned = self._plan_to_free()
                 if planned is None:
                     return False
                 if is_within_budget and self._is_in_debt() and not planned.job.is_urgent:
@@ -323,12 +346,25 @@ class Replica:
                 self._compaction_debt += run_job(
                     self.tablespace, self.manifest, self._disk, self._segments, planned
                 )
+                if self.space.is_full:
+                    self.space.look()
                 return True
         except Exception as error:
             found = background_error("a compaction", error)
             if found is error:
                 raise
             raise found from error
+
+    def _plan_to_free(self) -> Planned | None:
+        """Return a job that leaves more free than before, when others have no room."""
+        if not self.space.is_full:
+            return None
+        room = self.space.room_to_free()
+        planned = plan_to_free(self.tablespace, self.manifest, room)
+        if planned is None or planned.byte_count > room:
+            return None
+        self.space.make_room(planned.byte_count)
+        return planned
 
     def _is_in_debt(self) -> bool:
         now_s = self._clock.monotonic()
@@ -358,20 +394,16 @@ class Replica:
         return [
             *leading,
             MaintenanceTask("applying the log", self.tablespace.finish),
-            MaintenanceTask("the disk's reserve", self._hold_reserve),
+            MaintenanceTask("the disk's room", self.space.look),
             MaintenanceTask("old versions", self._limit_versions),
             MaintenanceTask("a checkpoint", self._checkpoint_if_due),
             MaintenanceTask("a compaction", self._compact_if_due),
         ]
 
-    def _hold_reserve(self) -> None:
-        reserve = self.tablespace.reserve
-        if reserve is not None and reserve.is_given_up:
-            reserve.hold()
-
     def _checkpoint_if_due(self) -> None:
         if self._is_checkpoint_due() and self._clock.monotonic() >= self._checkpoint_again_s:
-            self.run_checkpoint()
+            with suppress(DiskFullError):  # the disk's state says so, and the next tick tries again
+                self.run_checkpoint()
 
     def _compact_if_due(self) -> None:
         if self._compact(is_within_budget=True):
@@ -384,13 +416,16 @@ class Replica:
         self, record: Callable[[list[str]], Expire | EndStaging], names: list[str]
     ) -> None:
         if names:
-            with suppress(LogSpaceError):  # the next tick tries again
-                self.tablespace.log_alone(record(names))
+            with suppress(DiskFullError):  # the next tick tries again
+                step = partial(self.tablespace.log_alone, record(names))
+                with_log_space(self.tablespace, step, frees_space=True)
 
     def _end_leases(self) -> None:
         """End the leases that were not used for their seconds."""
         with suppress(DiskFullError):  # the next tick tries again
-            ended = with_log_space(self.tablespace, lambda: self.tablespace.end_leases(None))
+            ended = with_log_space(
+                self.tablespace, lambda: self.tablespace.end_leases(None), frees_space=True
+            )
             if ended is not None:
                 # No caller waits for it, and perhaps none writes: it is applied when durable.
                 self.tablespace.request(Durability.SYNC)

@@ -25,7 +25,7 @@ class CommitOutcomes:
         token = checked_token(token_session, counter)
 
         def decide() -> Outcome | Ticket[None]:
-            return with_log_space(tablespace, lambda: tablespace.decide(token))
+            return with_log_space(tablespace, lambda: tablespace.decide(token), frees_space=True)
 
         found = decide()
         while not isinstance(found, Outcome):

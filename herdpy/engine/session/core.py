@@ -5,6 +5,7 @@ runs under the mutex, which a part takes: runner.py for a statement, fast_path.p
 """
 
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bookie.runtime.drivers import new_mutex
@@ -25,6 +26,7 @@ from herdpy.errors import (
     ProgrammingError,
     Retry,
     SerializationError,
+    loading,
 )
 from herdpy.model.access import Access, User
 from herdpy.model.durability import Durability
@@ -92,6 +94,8 @@ class SessionCore:
         # Written under the mutex, read without it.
         self.interrupt: StatementInterrupt | None = None
         self.running: Running | None = None
+        self.waiting: LockWait | None = None
+        """What the statement waits for, with a thread or without."""
         self.used_s = database.clock.monotonic()
         # Set by any thread.
         self.is_closed = False
@@ -169,17 +173,28 @@ class SessionCore:
             self.transaction = None  # COMMIT ends it, too, but never as a success
             raise
         transaction.token = self.token
-        tablespace = self.tablespace
         try:
-            with_log_space(tablespace, lambda: tablespace.commit(transaction), frees_space=True)
+            self._commit(transaction)
         except SerializationError:
             self.end_transaction()  # it can never commit
             raise
-        self.wait_for(transaction.outcome, transaction.durability)
         self.transaction = None
         self.slow_down(transaction)
         if transaction.access_changes:
             self.database.end_dropped_users()
+
+    def _commit(self, transaction: Transaction) -> None:
+        """Log the commit of an open transaction, and wait for it."""
+        settle = partial(self.wait_for, transaction.outcome, transaction.durability)
+        if transaction.has_spilled and transaction.state is TransactionState.ACTIVE:
+            with loading():
+                from herdpy.engine.session.page_commits import commit_spilled
+
+            commit_spilled(self.database, transaction, settle)
+            return
+        tablespace = self.tablespace
+        with_log_space(tablespace, lambda: tablespace.commit(transaction), frees_space=True)
+        settle()
 
     def end_transaction(self) -> None:
         transaction = self.transaction
@@ -270,7 +285,9 @@ class SessionCore:
     def finish_write(self, transaction: Transaction) -> None:
         """Wait for the commit of what begin_write() gave, if that is the statement's own."""
         if transaction.is_autocommit:
-            if transaction.state is TransactionState.ACTIVE:  # nothing was logged
+            if transaction.has_spilled:
+                self._commit(transaction)
+            elif transaction.state is TransactionState.ACTIVE:  # nothing was logged
                 self.tablespace.rollback(transaction)
             else:
                 self.wait_for(transaction.outcome, transaction.durability)

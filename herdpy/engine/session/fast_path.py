@@ -113,7 +113,10 @@ class FastPath:
                 if not core.is_autocommit:
                     transaction = core.current_transaction()
             elif transaction.state is not TransactionState.ACTIVE or (
-                transaction.catalog_changes or transaction.access_changes or transaction.reads_at
+                transaction.catalog_changes
+                or transaction.access_changes
+                or transaction.reads_at
+                or transaction.has_spilled
             ):
                 return None
             if read is None:
@@ -145,10 +148,10 @@ class FastPath:
         core, database, tablespace = self._core, self._database, self._tablespace
         try:
             try:
-                reserve = tablespace.reserve
+                space = tablespace.space
                 if core.next_write_s:
                     return None  # it waits
-                if database.replica.is_full or (reserve is not None and reserve.is_given_up):
+                if database.replica.is_full or (space is not None and space.is_full):
                     database.check_room(frees_space=prepared.frees_space)
                 if transaction is None:
                     transaction = core.statement = Transaction(

@@ -6,6 +6,7 @@ Each call is a statement of the session; any thread. take() and end() wait for t
 from collections.abc import Sequence
 from contextlib import suppress
 
+from herdpy.engine.access.rights import denied
 from herdpy.engine.session.parts import SessionPart, statement
 from herdpy.engine.session.planner import other_owner_error
 from herdpy.engine.state.log_space import with_log_space
@@ -22,6 +23,7 @@ from herdpy.log.record import BeginLease
 from herdpy.model.access import SELECT, plain_user
 from herdpy.model.durability import Durability
 from herdpy.model.keys import decode_key, encode_key
+from herdpy.model.role_settings import LEASES
 from herdpy.model.schema import Table
 from herdpy.model.types import Key
 from herdpy.sql.plan import Parameters, RowSelect, VectorSelect
@@ -39,7 +41,8 @@ class Leasing(SessionPart):
 
         `reuse`: the id of a lease that is returned instead, and counts as used, if it is the
         user's, lives as long and nothing was committed since it was taken. Durable on return.
-        MustWaitError: call again, see Session.leaves_waits. DiskFullError, 53400: there is none.
+        42501: the user may read no table. MustWaitError: call again, see Session.leaves_waits.
+        DiskFullError, 53400: there is none.
         """
         core, tablespace = self._core, self._tablespace
         is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
@@ -51,13 +54,20 @@ class Leasing(SessionPart):
         if reuse is not None and self._is_current(reuse, seconds):
             with suppress(SnapshotTooOldError):  # it ends just now
                 return tablespace.applier.leases.use(reuse)
+        rights = self._planner.rights()
+        if rights is not None and not rights.may_read_any:
+            raise denied("take a snapshot lease", "It takes SELECT on some table.")
         if (delay := tablespace.lease_delay()) is not None:
             raise MustWaitError(delay, core.settings.lock_timeout_s)
         number = core.database.rng.randbytes(16).hex()
         owner, owner_id = plain_user(core.identity)
         at_us = tablespace.clock.wall_us()
         record = BeginLease(number, owner, float(seconds), at_us, owner_id)
-        ticket = with_log_space(tablespace, lambda: tablespace.begin_lease(record, core.identity))
+        core.database.check_room()
+        maximum = core.maxima.get(LEASES)
+        ticket = with_log_space(
+            tablespace, lambda: tablespace.begin_lease(record, core.identity, maximum)
+        )
         core.wait_for(ticket, Durability.SYNC)
         return tablespace.applier.leases.use(number)
 

@@ -11,9 +11,11 @@ from herdpy.engine.state.snapshot_leases import SnapshotLease, gone_error
 from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.execution import Execution, Part
 from herdpy.engine.statements.plan_cache import Prepared, number_types, plan_key, prepare
+from herdpy.engine.statements.result_places import Holder
 from herdpy.errors import Error, InternalError, ProgrammingError
 from herdpy.exec.result import Result
 from herdpy.model.access import TABLE_RIGHTS, Rights, User
+from herdpy.model.role_settings import OPEN_RESULTS
 from herdpy.model.schema import Table
 from herdpy.model.types import Physical
 from herdpy.sql.plan import Parameters
@@ -130,7 +132,15 @@ class Planner:
         if core.interrupt is None:
             raise InternalError("a statement without interrupt")
         lock_timeout_s = core.settings.lock_timeout_s
-        return Execution(core.database, transaction, core.interrupt, lock_timeout_s, self._look)
+        return Execution(
+            core.database, transaction, core.interrupt, lock_timeout_s, self._look, self.holder
+        )
+
+    def holder(self) -> Holder:
+        """Return who has the results of the session's queries."""
+        core = self._core
+        is_superuser = self._database.is_superuser(core.user)
+        return Holder(core.id, core.identity, is_superuser, core.maxima.get(OPEN_RESULTS))
 
     def select(
         self,

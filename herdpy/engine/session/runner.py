@@ -58,7 +58,7 @@ class StatementRunner:
                     raise
                 finally:
                     if core.lock_wait is None:
-                        core.running = None
+                        core.running = core.waiting = None
                     if core.planning.looks:
                         core.planning.close()
                     if core.settings.idle_in_transaction_timeout_s:
@@ -91,17 +91,18 @@ class StatementRunner:
                 result = body()
                 break
             except MustWaitError as must_wait:
-                wait = lock_wait_of(must_wait, interrupt, clock.monotonic())
+                wait = core.waiting = lock_wait_of(must_wait, interrupt, clock.monotonic())
                 if core.leaves_waits:
                     core.lock_wait = wait
                     raise
             except MemtableFullError as full:
-                wait = self._wait_for_room(full, interrupt)
+                wait = core.waiting = self._wait_for_room(full, interrupt)
                 if core.leaves_waits:
                     core.lock_wait = wait
                     raise MustWaitError(full.ticket, 0.0) from None
             has_waited = True
             self._database.driver.wait(wait.ticket, wait.deadline, wait.stop)
+            core.waiting = None
             wait.check(interrupt)
         if has_waited:
             core.forget_statement()  # behind the wait there was nothing to do
@@ -114,7 +115,7 @@ class StatementRunner:
         if core.room_until_s is None:
             core.room_until_s = begun_s + WAIT_S_MAX
         self._database.make_room()
-        return room_wait_of(full, interrupt, core.room_until_s)
+        return room_wait_of(full, interrupt, core.room_until_s, begun_s)
 
     def end_wait(self) -> None:
         """Give up the statement that waits, if there is one: it is not run again; repeatable."""
@@ -135,14 +136,14 @@ class StatementRunner:
         if running.text != text:
             self._drop_waiting()
             return False
-        core.lock_wait = None
+        core.lock_wait = core.waiting = None
         core.check_open()
         wait.check(running.interrupt)
         return True
 
     def _drop_waiting(self) -> None:
         core = self._core
-        core.lock_wait = core.running = None
+        core.lock_wait = core.waiting = core.running = None
         core.forget_statement()
         if core.transaction is not None:
             core.tablespace.leave_queues(core.transaction)

@@ -191,7 +191,7 @@ class Session(SessionCore):
                 except Error:
                     pass  # of an outcome that no caller asks for any more
                 finally:
-                    self.lock_wait = self.running = None
+                    self.lock_wait = self.waiting = self.running = None
                     self.end_transaction()
                     self.database.forget_session(self.id)
 

@@ -7,17 +7,17 @@ repeated: begin() and begin_stage() by their names, add() by the number of rows 
 the job and its stages.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from herdpy.engine.session.page_commits import Planned, commit_by_pages, may_adopt
 from herdpy.engine.session.parts import SessionPart, statement
 from herdpy.engine.state.error_messages import check_share
 from herdpy.engine.state.locks import Mode
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.page_adoption import (
-    FEW_ROWS,
     Adoption,
     is_by_rows,
     keyed_rows,
@@ -36,8 +36,7 @@ from herdpy.engine.state.staged import (
 from herdpy.engine.state.state import TableState
 from herdpy.engine.state.tablespace import Entry
 from herdpy.engine.state.transactions import Transaction
-from herdpy.engine.writes.row_writes import ROW_ID_RESERVATION
-from herdpy.engine.writes.staged_input import row_records, stage_records
+from herdpy.engine.writes.staged_input import numbered_rows, row_records, stage_records
 from herdpy.errors import (
     Error,
     InvariantViolation,
@@ -55,7 +54,6 @@ from herdpy.limits import (
     stagings_max,
     stagings_of_user_max,
 )
-from herdpy.log.interfaces import LogSpaceError
 from herdpy.log.record import (
     BeginStage,
     BeginStaging,
@@ -64,13 +62,13 @@ from herdpy.log.record import (
     EndStaging,
     FinishStage,
     Record,
-    Reserve,
     StageRows,
     encode,
 )
 from herdpy.model.access import DELETE, INSERT, UPDATE, plain_user
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
+from herdpy.model.role_settings import STAGINGS
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 
@@ -89,9 +87,6 @@ RIGHTS = {
 _JOBS = "staging: {:,} jobs are open"
 _STAGES = "staging: {:,} stages are open"
 _LATER = "commit or abort those that are not needed; SELECT * FROM sysstagings shows jobs"
-_COMMIT_ATTEMPTS_MAX = 10
-_ATTEMPTS_BESIDE_LEASES = 2
-"""Behind these a commit lets sessions that take leases wait: beside them it might not end."""
 _MEMORY_COPIES = 8
 """How many times their bytes in the log rows take as rows of a memtable, about."""
 
@@ -119,6 +114,7 @@ class Staging(SessionPart):
         table = self._planner.table(name, RIGHTS[chosen])
         _check_key(table, chosen, key_columns)
         at_us = self._database.clock.wall_us()
+        of_user_max = min(stagings_of_user_max, self._core.maxima.get(STAGINGS, stagings_max))
 
         def make() -> list[Record]:
             staged = self._staged
@@ -130,9 +126,9 @@ class Staging(SessionPart):
                 if run in found.runs:
                     return []
                 _check_runs(found)
-            elif len(staged.jobs) >= min(stagings_max, stagings_of_user_max):
+            elif len(staged.jobs) >= min(stagings_max, of_user_max):
                 owners = [each.user for each in staged.jobs.values()]
-                limits = stagings_max, stagings_of_user_max
+                limits = stagings_max, of_user_max
                 check_share(_JOBS, owners, self._core.identity, *limits, hint=_LATER)
             user, user_id = plain_user(self._core.identity)
             place = (job, table.id, table.version, chosen.value, at_us)
@@ -191,7 +187,7 @@ class Staging(SessionPart):
                 return [EndStaging([job], run)]
             return [DropStages(self._staged.of_run(job, run), job, run)]
 
-        self._log(make, Durability.SYNC)
+        self._log(make, Durability.SYNC, frees_space=True)
 
     @statement("STAGING {0}")
     def position(self, job: str) -> str | None:
@@ -268,7 +264,7 @@ class Staging(SessionPart):
         """Give a stage up; nothing to do for one that is not there."""
         if number in self._staged.stages:
             self._stage(number)
-            self._log(lambda: [DropStages([number])], Durability.NONE)
+            self._log(lambda: [DropStages([number])], Durability.NONE, frees_space=True)
 
     # --- one statement's own ---------------------------------------------------------------------
 
@@ -306,8 +302,9 @@ class Staging(SessionPart):
 
     def drop_statement(self, job: str) -> None:
         """Give it up, whatever state the session is in; without effect when it is not there."""
-        with suppress(Error, LogSpaceError):  # else it ends by its time-out
-            self._tablespace.log_alone(EndStaging([job]))
+        end = partial(self._tablespace.log_alone, EndStaging([job]))
+        with suppress(Error):  # else it ends by its time-out
+            with_log_space(self._tablespace, end, frees_space=True)
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -315,9 +312,19 @@ class Staging(SessionPart):
     def _staged(self) -> Staged:
         return self._tablespace.state.staged
 
-    def _log(self, make: Callable[[], Sequence[Record]], durability: Durability) -> None:
-        """Log what make() returns under the monitor, if anything, and wait until it is applied."""
+    def _log(
+        self,
+        make: Callable[[], Sequence[Record]],
+        durability: Durability,
+        *,
+        frees_space: bool = False,
+    ) -> None:
+        """Log what make() returns under the monitor, if anything, and wait until it is applied.
+
+        53100: the disk is full, and nothing happened.
+        """
         tablespace, clock = self._tablespace, self._database.clock
+        self._database.check_room(frees_space=frees_space)
         system = Transaction(durability, begun_us=clock.wall_us(), is_autocommit=True)
 
         def step() -> bool:
@@ -330,7 +337,7 @@ class Staging(SessionPart):
                     tablespace.submit(entry)
                 return bool(records)
 
-        if with_log_space(tablespace, step):
+        if with_log_space(tablespace, step, frees_space=frees_space):
             # Not done though it needs no sync: it is behind a commit that waits for the disk.
             is_behind = not system.outcome.is_done
             self._core.wait_for(system.outcome, Durability.SYNC if is_behind else durability)
@@ -409,7 +416,7 @@ class Staging(SessionPart):
             nonlocal number
             staged = self._staged
             if len(staged.stages) >= min(stages_max, stages_of_user_max):
-                owners = [staged.jobs[each.job].user for each in staged.stages.values()]
+                owners = [staged.jobs[each.job].user for each in staged.of_jobs_only.values()]
                 limits = stages_max, stages_of_user_max
                 check_share(_STAGES, owners, job.user, *limits, hint=_LATER)
             if run is not None and run not in self._job(name).runs:
@@ -426,15 +433,7 @@ class Staging(SessionPart):
         stage = self._staged.stages.get(number)
         if stage is None or not stage.table.is_heap:
             return [rows]
-        applier, table_id, count = self._tablespace.applier, stage.table.id, rows.row_count
-        row_id = applier.next_row_id.get(table_id, 1)
-        numbered = StageRows(
-            rows.stage, rows.first_row, count, rows.ordinals, rows.data, first_row_id=row_id
-        )
-        if row_id + count <= applier.reserved.get(table_id, 1):
-            return [numbered]
-        upto = row_id + max(ROW_ID_RESERVATION, count)
-        return [Reserve(table_id=table_id, upto=upto), numbered]
+        return numbered_rows(self._tablespace.applier, stage.table, rows)
 
     def _check_room(self, stage: Stage, byte_count: int) -> None:
         limit = self._database.config.staging_bytes_max
@@ -484,7 +483,8 @@ class Staging(SessionPart):
         stages = self._checked_stages(job, numbers)
         if is_by_rows(stages, job.operation) and self._has_memory_for(job, stages):
             self._check_rows(job, stages)
-            with_log_space(self._tablespace, lambda: self._submit(entry, None))
+            submit = partial(self._submit, entry, None)
+            with_log_space(self._tablespace, submit, frees_space=True)
             self._core.finish_write(transaction)
         else:
             self._commit_pages(job, numbers, entry)
@@ -497,42 +497,27 @@ class Staging(SessionPart):
 
     def _commit_pages(self, job: Job, numbers: list[int], entry: Entry) -> None:
         """Log a commit whose pages the table adopts; what that means is worked out before."""
-        database, tablespace = self._database, self._tablespace
-        is_sure = True  # that what is repeated in pages is so: the memtable deletes nothing
-        for attempt in range(_COMMIT_ATTEMPTS_MAX):
-            if attempt == _ATTEMPTS_BESIDE_LEASES:
-                tablespace.delay_leases(entry.transaction)
-            leases = tablespace.applier.leases
-            if leases.needs_memory and not leases.has_versions:
-                tablespace.sync_log()  # one is in the log, and waits for the disk
-            table = tablespace.state.tables[job.table.id]
-            has_versions = leases.has_versions
-            if len(table.memtable) > FEW_ROWS or table.frozen or has_versions or not is_sure:
-                database.run_checkpoint()
-            with database.without_maintenance():
-                stages = self._checked_stages(job, numbers)
-                table = tablespace.state.tables[job.table.id]
-                if table.frozen:  # another one's checkpoint has failed meanwhile
-                    continue
-                planned = plan_adoption(table, stages, job.operation)
-                is_sure = planned.repeated is None or all(
-                    version[1] is not None for version in table.memtable.chains.values()
-                )
-                if job.operation is Operation.APPEND and not is_sure:
-                    continue
-                self._check_repeats(job, planned, table)
-                submit = partial(self._submit, entry, planned)
-                try:
-                    if with_log_space(tablespace, submit):
-                        self._core.finish_write(entry.transaction)
-                        return
-                finally:
-                    tablespace.applier.planned = None
-        raise OperationalError(
-            f"staging: job {job.name!r}: {_COMMIT_ATTEMPTS_MAX} checkpoints have not written all "
-            "that the commit, or snapshot leases, need in pages",
-            sqlstate="40001",
-            retry=Retry.SAFE,
+
+        def plan(tables: Mapping[int, TableState]) -> Planned | None:
+            stages = self._checked_stages(job, numbers)
+            table = tables[job.table.id]
+            planned = plan_adoption(table, stages, job.operation)
+            # What is repeated in pages is so, as long as the memtable deletes nothing.
+            is_sure = planned.repeated is None or all(
+                version[1] is not None for version in table.memtable.chains.values()
+            )
+            if job.operation is Operation.APPEND and not is_sure:
+                return None
+            self._check_repeats(job, planned, table)
+            return {job.table.id: (planned,)}
+
+        commit_by_pages(
+            self._database,
+            entry.transaction,
+            [job.table.id],
+            plan,
+            lambda planned: self._submit(entry, planned),
+            lambda: self._core.finish_write(entry.transaction),
         )
 
     def _check_repeats(self, job: Job, planned: Adoption, table: TableState) -> None:
@@ -545,17 +530,16 @@ class Staging(SessionPart):
                 if version[1] is not None:
                     check_absent(table.table, key, planned.staged.get(key))
 
-    def _submit(self, entry: Entry, planned: Adoption | None) -> bool:
+    def _submit(self, entry: Entry, planned: Planned | None) -> bool:
         """Log a commit; False: nothing happened, a lease has come that a checkpoint must write."""
         tablespace = self._tablespace
         with tablespace.monitor:
             tablespace.enter()
             tablespace.check_writable()
-            if planned is not None and tablespace.applier.leases.needs_memory:
+            if planned is not None and not may_adopt(tablespace, planned):
                 return False
             if entry.transaction.token is not None:
                 tablespace.applier.tokens.check_commit(entry.transaction.token)
-            tablespace.applier.planned = planned
             tablespace.submit(entry)
             return True
 

@@ -230,6 +230,7 @@ class Statements(SessionPart):
     def _define(self, statement: tree.Definition, values: list[Physical]) -> None:
         core, rng = self._core, self._database.rng
         core.check_not_lost()
+        self._database.check_room(frees_space=statement.frees_space)
         verifier = None
         if isinstance(statement, tree.CreateRole | tree.AlterRole):
             verifier = verifier_of(statement.options, values, rng)

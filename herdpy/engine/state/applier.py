@@ -8,23 +8,23 @@ In-transaction records change only the transaction's write set. COMMIT and autoc
 changes into memtables, stamped with the next position, and then a new State is published.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import msgspec
 
 from herdpy.engine.state.commit_tokens import CommitTokens
-from herdpy.engine.state.memtable import Memtable
-from herdpy.engine.state.page_adoption import Adoption, adopt
+from herdpy.engine.state.page_adoption import Adoption, adopt, adopt_spilled
 from herdpy.engine.state.snapshot_leases import Leases
 from herdpy.engine.state.snapshots import SnapshotRegistry
-from herdpy.engine.state.state import State, TableState
+from herdpy.engine.state.state import State, new_table
 from herdpy.engine.state.transactions import ROW_OVERHEAD_BYTES, Transaction
 from herdpy.errors import InvariantViolation
 from herdpy.log.record import (
     Begin,
     BeginLease,
+    BeginSpill,
     BeginStage,
     BeginStaging,
     ChangeAccess,
@@ -38,6 +38,7 @@ from herdpy.log.record import (
     Refuse,
     Reserve,
     Rollback,
+    RollbackTo,
     Rows,
     StageRows,
     StagingRecord,
@@ -56,7 +57,6 @@ from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table, table_from_plain
 from herdpy.model.types import Key, Row
-from herdpy.storage.table_pages import TablePages
 
 _new: Any = tuple.__new__  # a NamedTuple without the Python function around it, once per record
 _HORIZON_COMMITS_MAX = 64
@@ -100,8 +100,9 @@ class Applier:
         self.epoch = 0
         self.counter = 0
         self.tokens = CommitTokens()
-        self.planned: Adoption | None = None
-        """What the leader has worked out for the commit of staged rows that comes next."""
+        self.planned: Mapping[int, Sequence[Adoption]] = {}
+        """What the leader has worked out for the commit of staged or spilled rows that comes next,
+        by table: a step for each time that it adopts pages."""
         self.rewriting: set[int] = set()
         """Tables whose pages a compaction is writing anew."""
         self._cached_horizon: tuple[int, list[int]] | None = None
@@ -165,6 +166,8 @@ class Applier:
             if name is not None:  # else filled in before, of a table this transaction made
                 owner.change_catalog(name, None, lsn)
             owner.statement = max(owner.statement, record.statement + 1)
+        elif isinstance(record, BeginSpill | RollbackTo):
+            self._fill_spill(record, self._open(record.tx))
         elif isinstance(record, Commit | Refuse | CommitStaging) and transaction is not None:
             self.tokens.fill(record, transaction.outcome)
         elif isinstance(record, BeginLease | EndLeases):
@@ -176,6 +179,16 @@ class Applier:
             if stage is not None:
                 table_id, upto = stage.table.id, record.first_row_id + record.row_count
                 self.next_row_id[table_id] = max(self.next_row_id.get(table_id, 1), upto)
+
+    def _fill_spill(self, record: BeginSpill | RollbackTo, owner: Transaction) -> None:
+        if isinstance(record, RollbackTo):
+            owner.roll_back_to(record.statement)
+            owner.cut = None
+            return
+        owner.has_spilled = True
+        self.next_table_id = max(self.next_table_id, record.stage + 1)
+        if record.replaces:
+            owner.drop_writes(record.table_id)
 
     def _fill_rows(self, record: Rows, lsn: Lsn, transaction: Transaction | None) -> None:
         owner = self._open(record.tx) if record.tx is not None else None
@@ -231,6 +244,12 @@ class Applier:
             state = self._with_catalog({}, access, state.position + 1)
         elif isinstance(record, StagingRecord):
             state = self._apply_staging(record, lsn)
+        elif isinstance(record, BeginSpill):
+            table = self.find_table(record.table_id, self._open(record.tx))
+            state = state._replace(staged=state.staged.begin_spill(record, table))
+        elif isinstance(record, RollbackTo | Rollback) and state.staged.stages:
+            since = record.statement if isinstance(record, RollbackTo) else 0
+            state = state._replace(staged=state.staged.without_spilled(record.tx, since))
         if isinstance(record, Commit | Refuse | Expire):
             self.tokens.apply(record)
         elif isinstance(record, BeginLease | EndLeases):
@@ -286,6 +305,8 @@ class Applier:
             )
         if transaction.whole is not None:
             self._put_whole(state, transaction.whole, position, record_bytes)
+        if transaction.has_spilled:
+            state = self._adopt_spilled(state, record.tx, position)
         count = sum(len(writes) for writes in transaction.writes.values())
         row_bytes = max(transaction.byte_count // max(count, 1) - ROW_OVERHEAD_BYTES, 0) // 3
         for table_id, writes in transaction.writes.items():
@@ -304,15 +325,15 @@ class Applier:
             job = state.staged.jobs[record.job]
             stages = [state.staged.stages[number] for number in record.stages]
             position = state.position + 1
-            is_quiet = job.table.id not in self.rewriting and not self.leases.has_versions
+            planned = self.planned.get(job.table.id)
             adopted = adopt(
                 state.tables[job.table.id],
                 stages,
                 job.operation,
                 position,
                 self._horizon,
-                self.planned,
-                can_adopt_pages=is_quiet,
+                None if planned is None else planned[0],
+                can_adopt_pages=self._is_quiet(job.table.id),
             )
             tables = {**state.tables, job.table.id: adopted}
             state = state._replace(position=position, tables=tables)
@@ -320,6 +341,25 @@ class Applier:
         table = state.tables[table_id].table if table_id in state.tables else None
         owner_of = state.catalog.access.owner_of
         return state._replace(staged=state.staged.apply(record, table, lsn, owner_of))
+
+    def _adopt_spilled(self, state: State, tx: TransactionId, position: int) -> State:
+        """Give what a transaction spilled to its tables, but for those that it dropped."""
+        staged, tables = state.staged, dict(state.tables)
+        for table_id in staged.spilled_tables(tx):
+            if table_id in tables:
+                tables[table_id] = adopt_spilled(
+                    tables[table_id],
+                    staged.spilled(tx, table_id),
+                    position,
+                    self._horizon,
+                    self.planned.get(table_id, ()),
+                    can_adopt_pages=self._is_quiet(table_id),
+                )
+        return state._replace(tables=tables, staged=staged.without_spilled(tx))
+
+    def _is_quiet(self, table_id: int) -> bool:
+        """Return whether a table may adopt pages: no other work is just about those it has."""
+        return table_id not in self.rewriting and not self.leases.has_versions
 
     def _put_whole(self, state: State, record: Rows, position: int, record_bytes: int) -> None:
         """Put the rows of an autocommit statement, which came by one record."""
@@ -353,9 +393,7 @@ class Applier:
         if not changes:
             return State(position, state.lsn, catalog, state.tables, state.staged)
         tables = {
-            table.id: state.tables.get(table.id)
-            or TableState(table, Memtable(), (), TablePages(table, (), ()))
-            for table in catalog.tables()
+            table.id: state.tables.get(table.id) or new_table(table) for table in catalog.tables()
         }
         staged = state.staged
         if staged.jobs:

@@ -1,22 +1,20 @@
-"""DiskReserve: a file of nothing, given up when the disk is full, so that space can be freed then.
+"""ReserveFile: blocks of the disk that are kept for what must still run when it is full.
 
-What frees space, or ends what was begun, needs some first: DELETE, DROP TABLE, TRUNCATE, COMMIT and
-ROLLBACK need room in the log, a checkpoint needs a segment. When such a step finds the disk full,
-spare log files go first and then the reserve. Until there is room for the reserve again, everything
-else that writes is refused with 53100, so that it is not used up by more rows.
-
-Any thread may call.
+Its content means nothing, and no list has it: whoever opens the database looks at its length. It
+is given up in pieces, so that what comes second on a full disk has some, too, though other programs
+take what becomes free. One thread at a time.
 """
 
 import errno
 from contextlib import suppress
-from typing import Protocol
 
-from bookie.runtime.drivers import new_mutex
 from bookie.runtime.interfaces import Disk
-from herdpy.errors import DiskFullError, Error
+from herdpy.errors import DiskFullError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_PIECES = 4
+_SMALL_DISK_SHARE = 16
+_BYTES_MIN = 2 * 1024 * 1024
 
 
 def is_disk_full(error: BaseException) -> bool:
@@ -24,87 +22,78 @@ def is_disk_full(error: BaseException) -> bool:
     return isinstance(error, DiskFullError) or (isinstance(error, OSError) and error.errno in _FULL)
 
 
-def no_room_error() -> Error:
-    """Return what is told to a write that would use up the room that is left."""
-    return DiskFullError(
-        "no space left on the disk; the statement had no effect",
-        hint="DELETE, TRUNCATE, DROP TABLE, COMMIT and checkpoints still work; writes go on as "
-        "soon as there is room.",
-    )
+def reserve_bytes_of(configured: int, total_bytes: int) -> int:
+    """Return how much is reserved on a disk of total_bytes: of a small one, not too large a part.
 
-
-class SpareFiles(Protocol):
-    """Files that are kept for later use; the log's."""
-
-    def free_spares(self) -> bool:
-        """Remove them; False: there were none."""
-        ...
-
-
-class DiskReserve:
-    """The file `path` of byte_count bytes; with 0 bytes there is none, and nothing is refused.
-
-    `is_given_up` is read without the mutex; the rest is under it.
+    At least 2 MiB, which one record of the log may need, unless less is configured.
     """
+    return min(configured, max(_BYTES_MIN, total_bytes // _SMALL_DISK_SHARE))
 
-    def __init__(self, disk: Disk, path: str, byte_count: int, spares: SpareFiles) -> None:
+
+class ReserveFile:
+    """The file `path` of byte_count bytes; with 0 bytes there is none."""
+
+    def __init__(self, disk: Disk, path: str, byte_count: int) -> None:
         self._disk = disk
         self._path = path
-        self._byte_count = byte_count
-        self.spares = spares
-        """The log's; replaced with the log."""
-        self._mutex = new_mutex()
-        self._is_held = byte_count == 0
-        self.is_given_up = False
-        """The disk was full when it was last tried to hold the reserve."""
+        self.byte_count = byte_count
+        self.held_bytes = 0
+        """What it has now; may be read by any thread."""
+        self.is_lacking = False
+        """The disk had no room for all of it when it was last tried, or some was given up."""
 
-    def hold(self) -> bool:
-        """Make the file if it is missing, instead of spare log files if need be; repeatable.
-
-        False: the disk has no room for it.
-        """
-        with self._mutex:
-            if not self._is_held:
-                is_full = not self._make() and not (self.spares.free_spares() and self._make())
-                self.is_given_up = is_full
-            return not self.is_given_up
-
-    def give_up(self) -> bool:
-        """Make room for a step that frees space; False: there is nothing left to give up."""
-        if self.spares.free_spares():
-            return True
-        with self._mutex:
-            if not self._is_held or self._byte_count == 0:
-                return False
-            self.is_given_up = True
-            self._is_held = False
-            with suppress(OSError):
-                self._disk.unlink(self._path)
-            return True
-
-    def check_room(self) -> None:
-        """Raise 53100 for a write that frees nothing, while the reserve is given up."""
-        if self.is_given_up and not self.hold():
-            raise no_room_error()
-
-    def _make(self) -> bool:
-        """Return False when the disk is full. What it refuses otherwise is no reason to stop."""
+    def load(self) -> None:
+        """Take up what an earlier process has left; a larger file gives back what it has more."""
         disk, path = self._disk, self._path
+        with suppress(OSError):  # then it is made anew, or there is none
+            if disk.is_file(path):
+                self.held_bytes = min(disk.size(path), self.byte_count)
+                if disk.size(path) > self.byte_count:
+                    self._cut(self.held_bytes)
+        self.is_lacking = self.held_bytes < self.byte_count
+
+    def fill(self) -> bool:
+        """Make it whole; False: the disk is full. What it refuses otherwise is no reason to stop.
+
+        Blocks are allocated and not written, where the file system can do that.
+        """
+        disk, path = self._disk, self._path
+        if self.held_bytes >= self.byte_count:
+            self.is_lacking = False
+            return True
         try:
-            if disk.exists(path):
-                if disk.is_file(path) and disk.size(path) >= self._byte_count:
-                    self._is_held = True
-                    return True
-                disk.unlink(path)
-            file = disk.open(path, create=True, exclusive=True)
+            file = disk.open(path, create=True)
             try:
-                file.allocate(self._byte_count)
+                file.allocate(self.byte_count)
             finally:
                 file.close()
         except OSError as error:
-            with suppress(OSError):
-                if disk.is_file(path):
-                    disk.unlink(path)
-            return not is_disk_full(error)
-        self._is_held = True
+            with suppress(OSError):  # some file systems have taken a part of it
+                self._cut(self.held_bytes)
+            self.is_lacking = is_disk_full(error)
+            return not self.is_lacking
+        self.held_bytes = self.byte_count
+        self.is_lacking = False
         return True
+
+    def give_up(self) -> bool:
+        """Let go of a piece; False: there is nothing left, or the disk does not take it back."""
+        if not self.held_bytes:
+            return False
+        piece = max(self.byte_count // _PIECES, 1)
+        left = max(self.held_bytes - piece, 0)
+        self.is_lacking = True
+        self.held_bytes = left  # first: an interrupt may come, and fill() looks at nothing else
+        with suppress(OSError):
+            self._cut(left)
+        return True
+
+    def _cut(self, byte_count: int) -> None:
+        if not byte_count:
+            self._disk.unlink(self._path)
+            return
+        file = self._disk.open(self._path)
+        try:
+            file.truncate(byte_count)
+        finally:
+            file.close()

@@ -209,6 +209,11 @@ class LockTable:
         owners = [owner for holders in self.held().values() for owner in holders]
         return owners + [waiter.owner for queue in self._queues.values() for waiter in queue]
 
+    def in_the_way_of(self, owner: Owner) -> list[Owner]:
+        """Return whom an owner waits for; empty: it waits for no one."""
+        waiter = owner.waits_for
+        return [] if waiter is None else list(self._holders(waiter))
+
     def held(self) -> dict[Resource, list[Owner]]:
         """Return the holders of every lock, for tests and diagnosis."""
         result: dict[Resource, list[Owner]] = {r: [o] for r, o in self._exclusive.items()}

@@ -29,23 +29,19 @@ def with_log_space(
 
 def prepare_log(tablespace: Tablespace, byte_count: int, *, frees_space: bool = False) -> None:
     """Make room for so many bytes of records; DiskFullError."""
-    reserve = tablespace.reserve
+    space = tablespace.space
     while True:
-        if reserve is not None and not frees_space:
-            reserve.check_room()
         log = tablespace.log
         try:
-            return log.prepare(byte_count)
+            if frees_space or space is None:
+                return tablespace.prepare_log(byte_count)
+            return log.prepare(byte_count, space.log_room(byte_count))
         except LogFailedError:
             if log is not tablespace.log:  # replaced meanwhile
                 continue
             tablespace.check_writable()
             raise
         except (DiskFullError, OSError) as error:
-            if (
-                reserve is None
-                or not frees_space
-                or not is_disk_full(error)
-                or not reserve.give_up()
-            ):
-                raise disk_error(error) if isinstance(error, OSError) else error from error
+            if space is not None and not frees_space and is_disk_full(error):
+                raise space.refused() from error
+            raise disk_error(error) if isinstance(error, OSError) else error from error

@@ -346,6 +346,13 @@ class Memtable:
         self._ordered = (main, tail, total)
         return main, tail
 
+    def sample(self, count: int) -> list[Row | None]:
+        """Return the newest rows of about so many keys, or all, from all over their arrival."""
+        keys, chains = self._added, self.chains
+        step = max(len(keys) // count, 1)
+        found = (chains.get(key) for key in keys[::step])
+        return [version[1] for version in found if version is not None]
+
     def __len__(self) -> int:
         return len(self.chains)
 

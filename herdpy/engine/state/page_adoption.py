@@ -71,6 +71,70 @@ def adopt(
     return table._replace(pages=planned.after, is_unlisted=True)
 
 
+def adopt_spilled(
+    table: TableState,
+    stages: Sequence[Stage],
+    position: int,
+    horizon: Callable[[], list[int] | None],
+    planned: Sequence[Adoption],
+    *,
+    can_adopt_pages: bool,
+) -> TableState:
+    """Return the table with what a transaction spilled as of `position`; as adopt()."""
+    for place, stage in enumerate(stages):
+        table = adopt(
+            table,
+            (stage,),
+            stage.operation,
+            position,
+            horizon,
+            planned[place] if place < len(planned) else None,
+            can_adopt_pages=can_adopt_pages,
+        )
+    return table
+
+
+class SpilledView(NamedTuple):
+    """A table's pages as a transaction sees them that has spilled changes; immutable."""
+
+    before: TablePages
+    stages: tuple[Stage, ...]
+    steps: tuple[Adoption, ...]
+
+    @property
+    def pages(self) -> TablePages:
+        return self.steps[-1].after if self.steps else self.before
+
+    def is_of(self, before: TablePages, stages: Sequence[Stage]) -> bool:
+        same = len(stages) == len(self.stages) and all(map(is_, stages, self.stages))
+        return before is self.before and same
+
+
+def spilled_view(
+    table: TableState, stages: Sequence[Stage], known: SpilledView | None = None
+) -> SpilledView:
+    """Return what a transaction makes of a table's pages by these stages, one after the other.
+
+    `known` is used as far as it is about the same. Any thread. InvariantViolation: there are
+    changes in memory that the pages lack; who spills has made pages of them, and locked the table.
+    """
+    if any(len(memtable) for memtable in table.memtables):
+        raise InvariantViolation(f"I4: table {table.table.id} was written while its lock was held")
+    if known is not None and known.is_of(table.pages, stages):
+        return known
+    steps: list[Adoption] = []
+    for place, stage in enumerate(stages):
+        step = None
+        if known is not None and place < len(known.steps):
+            step = known.steps[place]
+        if step is None or not _is_about(step, table, (stage,)):
+            step = plan_adoption(table, (stage,), stage.operation)
+        steps.append(step)
+        table = table._replace(pages=step.after)
+    first = steps[0].before if steps else table.pages
+    return SpilledView(first, tuple(stages), tuple(steps))
+
+
 def _is_about(planned: Adoption, table: TableState, stages: Sequence[Stage]) -> bool:
     return (
         planned.before is table.pages
@@ -178,7 +242,8 @@ def plan_adoption(table: TableState, stages: Sequence[Stage], operation: Operati
     is_first_kept = operation is Operation.IGNORE
     levels = [level for stage in stages for level in _levels_of(stage)]
     own = [level for level in (pages.base, *pages.runs) if level]
-    has_keys = not definition.is_heap
+    # Of a table without key only what a transaction changes has ids that are there already.
+    has_keys = not definition.is_heap or operation in (Operation.UPSERT, Operation.DELETE)
     inner: Shadows = {}
     if has_keys and len(levels) > 1:
         inner = shadows(definition, levels, is_first_kept=is_first_kept)

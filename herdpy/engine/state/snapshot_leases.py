@@ -124,19 +124,20 @@ class Leases:
 
     # --- the leader: monitor ---------------------------------------------------------------------
 
-    def check_room(self, owner: User | None) -> None:
+    def check_room(self, owner: User | None, maximum: int | None = None) -> None:
         """Raise 53400 when there are as many as may be, in all or of one user.
 
-        While few are left, they are for users who have hardly any.
+        While few are left, they are for users who have hardly any. `maximum` is of the user's role.
         """
         owners = [lease.owner for lease in self._by_id.values()] + list(self._coming.values())
         is_crowded = len(owners) >= leases_of_user_max
+        of_user_max = leases_crowded_max if is_crowded else leases_of_user_max
         check_share(
             "{:,} snapshot leases are held",
             owners,
             owner,
             leases_max,
-            leases_crowded_max if is_crowded else leases_of_user_max,
+            of_user_max if maximum is None else min(of_user_max, maximum),
             hint="release those that are not needed; SELECT * FROM sysleases shows them",
         )
 

@@ -19,7 +19,8 @@ from herdpy.engine.state.memtable import (
     Version,
     visible,
 )
-from herdpy.engine.state.state import State, TableState
+from herdpy.engine.state.page_adoption import spilled_view
+from herdpy.engine.state.state import State, TableState, new_table
 from herdpy.engine.state.system_tables import SystemRows
 from herdpy.engine.state.transactions import OwnVersion, own_visible
 from herdpy.errors import ProgrammingError, SnapshotTooOldError
@@ -152,6 +153,7 @@ class Snapshot:
         "_access_changes",
         "_catalog_changes",
         "_fixed",
+        "_has_spilled",
         "_parent",
         "_present",
         "_ranges",
@@ -203,6 +205,7 @@ class Snapshot:
         self.shows_own_writes = False
         """A source that it gave has what the transaction wrote, or defined, itself."""
         self._writes = transaction.writes if transaction is not None else None
+        self._has_spilled = transaction is not None and transaction.has_spilled
         self._catalog_changes = transaction.catalog_changes if transaction is not None else {}
         self._access_changes: Changes = transaction.access_changes if transaction else {}
         self.statement = transaction.statement if transaction is not None else 0
@@ -222,12 +225,31 @@ class Snapshot:
         own = self._writes.get(table.id) if self._writes is not None else None
         if own is not None:
             self.shows_own_writes = True
+        if self._has_spilled:
+            table_state = self._with_spilled(table, table_state)
         position, part = self.state.position, self._ranges.get(table.id)
         if part is None:
             return TableSnapshot(table, table_state, position, own, self.statement, self)
         from herdpy.engine.state.ranges import RangeSnapshot
 
         return RangeSnapshot(table, table_state, position, own, self.statement, self, part)
+
+    def _with_spilled(self, table: Table, table_state: TableState | None) -> TableState | None:
+        """Return a table with what earlier statements of the transaction have spilled."""
+        transaction = self._transaction
+        assert transaction is not None
+        before, cut = self.statement, transaction.cut
+        if cut is not None:  # a statement that did not end well, and is undone yet
+            before = min(before, cut)
+        stages = self.state.staged.spilled(transaction.id, table.id, before)
+        if not stages:
+            return table_state
+        self.shows_own_writes = True
+        known = transaction.views.get(table.id)
+        seen = table_state or new_table(table)
+        view = spilled_view(seen, stages, known)
+        transaction.views[table.id] = view
+        return seen._replace(pages=view.pages)
 
     def restrict(self, table: Table, low: Key | None, high: Key | None) -> None:
         """Show of this table only the rows with low <= key < high (None = open)."""
@@ -258,6 +280,7 @@ class Snapshot:
         layer._token = self._token
         own = (self._writes or {}).get(table.id, {}).copy()
         layer._writes = {**(self._writes or {}), table.id: own}
+        layer._transaction, layer._has_spilled = self._transaction, self._has_spilled
         layer._catalog_changes = self._catalog_changes
         layer._access_changes = self._access_changes
         layer.statement = self.statement

@@ -8,6 +8,10 @@ of its commit and a digest of the stages it named, so that it commits once. Seve
 one job: each begins a run, gives up only what is its own, and the job ends with the last of them.
 No statement sees what is staged. Source: ADR 0025, 0038.
 
+A transaction spills what it changes of a table, beyond its memory, into stages of its own, one for
+each statement and operation. Its later statements see them, ROLLBACK TO drops them from a statement
+on, ROLLBACK all of them, and COMMIT gives them to the table. Source: ADR 0057.
+
 Immutable: a part of State, replaced with it. Any thread.
 """
 
@@ -16,8 +20,10 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
+from herdpy.errors import InvariantViolation
 from herdpy.limits import staging_commits_max
 from herdpy.log.record import (
+    BeginSpill,
     BeginStage,
     BeginStaging,
     CommitStaging,
@@ -26,6 +32,7 @@ from herdpy.log.record import (
     FinishStage,
     StageRows,
     StagingRecord,
+    TransactionId,
 )
 from herdpy.model.access import User, plain_user
 from herdpy.model.lsn import Lsn
@@ -35,6 +42,8 @@ from herdpy.storage.table_pages import TablePages
 
 PlainStaged = list[Any]
 """Jobs, stages without their rows, and commits; see Staged.to_plain."""
+PlainSpilled = list[Any]
+"""Stages of transactions without their rows; see Staged.spilled_to_plain."""
 PlainRuns = list[Any]
 """Runs of jobs and of stages, owners and digests of commits; see Staged.runs_to_plain."""
 OwnerOf = Callable[[str | None, int], User | None]
@@ -116,6 +125,10 @@ class Stage(NamedTuple):
     piece_bytes: int = 0
     is_finished: bool = False
     run: str | None = None
+    tx: TransactionId | None = None
+    """Of the transaction that spills here, without a job; None: it is a job's."""
+    statement: int = 0
+    """Of that transaction."""
 
     def in_pages(self, frozen: "Stage", pages: TablePages) -> "Stage":
         """Return the stage when what it was at a checkpoint is in pages."""
@@ -148,6 +161,46 @@ class Staged(NamedTuple):
     def piece_bytes(self) -> int:
         """Bytes of all rows that are in memory."""
         return sum(stage.piece_bytes for stage in self.stages.values())
+
+    # --- what transactions spill -----------------------------------------------------------------
+
+    @property
+    def of_jobs_only(self) -> dict[int, Stage]:
+        """Return the stages of jobs, and not those that transactions spill into."""
+        return {number: stage for number, stage in self.stages.items() if stage.tx is None}
+
+    def spilled(
+        self, tx: TransactionId | None, table_id: int, before: int | None = None
+    ) -> list[Stage]:
+        """Return what a transaction's statements, those before one or all, spilled of a table."""
+        return [
+            stage
+            for stage in self.stages.values()
+            if stage.tx is not None
+            and stage.tx == tx
+            and stage.table.id == table_id
+            and (before is None or stage.statement < before)
+        ]
+
+    def spilled_tables(self, tx: TransactionId) -> list[int]:
+        """Return the ids of the tables of which a transaction has spilled changes, ascending."""
+        return sorted({stage.table.id for stage in self.stages.values() if stage.tx == tx})
+
+    def begin_spill(self, record: BeginSpill, table: Table) -> "Staged":
+        """Return what is staged when a transaction spills; `table` as the transaction sees it."""
+        if table.version != record.table_version:
+            raise InvariantViolation(
+                f"I4: table {table.id} spills in version {record.table_version}, the catalog has "
+                f"version {table.version}"
+            )
+        operation = Operation(record.operation)
+        stage = Stage("", table, operation, "", "", TablePages(table), tx=record.tx)
+        return self._put(record.stage, stage._replace(statement=record.statement))
+
+    def without_spilled(self, tx: TransactionId, statement: int = 0) -> "Staged":
+        """Return the rest when what a transaction spilled, from a statement on, is gone."""
+        gone = {n for n, s in self.stages.items() if s.tx == tx and s.statement >= statement}
+        return self._without(gone) if gone else self
 
     # --- records ---------------------------------------------------------------------------------
 
@@ -299,9 +352,26 @@ class Staged(NamedTuple):
                     stage.byte_count,
                     stage.is_finished,
                 ]
-                for number, stage in self.stages.items()
+                for number, stage in self.of_jobs_only.items()
             ],
             [[name, list(commit.lsn)] for name, commit in self.commits.items()],
+        ]
+
+    def spilled_to_plain(self) -> PlainSpilled:
+        """Return the stages of transactions, but for their rows."""
+        return [
+            [
+                number,
+                list(stage.tx),
+                stage.statement,
+                stage.table.id,
+                stage.operation.value,
+                list(stage.ordinals),
+                stage.row_count,
+                stage.byte_count,
+            ]
+            for number, stage in self.stages.items()
+            if stage.tx is not None
         ]
 
     def runs_to_plain(self) -> PlainRuns:
@@ -331,14 +401,17 @@ class Staged(NamedTuple):
         tables: dict[int, Table],
         plain_runs: PlainRuns,
         owner_of: OwnerOf,
+        plain_spilled: PlainSpilled,
+        table_of: Callable[[TransactionId, int], Table],
     ) -> "Staged":
         """Invert to_plain() over what of_pages() returned; ValueError when the two do not fit.
 
         `plain_runs` as of runs_to_plain(); empty: an older program wrote the checkpoint.
+        `plain_spilled` as of spilled_to_plain(), table_of() the tables that a transaction sees.
         """
         jobs, stages, commits = plain or ([], [], [])
         runs_of_jobs, runs_of_stages, known = map(_by_first, plain_runs or ([], [], []))
-        if not self.stages.keys() <= {each[0] for each in stages}:
+        if not self.stages.keys() <= {each[0] for each in (*stages, *plain_spilled)}:
             raise ValueError(f"pages of stages {list(self.stages)}, which are not there")
         made = {
             name: Job(
@@ -368,11 +441,26 @@ class Staged(NamedTuple):
                 is_finished=is_finished,
                 run=runs_of_stages[number][0] if number in runs_of_stages else None,
             )
+        for number, tx, statement, table_id, operation, ordinals, rows, size in plain_spilled:
+            table = table_of((tx[0], tx[1]), table_id)
+            found[number] = Stage(
+                "",
+                table,
+                Operation(operation),
+                "",
+                "",
+                self.stages[number].pages if number in self.stages else TablePages(table),
+                ordinals=tuple(ordinals),
+                row_count=rows,
+                byte_count=size,
+                tx=(tx[0], tx[1]),
+                statement=statement,
+            )
         kept: dict[str, Commit] = {}
         for name, lsn in commits:
             user, digest, *ids = known.get(name, (None, None))
             kept[name] = Commit(Lsn(*lsn), owner_of(user, *ids or [0]), digest)
-        return Staged(made, found, kept)
+        return Staged(made, dict(sorted(found.items())), kept)
 
 
 NOTHING = Staged({}, {}, {})

@@ -26,6 +26,11 @@ class TableState(NamedTuple):
         return (self.memtable, *self.frozen)
 
 
+def new_table(table: Table) -> TableState:
+    """Return a table that has nothing yet."""
+    return TableState(table, Memtable(), (), TablePages(table))
+
+
 class State(NamedTuple):
     """What is committed and visible. `position` counts commits since open; `lsn` is the log's."""
 

@@ -98,5 +98,16 @@ SYSTEM_TABLES: dict[str, Table] = {
             11, "sysmaintenance",
             "task text, failures bigint, error text, failed_at timestamp, retry_in_s double",
         ),
+        # Limits, of all (user_name is empty) and of users whose roles have some.
+        _table(
+            12, "syslimits",
+            "name text, user_name text, share bigint, used bigint, refused bigint, waits bigint",
+            key=2,
+        ),
+        # Sessions whose statements wait: for what, and who holds it.
+        _table(
+            13, "syswaits",
+            "client_id bigint, statement_id bigint, waits_for text, waited_s double, held_by text",
+        ),
     )
 }  # fmt: skip

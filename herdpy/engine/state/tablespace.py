@@ -13,7 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,7 +23,7 @@ from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.catalog import Catalog
 from herdpy.engine.state.commit_tokens import Outcome, is_signed
-from herdpy.engine.state.disk_reserve import DiskReserve
+from herdpy.engine.state.disk_space import DiskSpace
 from herdpy.engine.state.error_messages import (
     absent_error,
     dropped_error,
@@ -59,6 +59,7 @@ from herdpy.log.record import (
     Record,
     Refuse,
     Rollback,
+    RollbackTo,
     Rows,
     TransactionId,
     encode,
@@ -69,6 +70,7 @@ from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 
+T = TypeVar("T")
 _new: Any = tuple.__new__  # a NamedTuple without the Python function around it, once per row
 Definition = CreateTable | DropTable | ChangeAccess
 
@@ -92,6 +94,7 @@ class Entry(Append):
         "is_row",
         "is_void",
         "memtable_bytes",
+        "spilling",
         "transaction",
     )
 
@@ -117,6 +120,8 @@ class Entry(Append):
         """It is the rows of one autocommit statement, of a table with a key."""
         self.is_void = False
         """It commits staged rows that were given up while it was on its way through the log."""
+        self.spilling: int | None = None
+        """The statement that spills by it: a part of what a ROLLBACK TO of that undoes."""
 
 
 class Noted(NamedTuple):
@@ -151,13 +156,13 @@ class Tablespace:
         log: CommitLog,
         clock: Clock,
         applier: Applier,
-        reserve: DiskReserve | None = None,
+        space: DiskSpace | None = None,
         memory: TablespaceMemory | None = None,
     ) -> None:
         """Without `memory` there is no bound: for a state that is looked at and thrown away."""
         # Constant after __init__.
         self.name = name
-        self.reserve = reserve
+        self.space = space
         self.memory = memory
         self.room = MemtableRoom(2**62 if memory is None else memory.memtable_share_bytes)
         self.clock = clock
@@ -322,12 +327,38 @@ class Tablespace:
 
         LogSpaceError or the log's failure: nothing happened.
         """
+        if entry.transaction.cut is not None:
+            self._cut(entry, is_urgent=is_urgent)
         self._append(entry, is_urgent=is_urgent)
         self._fill(entry)
         try:
             self.drain()
         except MemoryError:
             pass  # the entry is in the log: what waits in the queue is for the next who comes
+
+    def _cut(self, entry: Entry, *, is_urgent: bool) -> None:
+        """Undo a statement that was left half spilled, unless the entry is a part of it."""
+        transaction = entry.transaction
+        record = entry.changes[-1] if entry.changes else None
+        if isinstance(record, Rollback) or transaction.cut == entry.spilling:
+            return
+        self.log_cut(transaction, is_urgent=is_urgent)
+
+    def log_cut(self, transaction: Transaction, *, is_urgent: bool = False) -> None:
+        """Log ROLLBACK TO for a statement that was left half spilled; repeatable. Monitor held.
+
+        LogSpaceError or the log's failure: it is tried again before the transaction's next entry.
+        """
+        statement, tx = transaction.cut, transaction.id
+        if statement is None or transaction.state is not TransactionState.ACTIVE:
+            return
+        if tx is None or tx not in self.applier.transactions:  # it has not come to the log
+            transaction.cut = None
+            return
+        record = RollbackTo(tx=tx, statement=statement)
+        entry = Entry([record], [encode(record)], transaction, ends=False)
+        self._append(entry, is_urgent=is_urgent)
+        self._fill(entry)
 
     def _append(self, entry: Entry, *, is_urgent: bool = False) -> None:
         """Put an entry into the log; until it is filled in, enter() carries it on."""
@@ -651,6 +682,15 @@ class Tablespace:
         if self.syncer is not None:
             self.syncer.request(durability)
 
+    def prepare_log(self, byte_count: int) -> None:
+        """Make room for records that may use what is kept for a full disk; errors as the log's."""
+        log, space = self.log, self.space
+        if space is None:
+            log.prepare(byte_count)
+        else:
+            file_bytes_max = 0 if space.is_full else None  # then no more than the records take
+            space.freeing(partial(log.prepare, byte_count, file_bytes_max))
+
     def sync_log(self, upto: Lsn | None = None) -> None:
         """Make durable and apply what is in the log; nothing to do when `upto` is durable.
 
@@ -659,6 +699,11 @@ class Tablespace:
         if upto is None or upto > self.durable_lsn:
             self.log.sync()
             self.on_durable(self.log.durable_lsn)
+
+    def apply_log(self) -> None:
+        """Make durable and apply all that is in the log, as sync_log(), if any of it is not yet."""
+        if self.applier.state.lsn < self.log.last_lsn:
+            self.sync_log()
 
     # --- another log: take the monitor themselves ----------------------------------------------
 
@@ -704,8 +749,6 @@ class Tablespace:
                 self.log = log
                 self.syncer = log.start(self.on_durable, partial(self._on_failure, log))
                 self.durable_lsn = max(self.durable_lsn, log.durable_lsn)
-                if self.reserve is not None:
-                    self.reserve.spares = log
             self.unpublished = None
             self._unlogged.clear()
             self.locks.wake_all()  # each tries again, and is told
@@ -793,24 +836,27 @@ class Tablespace:
         """
         with self.monitor:
             self.enter()
-            if transaction.state is TransactionState.ACTIVE:
-                is_logged = transaction.id in self.applier.transactions
-                if not is_logged and not transaction.has_unlogged:
-                    transaction.outcome.complete(None)
-                    self.end(transaction)
-                else:
-                    size = transaction.byte_count
-                    if not self.lets_in(size):
-                        raise self.room.full()
-                    self.id_of(transaction)
-                    record = self.commit_record(transaction)
-                    if transaction.access_changes:
-                        self._end_owned(transaction.access_changes, transaction)
-                    data = encode(record)
-                    entry = Entry([record], [data], transaction, ends=True, memtable_bytes=size)
-                    self.submit(entry)
-                    self.room.left -= size
+            self.log_commit(transaction)
             return transaction.outcome
+
+    def log_commit(self, transaction: Transaction) -> None:
+        """Log COMMIT, once, as commit(). Monitor held."""
+        if transaction.state is not TransactionState.ACTIVE:
+            return
+        if transaction.id not in self.applier.transactions and not transaction.has_unlogged:
+            transaction.outcome.complete(None)
+            self.end(transaction)
+            return
+        size = transaction.byte_count
+        if size and not self.lets_in(size):
+            raise self.room.full()
+        self.id_of(transaction)
+        record = self.commit_record(transaction)
+        if transaction.access_changes:
+            self._end_owned(transaction.access_changes, transaction)
+        data = encode(record)
+        self.submit(Entry([record], [data], transaction, ends=True, memtable_bytes=size))
+        self.room.left -= size
 
     def rollback(self, transaction: Transaction, reason: Exception | None = None) -> None:
         """Undo everything, through the log if the transaction is in it; repeatable, never waits.
@@ -898,8 +944,12 @@ class Tablespace:
         for record in records:
             self._submit_alone(record, transaction.durability)
 
-    def begin_lease(self, record: BeginLease, user: User | None) -> Ticket[None]:
+    def begin_lease(
+        self, record: BeginLease, user: User | None, maximum: int | None = None
+    ) -> Ticket[None]:
         """Log a lease of the state behind all that is in the log; return the Ticket to wait for.
+
+        `maximum`: how many the user's role may have.
 
         57P01: its user was dropped. 53400: there are as many as may be. LogSpaceError: prepare and
         call again.
@@ -908,7 +958,7 @@ class Tablespace:
             self.enter()
             self.check_writable()
             self.check_user(user)
-            self.applier.leases.check_room(user)
+            self.applier.leases.check_room(user, maximum)
             return self._submit_alone(record)
 
     def delay_leases(self, transaction: Transaction) -> None:
@@ -976,7 +1026,7 @@ class Tablespace:
         if not self._unlogged:
             return
         try:
-            self.log.prepare(_ROLLBACK_BYTES * len(self._unlogged))
+            self.prepare_log(_ROLLBACK_BYTES * len(self._unlogged))
         except (Error, OSError):
             return
         with self.monitor:
@@ -991,10 +1041,17 @@ class Tablespace:
             noted = (transaction for transaction in self._noted if transaction.has_unlogged)
             return list(dict.fromkeys((*self.applier.transactions.values(), *noted)))
 
-    def run(self, step: Callable[[], object]) -> object:
+    def run(self, step: Callable[[], T]) -> T:
         """Run a plain function under the monitor, after finishing what was left."""
         with self.monitor:
             self.enter()
+            return step()
+
+    def run_writing(self, step: Callable[[], T]) -> T:
+        """Run what logs something under the monitor; raises why nothing can be written."""
+        with self.monitor:
+            self.enter()
+            self.check_writable()
             return step()
 
 

@@ -21,6 +21,7 @@ from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 
 if TYPE_CHECKING:
+    from herdpy.engine.state.page_adoption import SpilledView
     from herdpy.engine.state.snapshots import FixedState
 
 OwnVersion = tuple[int, Row | None, Any]
@@ -63,8 +64,10 @@ class Transaction:
         "catalog_changes",
         "catalog_log",
         "changed_rows",
+        "cut",
         "durability",
         "fresh",
+        "has_spilled",
         "held",
         "id",
         "is_autocommit",
@@ -77,6 +80,7 @@ class Transaction:
         "state",
         "statement",
         "token",
+        "views",
         "waits_for",
         "whole",
         "writes",
@@ -111,6 +115,13 @@ class Transaction:
         self.new_rows: dict[int, EncodedRows] = {}
         """By table, what its last statements inserted and the log does not have yet."""
         self.changed_rows: dict[int, EncodedRows] = {}
+        self.has_spilled = False
+        """Some of its changes are, or were, in stages (staged.py)."""
+        self.cut: int | None = None
+        """A statement that has begun to spill: if it does not end well the log gets a ROLLBACK TO
+        it, before anything else of the transaction."""
+        self.views: dict[int, SpilledView] = {}
+        """Of tables, by id: what was last seen of what it has spilled."""
         self.whole: Rows | None = None
         """An autocommit statement's rows instead of `writes`: no statement reads what it wrote."""
         self.fresh: tuple[Sequence[Row], Sequence[Key]] = ((), ())
@@ -171,6 +182,28 @@ class Transaction:
             return False
         table.update(zip(keys, zip(repeat(statement), rows, repeat(None)), strict=False))
         return True
+
+    def drop_writes(self, table_id: int) -> None:
+        """Forget the changes of a table, which are in stages now; who reads has the former dict."""
+        gone = self.writes.get(table_id)
+        if gone is not None:
+            count = sum(map(len, self.writes.values()))
+            self.byte_count -= self.byte_count * len(gone) // max(count, 1)
+            self.writes = {key: kept for key, kept in self.writes.items() if key != table_id}
+            self.bytes_let = 0
+            if self.held is not None:
+                self.held.shrink_to(self.byte_count)
+
+    def roll_back_to(self, statement: int) -> None:
+        """Forget the changes of rows by statements from this one on; repeatable."""
+        writes: dict[int, dict[Key, OwnVersion]] = {}
+        for table_id, table in self.writes.items():
+            if all(version[0] < statement for version in table.values()):
+                writes[table_id] = table
+                continue
+            found = ((key, own_visible(version, statement)) for key, version in table.items())
+            writes[table_id] = {key: version for key, version in found if version is not None}
+        self.writes = writes
 
     def give_back(self) -> None:
         """Give its memory back to the tablespace; repeatable."""

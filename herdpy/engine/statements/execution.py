@@ -19,14 +19,22 @@ from herdpy.engine.statements.fast_paths import MakeRows
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.statements.plan_cache import Prepared
+from herdpy.engine.statements.result_places import Holder, Place
 from herdpy.engine.writes.batch import BatchLayers
 from herdpy.engine.writes.inserts import FreshInsert
-from herdpy.engine.writes.row_writes import RESTART, Change, Compute, Write, looking
-from herdpy.errors import Error, InternalError, SerializationError
+from herdpy.engine.writes.row_writes import (
+    RESTART,
+    SPILL,
+    Change,
+    Compute,
+    TooLargeError,
+    Write,
+    looking,
+)
+from herdpy.errors import Error, InternalError, MemoryLimitError, SerializationError, loading
 from herdpy.exec.result import Result
 from herdpy.exec.row.row_check import compile_check_row, name_row
 from herdpy.exec.row.select import (
-    Resolve,
     compile_assignments,
     compile_find,
     compile_insert_rows,
@@ -74,6 +82,7 @@ class Execution:
     __slots__ = (
         "_clock",
         "_database",
+        "_holder",
         "_interrupt",
         "_lock_timeout_s",
         "_look",
@@ -88,9 +97,14 @@ class Execution:
         interrupt: StatementInterrupt,
         lock_timeout_s: float,
         look: Callable[[], object] | None = None,
+        holder: Callable[[], Holder] | None = None,
     ) -> None:
-        """`look` is called while a query is printed; None: the interrupt's check()."""
+        """`look` is called while a query is printed; None: the interrupt's check().
+
+        holder() says who has the results of queries; None: there will be none.
+        """
         self._database = database
+        self._holder = holder
         self._tablespace = database.tablespace
         self._clock = database.clock
         self._transaction = transaction
@@ -163,20 +177,40 @@ class Execution:
         if is_plain:
             columns = plan.query.columns
             return scan_reader(source, ordinals, columns, self._interrupt, rows_per_batch)
-        found = self._vector(prepared, plan.query, values, snapshot)
+        place = self._place(may_wait=False)  # the statement has ended, its rows are fetched
+        try:
+            found = self._vector(prepared, plan.query, values, snapshot)
+        except BaseException:
+            place.close()
+            raise
+        found.on_close, found.on_read = place.close, place.read
+        place.watch(found)
         return found.reader(rows_per_batch)
 
     def _select_vector(
         self, prepared: Prepared, query: Query, values: Sequence[Physical], part: Part | None
     ) -> Result:
-        snapshot = self._snapshot(part)
+        place = self._place(may_wait=True)
         try:
-            found = self._vector(prepared, query, values, snapshot)
+            snapshot = self._snapshot(part)
+            try:
+                found = self._vector(prepared, query, values, snapshot)
+            except BaseException:
+                snapshot.close()
+                raise
         except BaseException:
-            snapshot.close()
+            place.close()
             raise
 
-        found.on_close = snapshot.close
+        def close() -> None:
+            try:
+                snapshot.close()
+            finally:
+                place.close()
+
+        found.on_close = close
+        found.on_read = place.read
+        place.watch(found)
         return Result(
             query.columns,
             found.rows(),
@@ -184,6 +218,12 @@ class Execution:
             make_reader=found.reader,
             check=_check_of(snapshot),
         )
+
+    def _place(self, *, may_wait: bool) -> Place:
+        """Return the place of a result; 53200, 53400; MustWaitError: there may be one soon."""
+        if self._holder is None:
+            raise InternalError("a result without a holder")
+        return self._database.results.take(self._holder(), may_wait=may_wait)
 
     def _vector(
         self, prepared: Prepared, query: Query, values: Sequence[Physical], snapshot: Snapshot
@@ -249,6 +289,8 @@ class Execution:
         restarts = 0
         while True:
             outcome = with_log_space(self._tablespace, write.attempt, frees_space=frees_space)
+            if outcome is SPILL:
+                outcome = self._spilled(write, frees_space=frees_space)
             if isinstance(outcome, Ticket):
                 raise MustWaitError(outcome, self._lock_timeout_s)
             if outcome is RESTART:
@@ -262,6 +304,27 @@ class Execution:
             elif isinstance(outcome, int):
                 return outcome
             self._interrupt.check()
+
+    def _spilled(self, write: Write, *, frees_space: bool) -> "int | Ticket[None] | object":
+        """Do a write whose changes are too much for memory."""
+        transaction = self._transaction
+        if transaction is None:
+            raise InternalError("a write without transaction")
+        with loading():
+            from herdpy.engine.writes.spilled_writes import SpilledWrite
+
+        database, check = self._database, self._interrupt.check
+        spilled = SpilledWrite(
+            database, self._tablespace, transaction, write, check, frees_space=frees_space
+        )
+        try:
+            return spilled.attempt()
+        except TooLargeError:
+            raise MemoryLimitError(
+                "the statement works out more changes than a transaction may hold in memory "
+                f"({database.config.transaction_bytes_max} bytes), and needs all of them at once",
+                hint="Write in smaller pieces, or give the database more memory_bytes_max.",
+            ) from None
 
     def define(self, transaction: Transaction, statement: Definition, actor: Actor) -> None:
         """Run DDL until it is logged; MustWaitError: it has had no effect."""
@@ -296,28 +359,31 @@ class Execution:
             if plan.source is None:
                 rows = self._new_rows(prepared, plan, values)
                 return self._insert_of(prepared, plan, rows, transaction)
-            compute = partial(self._compute_insert, prepared, plan, plan.source, values[0])
+            stream = partial(self._inserted, prepared, plan, plan.source, values[0])
             resolve = prepared.once(resolver, plan)
         elif isinstance(plan, UpdatePlan):
             table = plan.ref.table
-            compute = partial(self._compute_update, prepared, plan, values[0])
+            stream = partial(self._updated, prepared, plan, values[0])
         elif isinstance(plan, DeletePlan):
             table = plan.ref.table
-            compute = partial(self._compute_delete, prepared, plan, values[0])
+            stream = partial(self._deleted, prepared, plan, values[0])
         else:
             raise InternalError(f"no way to write with {plan.__class__.__name__}")
         self._interrupt.check()
         is_insert = isinstance(plan, InsertPlan)
-        return self._write_of(transaction, table, compute, is_insert=is_insert, resolve=resolve)
+        return Write(
+            self._tablespace,
+            transaction,
+            table,
+            is_insert=is_insert,
+            memory_bytes_max=self._database.config.transaction_bytes_max,
+            check_interrupt=self._interrupt.check,
+            resolve=resolve,
+            stream=stream,
+        )
 
     def _write_of(
-        self,
-        transaction: Transaction,
-        table: Table,
-        compute: Compute,
-        *,
-        is_insert: bool,
-        resolve: Resolve | None = None,
+        self, transaction: Transaction, table: Table, compute: Compute, *, is_insert: bool
     ) -> Write:
         return Write(
             self._tablespace,
@@ -327,7 +393,6 @@ class Execution:
             is_insert=is_insert,
             memory_bytes_max=self._database.config.transaction_bytes_max,
             check_interrupt=self._interrupt.check,
-            resolve=resolve,
         )
 
     def _make_batch(self, steps: list[Write], transaction: Transaction) -> Write:
@@ -351,21 +416,23 @@ class Execution:
         write = self._write_of(transaction, steps[0].table, compute, is_insert=False)
         return write
 
-    def _compute_insert(
+    def _inserted(
         self,
         prepared: Prepared,
         plan: InsertPlan,
         query: SelectPlan,
         values: list[Physical],
         source: TableSnapshot,
-    ) -> tuple[list[Change], int]:
+    ) -> Iterator[Change]:
+        """Yield the rows that a query gives, checked but for duplicate keys."""
         fill = prepared.once(compile_row_filler, plan)
-        now_us = self._now_us()
-        rows = [fill(found, now_us) for found in self._query_rows(prepared, query, values, source)]
         check = prepared.once(compile_check_row, plan.statement.table)
-        for row in looking(rows, self._interrupt.check):
+        now_us = self._now_us()
+        found = self._query_rows(prepared, query, values, source)
+        for given in looking(found, self._interrupt.check):
+            row = fill(given, now_us)
             check(row)
-        return [(None, row) for row in rows], len(rows)
+            yield None, row
 
     def insert_many(
         self,
@@ -490,39 +557,34 @@ class Execution:
                 seen.add(key)
                 yield row, found[width:]
 
-    def _compute_delete(
+    def _deleted(
         self,
         prepared: Prepared,
         plan: DeletePlan,
         values: Sequence[Physical],
         source: TableSnapshot,
-    ) -> tuple[list[Change], int]:
-        found = self._find(prepared, plan.find, values, source)
-        changes: list[Change] = [(row, None) for row, _ in found]
-        return changes, len(changes)
+    ) -> Iterator[Change]:
+        return ((row, None) for row, _ in self._find(prepared, plan.find, values, source))
 
-    def _compute_update(
+    def _updated(
         self,
         prepared: Prepared,
         plan: UpdatePlan,
         values: Sequence[Physical],
         source: TableSnapshot,
-    ) -> tuple[list[Change], int]:
+    ) -> Iterator[Change]:
         find = plan.find
         check = prepared.once(compile_check_row, plan.ref.table)
-        changes: list[Change] = []
+        found = self._find(prepared, find, values, source)
         if not isinstance(find, RowFind) and find.value_count:
             change = prepared.once(compile_row_changer, plan, find)
-            for row, new_values in self._find(prepared, find, values, source):
-                changes.append((row, change(new_values, row)))
+            changes = ((row, change(new_values, row)) for row, new_values in found)
         else:
             assign = prepared.once(compile_assignments, plan)
-            for row, _ in self._find(prepared, find, values, source):
-                changes.append((row, assign(row, values)))
-        for _, new in looking(changes, self._interrupt.check):
-            if new is not None:
-                check(new)
-        return changes, len(changes)
+            changes = ((row, assign(row, values)) for row, _ in found)
+        for old, new in looking(changes, self._interrupt.check):
+            check(new)
+            yield old, new
 
     def _now_us(self) -> int:
         if self._transaction is None:

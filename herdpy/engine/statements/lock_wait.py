@@ -1,10 +1,10 @@
 """LockWait: what a statement waits for, and until when.
 
-A statement is a plain function. Where another transaction has the lock it needs, it raises
-MustWaitError before it has had any effect; where the memtables have no room, MemtableFullError. Its
-caller waits for the Ticket and runs it again from
-its beginning (session/runner.py); the locks and the place in the queue are its transaction's and
-stay. Embedded the caller's thread waits; a server waits without a thread.
+A statement is a plain function. Where another transaction has the lock it needs, or other results
+all the places, it raises MustWaitError before it has had any effect; where the memtables have no
+room, MemtableFullError. Its caller waits for the Ticket and runs it again from its beginning
+(session/runner.py); the locks and the place in their queue are its transaction's and stay. Embedded
+the caller's thread waits; a server waits without a thread.
 """
 
 from collections.abc import Callable
@@ -20,11 +20,23 @@ from herdpy.errors import Error, LockTimeoutError, MemoryLimitError
 class MustWaitError(Exception):
     """The statement has had no effect. Seen outside the engine only with Session.leaves_waits."""
 
-    def __init__(self, ticket: Ticket[None], timeout_s: float) -> None:
-        """`ticket` is that of a place in a lock's queue; timeout_s is lock_timeout, 0: none."""
+    def __init__(
+        self,
+        ticket: Ticket[None],
+        timeout_s: float,
+        late: Callable[[], Error] | None = None,
+        what: str = "lock",
+    ) -> None:
+        """`ticket` is that of a place in a queue, by default a lock's, and timeout_s lock_timeout.
+
+        0: no time-out. `late` makes the error of a wait that was too long.
+        """
         super().__init__()
         self.ticket = ticket
         self.timeout_s = timeout_s
+        self.late = late or partial(_lock_timeout_error, timeout_s)
+        self.what = what
+        """What is waited for, as syswaits says it."""
 
 
 class LockWait(NamedTuple):
@@ -36,6 +48,8 @@ class LockWait(NamedTuple):
     deadline: float | None
     late: Callable[[], Error]
     """Makes the error of a wait that came to its deadline."""
+    what: str
+    since_s: float
 
     def check(self, interrupt: StatementInterrupt) -> None:
         """Raise why the statement must not be run again: a time-out, or it was cancelled."""
@@ -50,16 +64,16 @@ def lock_wait_of(must_wait: MustWaitError, interrupt: StatementInterrupt, now_s:
     timeout_s = must_wait.timeout_s
     deadline = _earlier(now_s + timeout_s if timeout_s else None, interrupt.deadline)
     return LockWait(
-        must_wait.ticket, interrupt.stop, deadline, partial(_lock_timeout_error, timeout_s)
+        must_wait.ticket, interrupt.stop, deadline, must_wait.late, must_wait.what, now_s
     )
 
 
 def room_wait_of(
-    full: MemtableFullError, interrupt: StatementInterrupt, until_s: float
+    full: MemtableFullError, interrupt: StatementInterrupt, until_s: float, now_s: float
 ) -> LockWait:
     """Return the wait for room in memory, until a moment at the latest."""
     deadline = _earlier(until_s, interrupt.deadline)
-    return LockWait(full.ticket, interrupt.stop, deadline, _no_room_error)
+    return LockWait(full.ticket, interrupt.stop, deadline, _no_room_error, "memory", now_s)
 
 
 def _earlier(one: float | None, other: float | None) -> float | None:

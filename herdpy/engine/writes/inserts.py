@@ -15,7 +15,7 @@ from herdpy.engine.state.snapshots import TableSnapshot
 from herdpy.engine.state.state import State, TableState
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transactions import OwnVersion, Transaction
-from herdpy.engine.writes.row_writes import RESTART, Change, Write, looking
+from herdpy.engine.writes.row_writes import RESTART, SPILL, Change, Write, looking
 from herdpy.exec.row.select import Resolve
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
@@ -57,6 +57,8 @@ class FreshInsert(Write):
     def attempt(self) -> "int | Ticket[None] | object":
         tablespace, table, transaction = self._tablespace, self.table, self._transaction
         keys = self._keys
+        if transaction.has_spilled:
+            return super().attempt()
         before = tablespace.applier.state
         seen = before.tables.get(table.id)
         own = transaction.writes.get(table.id)
@@ -71,7 +73,7 @@ class FreshInsert(Write):
             wait = tablespace.locks.acquire(transaction, (table.id,), Mode.SHARED)
             if wait is not None:
                 return wait
-            if not self._is_current():
+            if not self.is_current():
                 return RESTART
             wait = self._lock(keys)
             if wait is not None:
@@ -79,10 +81,10 @@ class FreshInsert(Write):
             if self._is_still_fresh(before, seen):
                 transaction.fresh = (self._rows, keys)
                 try:
-                    self._log_rows(self._rows, [], [])
+                    is_logged = self._log_rows(self._rows, [], [])
                 finally:
                     transaction.fresh = ((), ())
-                return len(keys)
+                return len(keys) if is_logged else SPILL
         return super().attempt()
 
     def _is_still_fresh(self, before: State, seen: TableState | None) -> bool:

@@ -15,7 +15,7 @@ from herdpy.engine.state.locks import Mode
 from herdpy.engine.state.snapshots import TableSnapshot
 from herdpy.engine.state.tablespace import Entry, Tablespace
 from herdpy.engine.state.transactions import ROW_OVERHEAD_BYTES, Transaction
-from herdpy.errors import InvariantViolation, MemoryLimitError
+from herdpy.errors import InternalError, InvariantViolation
 from herdpy.exec.row.row_check import check_absent, row_bytes, rows_by_key, too_long_change
 from herdpy.exec.row.select import Resolve
 from herdpy.limits import row_bytes_max, row_locks_max
@@ -34,6 +34,8 @@ from herdpy.model.types import Key, Kind, Row
 
 T = TypeVar("T")
 RESTART: Final = object()
+SPILL: Final = object()
+"""The changes are too much for memory: spilled_writes.py does the write."""
 ROW_ID_RESERVATION: Final = 32
 _CHECK_ROWS = 1_024  # between two looks at the interrupt
 _LOCKS_AT_ONCE = 65_536  # likewise: 20 ms
@@ -42,6 +44,17 @@ Change = tuple[Row | None, Row | None]
 """(row before, row after); None before is an insert, None after a delete."""
 Compute = Callable[[TableSnapshot], tuple[list[Change], int]]
 """A statement's work on one snapshot: its changes and the number of rows to report."""
+Stream = Callable[[TableSnapshot], Iterable[Change]]
+"""The same, of which not all is held in memory; each change is a row to report."""
+_LOOK_ROWS = 1_024
+"""Of a stream, between two looks at the memory that its changes take."""
+_CHANGE_BYTES = 700
+"""Of memory for a changed row beside its cells: tuples, its key and lock, places in dicts."""
+_CELL_BYTES = 48
+
+
+class TooLargeError(Exception):
+    """The changes that a write works out do not fit in the memory of its transaction."""
 
 
 class Write:
@@ -56,6 +69,7 @@ class Write:
         "is_insert",
         "kept",
         "resolve",
+        "stream",
         "table",
     )
 
@@ -64,17 +78,19 @@ class Write:
         tablespace: Tablespace,
         transaction: Transaction,
         table: Table,
-        compute: Compute,
+        compute: Compute | None = None,
         *,
         is_insert: bool,
         memory_bytes_max: int,
         check_interrupt: Callable[[], object],
         resolve: Resolve | None = None,
+        stream: Stream | None = None,
     ) -> None:
         """compute(source) does the statement's work on one snapshot, without any lock.
 
         check_interrupt is called every some thousand rows, until they are logged.
         It returns the changes, checked but for duplicate keys, and the number of rows to report.
+        In its place stream(source) may yield the changes, when they need not fit in memory.
         With is_insert, a row that is there already is a duplicate (23505), not a change; but with
         `resolve`, of a table with a key, that says what becomes of it.
         """
@@ -82,6 +98,7 @@ class Write:
         self._transaction = transaction
         self.table = table
         self.compute = compute
+        self.stream = stream
         self.resolve = None if table.is_heap else resolve
         self.is_insert = is_insert and self.resolve is None
         self.kept: Collection[Key] = ()
@@ -90,12 +107,42 @@ class Write:
         self._check_interrupt = check_interrupt
 
     def find(self, source: TableSnapshot) -> tuple[list[Change], int]:
-        """Return the changes on one snapshot and the number of rows to report; sets `kept`."""
-        changes, count = self.compute(source)
+        """Return the changes on one snapshot and the number of rows to report; sets `kept`.
+
+        TooLargeError: they do not fit in the transaction's memory.
+        """
+        if self.compute is not None:
+            changes, count = self.compute(source)
+        else:
+            changes = self._collected(source)
+            count = len(changes)
         if self.resolve is None:
             return changes, count
         changes, self.kept, kept_count = _resolved(changes, source, self.resolve)
         return changes, count - kept_count
+
+    def changes(self, source: TableSnapshot) -> tuple[Iterable[Change], int | None]:
+        """Return the changes, which need not be in memory, and the number of rows to report.
+
+        None: as many as there are changes.
+        """
+        if self.stream is not None and self.resolve is None:
+            return self.stream(source), None
+        return self.find(source)
+
+    def _collected(self, source: TableSnapshot) -> list[Change]:
+        """Return what the stream gives, as long as it fits in the transaction's memory."""
+        if self.stream is None:
+            raise InternalError("a write without changes")
+        changes: list[Change] = []
+        stream = iter(self.stream(source))
+        left = self._memory_bytes_max - self._transaction.byte_count
+        while part := list(islice(stream, _LOOK_ROWS)):
+            left -= len(part) * _change_bytes(part[-1])
+            if left < 0:
+                raise TooLargeError
+            changes += part
+        return changes
 
     def attempt(self) -> "int | Ticket[None] | object":
         """Try once. LogSpaceError: nothing happened, prepare the log and call again.
@@ -109,13 +156,16 @@ class Write:
             wait = tablespace.locks.acquire(transaction, (table.id,), Mode.SHARED)
             if wait is not None:
                 return wait
-            if not self._is_current():
+            if not self.is_current():
                 return RESTART
         snapshot = tablespace.snapshot(transaction)
         try:
             snapshot.check_interrupt = self._check_interrupt
             source = snapshot.source(table)
-            changes, count = self.find(source)
+            try:
+                changes, count = self.find(source)
+            except TooLargeError:
+                return SPILL
             if not changes and not self.kept:
                 return count
             expected = effects_of(table, self._looking(changes))
@@ -141,13 +191,13 @@ class Write:
                     finally:
                         latest.close()
                 self._check_duplicates(expected, found)
-                if changes:
-                    self._log(changes)
+                if changes and not self._log(changes):
+                    return SPILL
                 return count
         finally:
             snapshot.close()
 
-    def _is_current(self) -> bool:
+    def is_current(self) -> bool:
         """Return whether the table is still there as the statement was planned for it."""
         state = self._tablespace.state
         changed = self._transaction.catalog_changes
@@ -211,18 +261,21 @@ class Write:
             if new is not None and old is None:
                 check_absent(self.table, key, found[key])
 
-    def _log(self, changes: list[Change]) -> None:
-        """Encode the changes and submit them with what they need around them."""
+    def _log(self, changes: list[Change]) -> bool:
+        """Encode the changes and submit them with what they need around them.
+
+        False: the transaction may not hold so much more; nothing has happened.
+        """
         before: list[Record] = []
         if self.table.is_heap:
             changes, before = self._number_rows(changes)
         inserts = [new for old, new in changes if old is None and new is not None]
         updates = [change for change in changes if change[0] is not None]
-        self._log_rows(inserts, updates, before)
+        return self._log_rows(inserts, updates, before)
 
     def _log_rows(
         self, inserts: Sequence[Row], updates: Sequence[Change], before: list[Record]
-    ) -> None:
+    ) -> bool:
         tablespace, transaction = self._tablespace, self._transaction
         rows: Rows | None = None
         parts: tuple[bytes, ...] = ()
@@ -237,7 +290,11 @@ class Write:
             if transaction.is_autocommit:
                 after = [tablespace.commit_record(transaction)]
         size = sum(map(len, parts)) * 3 + ROW_OVERHEAD_BYTES * (len(inserts) + len(updates))
-        self._check_memory(size)
+        byte_count = transaction.byte_count + size
+        if byte_count > transaction.bytes_let and not tablespace.let_have(
+            transaction, byte_count, self._memory_bytes_max
+        ):
+            return False
         records: Sequence[Record] = (rows,)
         encoded = parts
         if before or after:
@@ -252,24 +309,7 @@ class Write:
         else:
             raise tablespace.room.full()
         transaction.byte_count += size
-
-    def _check_memory(self, size: int) -> None:
-        """Raise 53200 when the transaction may not hold so many bytes more."""
-        transaction, limit = self._transaction, self._memory_bytes_max
-        byte_count = transaction.byte_count + size
-        if byte_count <= transaction.bytes_let:
-            return
-        if self._tablespace.let_have(transaction, byte_count, limit):
-            return
-        hint = "Commit in smaller pieces, or give the database more memory_bytes_max."
-        held = transaction.held
-        if held is not None and byte_count <= limit:
-            raise held.refusal("the transaction", hint)
-        raise MemoryLimitError(
-            f"the transaction would hold about {byte_count} bytes of "
-            f"changes, more than a transaction may ({limit})",
-            hint=hint,
-        )
+        return True
 
     def _encoded(
         self,
@@ -312,6 +352,14 @@ class Write:
             else:
                 numbered.append((old, new))
         return numbered, records
+
+
+def _change_bytes(change: Change) -> int:
+    """Return about what a change takes in memory until its transaction has ended."""
+    rows = [row for row in change if row is not None]
+    cells = sum(map(len, rows))
+    texts = sum(len(v) for row in rows for v in row if isinstance(v, str | bytes))
+    return _CHANGE_BYTES + _CELL_BYTES * cells + texts
 
 
 def _resolved(

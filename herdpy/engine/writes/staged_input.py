@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.staged import Operation, Stage
+from herdpy.engine.writes.row_writes import ROW_ID_RESERVATION
 from herdpy.errors import InvariantViolation, ProgrammingError
 from herdpy.limits import record_bytes_max
-from herdpy.log.record import StageRows
+from herdpy.log.record import Record, Reserve, StageRows
 from herdpy.model.schema import Table
 from herdpy.model.types import Row
 
@@ -36,12 +38,37 @@ def stage_records(
     return _cut(number, whole, ordinals, first_row)
 
 
-def row_records(number: int, stage: Stage, rows: Sequence[Row]) -> list[StageRows]:
-    """Return the records of whole rows that are converted and checked."""
+def row_records(
+    number: int, stage: Stage, rows: Sequence[Row], *, has_hidden: bool = False
+) -> list[StageRows]:
+    """Return the records of whole rows that are converted and checked.
+
+    Of rows to be deleted, the keys. has_hidden: those of a table without key have their row ids.
+    """
     from herdpy.storage.arrow import rows_batch
 
-    ordinals = [i for i, column in enumerate(stage.table.columns) if not column.hidden]
-    return _cut(number, rows_batch(stage.table, ordinals, rows), ordinals, stage.row_count)
+    table = stage.table
+    if stage.operation is Operation.DELETE:
+        ordinals = sorted(table.key)
+    else:
+        ordinals = [i for i, column in enumerate(table.columns) if has_hidden or not column.hidden]
+    return _cut(number, rows_batch(table, ordinals, rows), ordinals, stage.row_count)
+
+
+def numbered_rows(applier: Applier, table: Table, rows: StageRows) -> list[Record]:
+    """Return the record of rows without key, with their row ids, behind their reservation.
+
+    Monitor held; the counters move when the log has taken the records (Applier.fill).
+    """
+    table_id, count = table.id, rows.row_count
+    row_id = applier.next_row_id.get(table_id, 1)
+    numbered = StageRows(
+        rows.stage, rows.first_row, count, rows.ordinals, rows.data, first_row_id=row_id
+    )
+    if row_id + count <= applier.reserved.get(table_id, 1):
+        return [numbered]
+    upto = row_id + max(ROW_ID_RESERVATION, count)
+    return [Reserve(table_id=table_id, upto=upto), numbered]
 
 
 def _ordinals(stage: Stage, names: Sequence[str]) -> list[int]:

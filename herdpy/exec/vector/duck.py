@@ -93,12 +93,15 @@ class VectorEngine:
         temp_directory: str | None,
         *,
         results_max: int = 32,
+        spill_bytes_max: int | None = None,
         run_aside: Aside = _run_here,
     ) -> None:
         """Spilling goes to temp_directory, None forbids it; threads = 0 means cores - 1.
 
-        run_aside(call, stop) runs what may take long without looking for signals.
+        spill_bytes_max: over it a query fails with 53200; None: DuckDB's own bound, a share of
+        the disk. run_aside(call, stop) runs what may take long without looking for signals.
         """
+        self._spill_bytes_max = spill_bytes_max
         self._run_aside = run_aside
         self._memory_bytes = memory_bytes
         self._threads = threads
@@ -224,6 +227,8 @@ class VectorEngine:
                 f"threads = {threads}",
                 f"temp_directory = '{folder}'",
             )
+            if self._spill_bytes_max is not None:
+                own = (*own, f"max_temp_directory_size = '{self._spill_bytes_max}B'")
             for setting in (*own, *_SETTINGS):
                 connection.execute(f"SET GLOBAL {setting}")
         except BaseException:
@@ -270,6 +275,9 @@ class VectorResult:
         self._schema: pa.Schema | None = None
         self.on_close: Callable[[], object] | None = None
         """Called by close(), which the last batch comes before, too."""
+        self.on_read: Callable[[], object] | None = None
+        """Called before each batch is read."""
+        self._ended: Error | None = None
 
     def start(self, tables: Sequence[tuple[str, pa.Table]], parameters: Mapping[str, Any]) -> None:
         """Register the tables and run the query up to its first batch; by VectorEngine only."""
@@ -309,8 +317,12 @@ class VectorResult:
             while not self._is_finished:
                 reader, cursor = self._reader, self.cursor
                 if reader is None or cursor is None:  # rows would be missing without a word
+                    if self._ended is not None:
+                        raise self._ended
                     self._interrupt.check()
                     raise _closed_meanwhile()
+                if self.on_read is not None:
+                    self.on_read()
                 self._interrupt.on_cancel(partial(_stop, cursor))
                 self._interrupt.check()
                 try:
@@ -360,6 +372,11 @@ class VectorResult:
             for first in range(0, batch.num_rows, rows_per_batch)
         )
         return reader_of(self.schema, pieces)
+
+    def end(self, error: Error) -> None:
+        """Close it for others: who reads on gets the error. Any thread."""
+        self._ended = error
+        self.close()
 
     def close(self) -> None:
         """Give cursor, tables and memory back; idempotent.
@@ -442,6 +459,11 @@ def translate_error(text: str, sql: str) -> Error:
         return QueryCanceledError("the statement was cancelled")
     if "No space left on device" in text:
         return DiskFullError(f"no space to spill a query: {message}")
+    if kind == "Out of Memory Error" and "max_temp_directory_size" in text:
+        return MemoryLimitError(
+            f"the query would spill more to the disk than it may: {message}",
+            hint="Raise vector_spill_bytes_max, or the role's temp_file_limit.",
+        )
     if kind == "Out of Memory Error":
         return MemoryLimitError(
             f"the query needs more memory: {message}", hint="Raise memory_bytes_max."

@@ -14,13 +14,14 @@ from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto import messages
 from herdpy.proto.messages import HELLO_BYTES_MAX
 from herdpy.proto.typed_session import execute
-from herdpy.server.grpc.callers import EOF, Caller
+from herdpy.server.grpc.callers import EOF, Caller, peer_of
 from herdpy.server.grpc.message_costs import converted
 from herdpy.server.grpc.session import CallSession
-from herdpy.server.limits import Budget
-from herdpy.server.login.gate import too_many_unauthenticated, too_slow
+from herdpy.server.login.gate import too_slow
+from herdpy.server.login.throttle import origin_of
 
 if TYPE_CHECKING:
+    from bookie.peer_shares import PeerShares
     from herdpy.server.connection import ServerConnection
     from herdpy.server.hub import Hub
 
@@ -34,14 +35,16 @@ class Call:
         context: Any,
         new_connection: "Callable[[], ServerConnection]",
         caller: Caller,
-        unauthenticated: Budget,
+        unauthenticated: "PeerShares[Call]",
     ) -> None:
-        """`unauthenticated` counts calls whose first message has not come."""
+        """`unauthenticated` has the calls whose first message has not come."""
         self.hub = hub
         self.context = context
         self.caller = caller
         self.new_connection = new_connection
         self._unauthenticated = unauthenticated
+        self._deadline = asyncio.timeout(None)  # of the first message
+        self._has_given_way = False
 
     async def read(self, convert: Callable[[bytes], T], *, is_heavy: bool = False) -> T | None:
         """Return the next message, converted; None: no more come."""
@@ -53,10 +56,13 @@ class Call:
     async def read_one(self, convert: Callable[[bytes], T]) -> T:
         """Return the first message, converted, which has to come soon."""
         config = self.hub.config
-        if not self._unauthenticated.take():
-            raise too_many_unauthenticated(config.logins_max)
+        gone = self._unauthenticated.add(self, origin_of(peer_of(self.context)))
+        if gone is not None:
+            gone.give_way()
         try:
-            async with asyncio.timeout(config.login_timeout_s):
+            async with self._deadline:
+                loop = asyncio.get_running_loop()
+                self._deadline.reschedule(loop.time() + config.login_timeout_s)
                 data = await self.context.read()
                 if data is EOF:
                     raise ProtocolError("a call without its message")
@@ -65,9 +71,16 @@ class Call:
                     await self.prove()
                 return await converted(self.hub, data, convert)
         except TimeoutError:
+            if self._has_given_way:
+                raise self.hub.gave_way() from None
             raise too_slow(config.login_timeout_s) from None
         finally:
-            self._unauthenticated.give()
+            self._unauthenticated.remove(self)
+
+    def give_way(self) -> None:
+        """End the wait for the first message, for a newer call."""
+        self._has_given_way = True
+        self._deadline.reschedule(asyncio.get_running_loop().time())
 
     async def prove(self) -> None:
         """Log in a caller that has only said who it is."""

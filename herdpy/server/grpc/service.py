@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from msgspec import Raw
 
+from bookie.peer_shares import PeerShares
 from herdpy.engine.state.error_messages import system_error
 from herdpy.engine.stats import stats_of
 from herdpy.errors import Error, InternalError, OperationalError
@@ -36,7 +37,6 @@ from herdpy.server.grpc.message_costs import made
 from herdpy.server.grpc.session import CallSession, SessionStream
 from herdpy.server.grpc.standard import GONE
 from herdpy.server.hub import TABLESPACE
-from herdpy.server.limits import Budget
 from herdpy.server.login.login_tokens import Tokens
 
 if TYPE_CHECKING:
@@ -58,7 +58,10 @@ class GrpcService:
     def __init__(self, hub: "Hub", new_connection: "Callable[[], ServerConnection]") -> None:
         self._hub = hub
         self._new_connection = new_connection
-        self._unauthenticated = Budget(hub.config.logins_max)
+        config = hub.config
+        self._unauthenticated: PeerShares[Call] = PeerShares(
+            config.logins_max, config.logins_of_address_max
+        )
         self._tokens = Tokens(
             hub.database, hub.clock, hub.database.rng, hub.config.token_lifetime_s
         )

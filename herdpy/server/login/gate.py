@@ -179,10 +179,11 @@ def _is_loopback(address: str) -> bool:
         return False  # what is no address is not known to be harmless
 
 
-def too_many_unauthenticated(logins_max: int) -> Error:
-    """Return the refusal of an unauthenticated connection beyond the limit."""
+def gave_way_unauthenticated(config: ServerConfig) -> Error:
+    """Return what an unauthenticated connection is told that has given way to newer ones."""
     return OperationalError(
-        f"{logins_max} connections are logging in, more are not allowed",
+        f"{config.logins_of_address_max} connections of this address, or {config.logins_max} in "
+        "all, have begun to log in since, more are not allowed",
         sqlstate="53300",
         retry=Retry.SAFE,
         hint="try again in a moment, or share connections by a pool",

@@ -7,8 +7,7 @@ last failure the address begins anew. No user is locked out, and no other addres
 counted by user: any client could make a user wait by failing in her name. On the server's loop.
 """
 
-import ipaddress
-
+from bookie import peer_shares
 from bookie.runtime.interfaces import Clock
 from herdpy.config import ServerConfig
 from herdpy.errors import OperationalError, Retry
@@ -19,7 +18,6 @@ DELAY_FACTOR_MAX = 8
 AT_ONCE_MAX = 10
 ADDRESSES_MAX = 10_000
 """Beyond it the address that failed longest ago is forgotten."""
-_IPV6_PREFIX = 64  # who has one address of such a network has all of them
 
 
 class _Failed:
@@ -89,13 +87,4 @@ class Throttle:
 def origin_of(peer: str) -> str:
     """Return a peer's address without its port; of IPv6 the network that one client has whole."""
     host = peer.removeprefix("ipv4:").removeprefix("ipv6:").rpartition(":")[0]
-    host = host.replace("%5B", "").replace("%5D", "").strip("[]").split("%")[0]
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None:
-            return str(address.ipv4_mapped)
-        return str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))
-    return str(address)
+    return peer_shares.origin_of(host.replace("%5B", "").replace("%5D", "").strip("[]"))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from bookie.runtime.metrics import Histogram
+from herdpy.engine.limit_rows import WAITS_FOR
 from herdpy.engine.stats import stats_of
 from herdpy.proto import messages
 
@@ -118,7 +119,37 @@ def families(hub: "Hub") -> "Iterator[Metric]":
         "herdpy_log_append_duration_seconds", "Of the log's writes and syncs.", {(): log}
     )
     yield _histogram("herdpy_checkpoint_duration_seconds", "Of checkpoints.", {(): checkpoint})
+    yield from _limits(hub)
     yield from _gauges(hub)
+
+
+def _limits(hub: "Hub") -> "Iterator[Metric]":
+    """Yield how much of each limit is used; those of users are added up, and have no names."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    found: dict[tuple[str, str], list[int]] = {}
+    for row in hub.database.limits.limits():
+        sums = found.setdefault((row.name, "role" if row.user else "server"), [0, 0, 0, 0])
+        for place, value in enumerate((row.share, row.used, row.refused, row.waits)):
+            sums[place] += value
+    names = ["limit", "of"]
+    families = (
+        GaugeMetricFamily("herdpy_limit_share", "How much there may be.", labels=names),
+        GaugeMetricFamily("herdpy_limit_used", "How much there is.", labels=names),
+        CounterMetricFamily("herdpy_limit_refused", "What was refused.", labels=names),
+        CounterMetricFamily("herdpy_limit_waits", "What has had to wait.", labels=names),
+    )
+    for labels, sums in sorted(found.items()):
+        for family, value in zip(families, sums, strict=True):
+            family.add_metric(labels, value)
+    yield from families
+    waiting = GaugeMetricFamily("herdpy_waiting", "Sessions that wait now.", labels=["for"])
+    counts = dict.fromkeys(WAITS_FOR, 0)
+    for row in hub.database.limits.waits():
+        counts[row.waits_for] = counts.get(row.waits_for, 0) + 1
+    for what, count in sorted(counts.items()):
+        waiting.add_metric([what], count)
+    yield waiting
 
 
 def _gauges(hub: "Hub") -> "Iterator[Metric]":

@@ -21,13 +21,14 @@ from herdpy.engine.writes.nonblocking import PendingWrite
 from herdpy.errors import Error, InternalError, OperationalError, ProgrammingError, Retry
 from herdpy.exec.result import Result
 from herdpy.features import BY_REQUEST, Feature
+from herdpy.model.role_settings import OPEN_RESULTS
 from herdpy.proto import messages
 from herdpy.proto.columns import SentColumns
 from herdpy.proto.errors import to_failed
 from herdpy.proto.messages import Done, encode_frame
 from herdpy.proto.parameters import decode_items, decode_parameters
 from herdpy.proto.values import encode_rows
-from herdpy.server.limits import Budget
+from herdpy.server.limits import Budget, OpenResults
 from herdpy.server.login.audit import without_literals
 from herdpy.server.requests.exports import NO_SNAPSHOT, KeptExports, OpenExport, SnapshotIdentity
 from herdpy.server.requests.ingests import Ingests
@@ -64,7 +65,7 @@ class Requests:
         self,
         session: Session,
         encode: Callable[[messages.Message], Any],
-        results: Budget,
+        results: OpenResults,
         memory: Budget,
         clock: Clock,
         audit: Callable[..., None],
@@ -105,6 +106,10 @@ class Requests:
     def has_results(self) -> bool:
         """Results are open, of which the driver has not fetched all."""
         return bool(self._results)
+
+    @property
+    def session_id(self) -> int:
+        return self._session.id
 
     @property
     def in_transaction(self) -> bool:
@@ -444,13 +449,12 @@ class Requests:
                     sqlstate="53400",
                     hint="fetch them to their ends, or close their cursors",
                 )
-            if rows is None and not self._budget.take():
-                raise OperationalError(
-                    f"{self._budget.maximum} results of all connections are open",
-                    sqlstate="53400",
-                    retry=Retry.SAFE,
-                    hint="try again when others have fetched theirs; the limit is results_max",
-                )
+            if rows is None:
+                session = self._session
+                maximum = session.maxima.get(OPEN_RESULTS)
+                refusal = self._budget.take(session.identity, maximum)
+                if refusal is not None:
+                    raise refusal
         except BaseException:
             opened.close()
             raise
@@ -528,7 +532,7 @@ class Requests:
     def _forget(self, number: int) -> None:
         opened = self._results.pop(number, None)
         if opened is not None:
-            self._budget.give()
+            self._budget.give(self._session.identity)
             opened.close()
 
     def _done(self, request: int, **fields: Any) -> Done:

@@ -54,6 +54,7 @@ final class Peer {
         settings.setUseV2WireProtocol(is("v2"));
         settings.setExplictLacInterval((int) number("explicit_lac_ms", 0));
         settings.setDelayEnsembleChange(is("delay_change"));
+        settings.setZkEnableSecurity(is("secured"));
         if (values.containsKey("tls_trust")) {
             settings.setTLSProviderFactoryClass("org.apache.bookkeeper.tls.TLSContextFactory");
             settings.setTLSProvider("JDK");

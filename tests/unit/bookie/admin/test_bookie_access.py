@@ -6,10 +6,10 @@ from typing import Any
 import click
 import pytest
 
-from bookie.admin.bookie_access import access_of, check_openness
-from bookie.admin.serve import serve
+from bookie.admin.serve import check_openness, serve
 from bookie.admin.world import client_contexts
 from bookie.errors import BookieStartError
+from bookie.server.tls import access_of
 from bookie.server.wire.client_access import CertificateNames, Grant
 from tests.fixtures.authorities import Authority
 

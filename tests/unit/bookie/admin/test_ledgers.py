@@ -9,6 +9,7 @@ from bookie.admin.output import Output
 from bookie.errors import MetadataStoreError, NoSuchLedgerMetadataError
 from bookie.metadata.interfaces import Delete, Write
 from bookie.metadata.memory import Fate
+from bookie.metadata.memory_tree import SERVER
 from tests.fixtures.admin import MemoryCluster
 from tests.fixtures.metadata import ROOT, MetadataWorld, ScriptedLink, metadata, run
 
@@ -83,11 +84,11 @@ def test_a_long_list_goes_on_past_damage_and_what_was_deleted_meanwhile(
         link = ScriptedLink()
         cluster = await cluster_of(world, 4, link)
         tree = world.server.tree
-        tree.apply([Write(path_of(2), b"damage")], 0, 0)
+        tree.apply([Write(path_of(2), b"damage")], SERVER, 0)
 
         def delete_before_it_is_read(path: str, is_write: bool) -> Fate:
             if path == path_of(1) and tree.exists(path) is not None:
-                tree.apply([Delete(path)], 0, 0)
+                tree.apply([Delete(path)], SERVER, 0)
             return Fate.ANSWERED
 
         link.fate_of = delete_before_it_is_read

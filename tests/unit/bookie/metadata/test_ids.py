@@ -9,6 +9,7 @@ from bookie.metadata.ids import LedgerIds
 from bookie.metadata.interfaces import Create, Delete
 from bookie.metadata.ledger_paths import SHORT_ID_LIMIT, Layout
 from bookie.metadata.memory import Fate, MemoryStore
+from bookie.metadata.memory_tree import SERVER
 from tests.fixtures.metadata import ROOT, MetadataWorld, ScriptedLink, run
 
 
@@ -145,8 +146,8 @@ def test_an_upper_half_that_was_removed_meanwhile_is_not_made_again() -> None:
             if is_write and path == f"{parent}/HOB-0000000001/ID-":
                 # Just before our request arrives, three upper halves are used up.
                 tree = world.server.tree
-                tree.apply([Delete(f"{parent}/HOB-0000000001")], 0, 0)
-                tree.apply([Create(f"{parent}/HOB-0000000004")], 0, 0)
+                tree.apply([Delete(f"{parent}/HOB-0000000001")], SERVER, 0)
+                tree.apply([Create(f"{parent}/HOB-0000000004")], SERVER, 0)
             return Fate.ANSWERED
 
         link.fate_of = overtake

@@ -4,12 +4,14 @@ import pytest
 
 from bookie.errors import CorruptFileError
 from bookie.ledger.types import BookieId
+from bookie.metadata.acl import StoreAccess
 from bookie.metadata.service_info import (
     Address,
     Endpoint,
     ServiceInfo,
     address_in,
 )
+from bookie.metadata.zookeeper_login import Login
 
 BOOKIE = BookieId("127.0.0.1:3181")
 GOLDEN = bytes.fromhex("32220a06626f6f6b696510ed181a093132372e302e302e31220a626f6f6b69652d727063")
@@ -28,6 +30,19 @@ def test_golden_bytes_with_http() -> None:
     assert info.to_bytes().startswith(GOLDEN)
     assert info.to_bytes()[len(GOLDEN) + 2 :] == bytes.fromhex(http)[2:]
     assert ServiceInfo.from_bytes(info.to_bytes(), BOOKIE) == info
+
+
+def test_a_bookie_that_logs_in_says_so_and_one_that_does_not_says_nothing() -> None:
+    identity = Login("digest", "herd", "geheim").identity
+    access = StoreAccess((identity,), is_secured=True)
+    info = ServiceInfo.of_bookie(Address("127.0.0.1", 3181), None, access)
+    found = ServiceInfo.from_bytes(info.to_bytes(), BOOKIE)
+    assert (found.logins, found.makes_secured_nodes) == ({identity.label()}, True)
+    assert info.to_bytes().startswith(GOLDEN)
+    assert identity.id.partition(":")[2].encode() not in info.to_bytes()
+    without = ServiceInfo.of_bookie(Address("127.0.0.1", 3181), None, StoreAccess())
+    assert without.to_bytes() == GOLDEN
+    assert (without.logins, without.makes_secured_nodes) == (frozenset(), False)
 
 
 def test_everything_comes_back() -> None:

@@ -41,10 +41,10 @@ EXPECTED = {
     "RequestTimeoutError": errors.StoreConnectionError,
     "SessionMovedError": errors.StoreConnectionError,
     "ThrottledOpError": errors.StoreConnectionError,
-    "NoAuthError": errors.SecurityError,
-    "AuthFailedError": errors.SecurityError,
-    "InvalidACLError": errors.SecurityError,
-    "SessionClosedRequireSaslError": errors.SecurityError,
+    "NoAuthError": errors.StoreAccessError,
+    "AuthFailedError": errors.StoreAccessError,
+    "InvalidACLError": errors.StoreAccessError,
+    "SessionClosedRequireSaslError": errors.StoreAccessError,
 }
 
 

@@ -10,7 +10,15 @@ import uvloop
 
 from bookie.admin.http import http_context
 from bookie.runtime import http
-from bookie.runtime.http import CONNECTIONS_MAX, JSON, TEXT, HttpServer, Page, Request
+from bookie.runtime.http import (
+    CONNECTIONS_MAX,
+    CONNECTIONS_OF_ADDRESS_MAX,
+    JSON,
+    TEXT,
+    HttpServer,
+    Page,
+    Request,
+)
 from tests.fixtures.certificates import make_certificate
 
 Loops = Callable[[], asyncio.AbstractEventLoop]
@@ -70,9 +78,11 @@ def run(test: Callable[[int, HttpServer], Coroutine[Any, Any, None]], loops: Loo
         runner.run(main())
 
 
-async def connect(port: int, tls: ssl.SSLContext | None = None) -> tuple[Any, Client]:
+async def connect(
+    port: int, tls: ssl.SSLContext | None = None, source: str = "127.0.0.1"
+) -> tuple[Any, Client]:
     loop = asyncio.get_running_loop()
-    return await loop.create_connection(Client, "127.0.0.1", port, ssl=tls)
+    return await loop.create_connection(Client, "127.0.0.1", port, ssl=tls, local_addr=(source, 0))
 
 
 async def ask(
@@ -108,7 +118,7 @@ def test_silent_connections_before_the_handshake_are_counted(
     loops: Loops, pem: tuple[str, str]
 ) -> None:
     async def test(port: int, server: HttpServer) -> None:
-        clients = [(await connect(port))[1] for _ in range(CONNECTIONS_MAX + _MORE)]
+        clients = [(await connect(port))[1] for _ in range(CONNECTIONS_OF_ADDRESS_MAX + _MORE)]
         oldest = clients[:_MORE]
         ended, _ = await asyncio.wait([one.ended for one in oldest], timeout=20)
         assert len(ended) == _MORE
@@ -121,6 +131,29 @@ def test_silent_connections_before_the_handshake_are_counted(
     run(test, loops, pem)
 
 
+def test_addresses_with_many_silent_connections_give_way_first(
+    loops: Loops, pem: tuple[str, str]
+) -> None:
+    async def test(port: int, server: HttpServer) -> None:
+        _, probe = await connect(port)
+        crowds = [
+            (await connect(port, source=f"127.0.0.{address}"))[1]
+            for _ in range(CONNECTIONS_OF_ADDRESS_MAX)
+            for address in (2, 3, 4)
+        ]
+        assert (await ask(port, pem, b"GET /page HTTP/1.1\r\n\r\n")).endswith(b"/page")
+        assert not probe.ended.done()
+        gave_way = len(crowds) + 2 - CONNECTIONS_MAX
+        ended = [each.ended for each in crowds]
+        for each in asyncio.as_completed(ended, timeout=20):
+            await each
+            if sum(one.done() for one in ended) >= gave_way:
+                break
+        assert len(server.unanswered) <= CONNECTIONS_MAX
+
+    run(test, loops, pem)
+
+
 def test_a_handshake_has_a_time_limit_and_its_failure_frees_the_place(
     loops: Loops, pem: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,12 +162,12 @@ def test_a_handshake_has_a_time_limit_and_its_failure_frees_the_place(
     async def test(port: int, server: HttpServer) -> None:
         for first in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01"):
             clients: list[Client] = []
-            for _ in range(CONNECTIONS_MAX):
+            for _ in range(CONNECTIONS_OF_ADDRESS_MAX):
                 transport, client = await connect(port)
                 transport.write(first)
                 clients.append(client)
             ended, _ = await asyncio.wait([one.ended for one in clients], timeout=20)
-            assert len(ended) == CONNECTIONS_MAX
+            assert len(ended) == CONNECTIONS_OF_ADDRESS_MAX
             assert not any(client.received.startswith(b"HTTP") for client in clients)
         assert (await ask(port, pem, b"GET /page HTTP/1.1\r\n\r\n")).endswith(b"/page")
 

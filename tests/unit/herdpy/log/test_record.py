@@ -13,6 +13,7 @@ from herdpy.errors import InvariantViolation
 from herdpy.log import record as codec
 from herdpy.log.record import (
     Begin,
+    BeginSpill,
     ChangeAccess,
     Commit,
     CreateTable,
@@ -23,6 +24,7 @@ from herdpy.log.record import (
     Refuse,
     Reserve,
     Rollback,
+    RollbackTo,
     Rows,
     decode,
     encode,
@@ -59,6 +61,8 @@ GOLDEN: list[tuple[Record, str]] = [
     (Commit((1, 2)), "9403920102c000"),
     (Commit((1, 2), ("s", 9), 8), "940392010292a1730908"),
     (Rollback((1, 2)), "9204920102"),
+    (RollbackTo((1, 2), 7), "930592010207"),
+    (BeginSpill((1, 2), 7, 5, 3, 9, "upsert", True), "980b9201020705" + "0309a6757073657274c3"),
     (CreateTable(None, 1, [1, "t"]), "9506c0019201a174c0"),
     (CreateTable(None, 1, [1, "t"], "a"), "9506c0019201a174a161"),
     (DropTable((1, 2), 1, 5), "94079201020105"),
@@ -86,7 +90,7 @@ def test_records_without_later_fields_are_read() -> None:
 
 
 def test_reserved_and_unknown_kinds_are_refused() -> None:
-    for kind in (5, 9, 10, 99, -1, "x"):
+    for kind in (9, 10, 11, 99, -1, "x"):
         with pytest.raises(ValueError):
             decode(msgspec.msgpack.encode([kind, 1, 2]))
 

@@ -52,6 +52,8 @@ STATEMENTS: dict[str, list[Case]] = {
         Case("SELECT * FROM sysstatements", (ROOT,)),
         Case("SELECT * FROM sysleases", (ROOT,)),
         Case("SELECT * FROM sysstagings", (ROOT,)),
+        Case("SELECT * FROM syslimits", (ROOT,)),
+        Case("SELECT * FROM syswaits", (ROOT,)),
         Case("SELECT * FROM sysmemory", (ROOT,)),
         Case("SELECT * FROM sysmaintenance", (ROOT,)),
         Case("SELECT 1 FROM t WHERE EXISTS (SELECT 1 FROM sysclients)", (ROOT,)),

@@ -16,8 +16,8 @@ from bookie.errors import BookieStartError
 from bookie.ledger.types import Status
 from bookie.proto import v2, v3
 from bookie.runtime.os_input_files import Reread, read_text
-from bookie.server.tls import TlsContexts, server_contexts
-from bookie.server.wire.client_access import ClientAccess
+from bookie.server.tls import TlsContexts, names_in, server_contexts, warn_of_own_rights
+from bookie.server.wire.client_access import CertificateNames, ClientAccess
 from tests.fixtures.bookies import KEY, Peer, RunningBookie, add, ask, packet, running_bookie
 from tests.sim.clock import SimulatedClock
 
@@ -227,6 +227,32 @@ def test_a_certificate_that_is_not_trusted_says_nothing(
         assert running.server.metrics.tls_failed == 1
 
     run(test, place, loops)
+
+
+def test_a_bookie_knows_its_own_names_as_its_peers_do(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Bookies are clients of each other; the rules may have forgotten that."""
+    made = place.authority.issue_cert(
+        "127.0.0.1", "Bookie-1.example", "ops@example.com",
+        common_name="bookie", organization_unit_name="0:herd,x;1:c",
+    )  # fmt: skip
+    Path(place.certificate).write_bytes(made.cert_chain_pems[0].bytes())
+    Path(place.key).write_bytes(made.private_key_pem.bytes())
+
+    async def test(running: RunningBookie) -> None:
+        peer = await secured(running, place.client(organization_unit_name="0:herd"))
+        seen = CertificateNames.of(peer.transport.get_extra_info("peercert"))
+        assert names_in(place.certificate) == seen
+        assert {kind for kind, _ in seen.names} == {"role", "ou", "cn", "dns", "email"}
+
+    run(test, place)
+    caplog.clear()
+    warn_of_own_rights(ClientAccess("write role herd\n"), place.certificate)
+    assert not caplog.messages
+    warn_of_own_rights(ClientAccess("read role herd\nwrite cn other\n"), place.certificate)
+    assert "role herd" in caplog.text
+    assert "AutoRecovery" in caplog.text
 
 
 def serial_of(peer: Peer) -> str:

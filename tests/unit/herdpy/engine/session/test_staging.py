@@ -463,12 +463,16 @@ def test_a_checkpoint_of_an_older_program_has_no_runs() -> None:
         staged_now = db.database.tablespace.state.staged
         tables = {job.table.id: job.table for job in staged_now.jobs.values()}
         owner_of = db.database.tablespace.state.catalog.access.owner_of
-        old = staged_now.restored(staged_now.to_plain(), tables, [], owner_of)
+        old = staged_now.restored(
+            staged_now.to_plain(), tables, [], owner_of, [], lambda _, table_id: tables[table_id]
+        )
         assert old.jobs["job"].runs == (None,)
         assert old.stages[number].run is None
         assert str(old.commits["done"].lsn) == position
         assert not old.commits["done"].is_known
         runs = staged_now.runs_to_plain()
-        new = staged_now.restored(staged_now.to_plain(), tables, runs, owner_of)
+        new = staged_now.restored(
+            staged_now.to_plain(), tables, runs, owner_of, [], lambda _, table_id: tables[table_id]
+        )
         assert new.jobs == staged_now.jobs
         assert new.commits == staged_now.commits

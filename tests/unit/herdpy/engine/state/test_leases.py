@@ -243,6 +243,7 @@ def test_no_user_takes_them_from_all_others() -> None:
         root = db.session(autocommit=True)
         run(root, "CREATE USER ann")
         run(root, "CREATE USER bob")
+        run(root, "GRANT SELECT ON TABLESPACE default TO PUBLIC")
         settings = Settings()
         ann = db.database.session(settings, autocommit=True, user="ann")
         leases = [ann.leasing.take(60).id for _ in range(leases_of_user_max)]
@@ -287,6 +288,7 @@ def test_a_lease_of_another_user_is_not_given() -> None:
     with engine() as db:
         root = db.session(autocommit=True)
         run(root, "CREATE USER ann")
+        run(root, "GRANT SELECT ON TABLESPACE default TO ann")
         lease = root.leasing.take(60).id
         ann = db.database.session(Settings(), autocommit=True, user="ann")
         assert ann.leasing.take(60, lease).id != lease

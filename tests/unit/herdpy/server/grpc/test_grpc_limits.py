@@ -188,28 +188,27 @@ def test_a_call_without_its_message_has_to_go() -> None:
         nothing.put(None)
 
 
-def test_few_calls_may_be_without_their_message() -> None:
+@pytest.mark.parametrize("limit", ["logins_max", "logins_of_address_max"])
+def test_of_calls_without_their_message_the_oldest_gives_way(limit: str) -> None:
     with (
-        running_server(logins_max=1) as server,
+        running_server(**{limit: 2}) as server,
         grpc_client(server.grpc_url) as client,
     ):
         nothing: SimpleQueue[bytes | None] = SimpleQueue()
         call = client.channel.stream_stream("/herdpy.v1.Herdpy/Execute")
-        waiting = [call(iter(nothing.get, None))]
-
-        def until_refused() -> None:
-            while True:  # the first one may not have come yet
-                client.rows("SELECT 1")
-                if not waiting[-1].is_active():  # or was the one to be refused
-                    waiting.append(call(iter(nothing.get, None)))
-
-        with pytest.raises(grpc.RpcError) as caught:
-            until_refused()
-        assert error_of(caught.value).sqlstate == "53300"
-        for each in waiting:
-            nothing.put(None)
-            with pytest.raises(grpc.RpcError):
+        waiting = [call(iter(nothing.get, None)) for _ in range(5)]
+        while sum(each.is_active() for each in waiting) > 2:
+            pass
+        for _ in range(5):
+            assert client.rows("SELECT 1") == [[1]]
+        refused = [each for each in waiting if not each.is_active()]
+        for each in refused:
+            with pytest.raises(grpc.RpcError) as caught:
                 next(each)
+            assert error_of(caught.value).sqlstate == "53300"
+        assert len(refused) >= 3
+        for _ in waiting:
+            nothing.put(None)
 
 
 def test_a_bug_is_told_as_one(

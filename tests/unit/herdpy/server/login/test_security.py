@@ -3,6 +3,7 @@
 import json
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -173,20 +174,22 @@ class TestUnauthenticatedConnections:
             assert failed.sqlstate == "08004"
             assert "no login within" in events(server, "refused")[0]["reason"]
 
-    def test_there_is_room_for_few(self) -> None:
-        with running_server(logins_max=2) as server:
+    @pytest.mark.parametrize("limit", ["logins_max", "logins_of_address_max"])
+    def test_there_is_room_for_few_and_the_oldest_gives_way(self, limit: str) -> None:
+        with running_server(**{limit: 2}) as server, ExitStack() as opened:
             address = ("127.0.0.1", server.port)
-            with (
-                herdpy.connect(server.url),
-                socket.create_connection(address) as first,
-                socket.create_connection(address) as second,
-            ):
-                first.sendall(b"\0")
-                second.sendall(b"\0")
-                with socket.create_connection(address) as third:
-                    [failed] = messages_of(third)
-                assert failed.sqlstate == "53300"
-                assert failed.retry == "safe"
+            inside = opened.enter_context(herdpy.connect(server.url))
+            idle = [opened.enter_context(socket.create_connection(address)) for _ in range(5)]
+            for first in idle[:3]:
+                [failed] = messages_of(first)
+                assert (failed.sqlstate, failed.retry) == ("53300", "safe")
+            hub = server.server._hub
+            assert (len(hub.unauthenticated), len(hub.connections)) == (2, 3)
+            # Who says who it is gets in, however many stay silent.
+            for _ in range(10):
+                herdpy.connect(f"{server.url}/?retry_timeout_s=0").close()
+            assert hub.metrics.refused == {"logins_max": 4}
+            assert inside.execute("SELECT 1").fetchone() == (1,)
 
     def test_strangers_take_no_place_of_those_who_are_in(self) -> None:
         with running_server(connections_max=1) as server:

@@ -176,6 +176,7 @@ def test_names_are_as_prometheus_wants_them(server: RunningServer) -> None:
         "herdpy_statements_waiting", "herdpy_statements_waiting_for_locks", "herdpy_results_open",
         "herdpy_tables", "herdpy_pages",
         "herdpy_memtable_rows", "herdpy_checkpoint_failing", "herdpy_ready", "herdpy_leases",
+        "herdpy_limit_share", "herdpy_limit_used", "herdpy_waiting", "herdpy_maintenance_failing",
     }  # fmt: skip
     for name, _ in Pages(server).figures():
         assert name.startswith("herdpy_")

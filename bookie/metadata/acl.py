@@ -1,0 +1,97 @@
+"""What ZooKeeper lets whom do with a node: entries, and the two lists that a cluster has.
+
+A cluster is open (every node world:anyone:cdrwa) or secured: every node gives all rights to the
+identities of the session that made it, as Apache BookKeeper does with zkEnableSecurity
+(CREATOR_ALL_ACL), and none to others. Pure data; docs/formats/zookeeper.md.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from enum import IntFlag
+from typing import NamedTuple
+
+
+class Permission(IntFlag):
+    """ZooKeeper's numbers."""
+
+    READ = 1
+    """Read the data, list the children."""
+    WRITE = 2
+    CREATE = 4
+    """Of children."""
+    DELETE = 8
+    """Of children."""
+    ADMIN = 16
+    """Change the ACL."""
+    ALL = 31
+
+
+_LETTERS = (
+    (Permission.CREATE, "c"),
+    (Permission.DELETE, "d"),
+    (Permission.READ, "r"),
+    (Permission.WRITE, "w"),
+    (Permission.ADMIN, "a"),
+)
+
+
+class Identity(NamedTuple):
+    """Who a session has proved to be: by scheme `digest` or `sasl`."""
+
+    scheme: str
+    id: str
+
+    def label(self) -> str:
+        """Return what may be told to all: the user, and enough to tell two passwords apart.
+
+        A digest's id is an unsalted hash of the password; 16 bits of a hash of that betray nothing.
+        """
+        user = self.id.partition(":")[0] if self.scheme == "digest" else self.id
+        mark = hashlib.sha256(f"{self.scheme}:{self.id}".encode()).hexdigest()[:4]
+        return f"{self.scheme}:{user}#{mark}"
+
+
+class AclEntry(NamedTuple):
+    """Rights of one identity."""
+
+    scheme: str
+    id: str
+    permissions: int = int(Permission.ALL)
+
+    def __str__(self) -> str:
+        """Return it as ZooKeeper's shell does, but never the hash of a password."""
+        shown = self.id
+        if self.scheme == "digest":
+            shown = f"{self.id.partition(':')[0]}:…"
+        letters = "".join(text for bit, text in _LETTERS if self.permissions & bit)
+        return f"{self.scheme}:{shown}:{letters}"
+
+
+Acl = tuple[AclEntry, ...]
+"""Sorted, each entry once."""
+OPEN: Acl = (AclEntry("world", "anyone"),)
+CREATOR: Acl = (AclEntry("auth", ""),)
+"""Only when a node is made or its ACL set: all rights for the identities of the session."""
+
+
+def acl_of(entries: Iterable[AclEntry]) -> Acl:
+    """Return the entries in one order, so that equal ACLs are equal."""
+    return tuple(sorted(set(entries)))
+
+
+def acl_for(identities: Iterable[Identity]) -> Acl:
+    """Return what CREATOR becomes for a session with these identities."""
+    return acl_of(AclEntry(scheme, name) for scheme, name in identities)
+
+
+def acl_text(acl: Acl) -> str:
+    return ", ".join(map(str, acl)) or "none"
+
+
+class StoreAccess(NamedTuple):
+    """Who a store's sessions are, and what the nodes that they make are."""
+
+    identities: tuple[Identity, ...] = ()
+    """None: the sessions do not log in."""
+    is_secured: bool = False
+    """New nodes are for these identities alone; else open."""

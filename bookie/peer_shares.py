@@ -1,0 +1,84 @@
+"""PeerShares: which of the connections give way, so that no address keeps all others out.
+
+Of connections that have not said who they are an address has a share; one more takes the place of
+its oldest, and where all places are taken, of the oldest of the address that has most. So who only
+holds connections open gives way to who logs in meanwhile, from that address too. One thread.
+"""
+
+import ipaddress
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+C = TypeVar("C", bound=Hashable)
+_IPV6_PREFIX = 64  # who has one address of such a network has all of them
+
+
+class PeerShares(Generic[C]):
+    """`origin` is what origin_of() makes of a peer's address."""
+
+    __slots__ = ("_by_origin", "_origins", "count_max", "gave_way_count", "of_origin_max")
+
+    def __init__(self, count_max: int, of_origin_max: int) -> None:
+        self.count_max = count_max
+        self.of_origin_max = of_origin_max
+        self.gave_way_count = 0
+        self._by_origin: dict[str, dict[C, None]] = {}  # the oldest first
+        self._origins: dict[C, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._origins)
+
+    def add(self, connection: C, origin: str) -> C | None:
+        """Take a new connection; return the one that has to go for it, if there is one."""
+        found = self._by_origin.get(origin, {})
+        oldest = None
+        if len(found) >= self.of_origin_max:
+            oldest = self._give_way(found)
+        elif len(self._origins) >= self.count_max:
+            oldest = self.give_way()
+        self._by_origin.setdefault(origin, {})[connection] = None
+        self._origins[connection] = origin
+        return oldest
+
+    def give_way(self) -> C | None:
+        """Return the one that has to go for another; None: there is none."""
+        if not self._by_origin:
+            return None
+        return self._give_way(max(self._by_origin.values(), key=len))
+
+    def touch(self, connection: C) -> None:
+        """Make one that is there the newest of its address."""
+        origin = self._origins.get(connection)
+        if origin is not None:
+            found = self._by_origin[origin]
+            del found[connection]
+            found[connection] = None
+
+    def remove(self, connection: C) -> None:
+        """Forget a connection; repeatable."""
+        origin = self._origins.pop(connection, None)
+        if origin is not None:
+            found = self._by_origin[origin]
+            del found[connection]
+            if not found:
+                del self._by_origin[origin]
+
+    def _give_way(self, found: dict[C, None]) -> C:
+        oldest = next(iter(found))
+        self.remove(oldest)
+        self.gave_way_count += 1
+        return oldest
+
+
+def origin_of(host: str) -> str:
+    """Return what an address counts as: itself, or the IPv6 network that one client has whole."""
+    host = host.partition("%")[0]
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))
+    return str(address)

@@ -1,0 +1,166 @@
+"""The rows of syslimits and syswaits: how much of each limit is used, and who waits for what.
+
+The engine knows its own limits and waits; a server adds what it bounds beside. Rows are made when
+they are asked for, without any lock but the monitor's for who holds a lock. Any thread.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from herdpy.limits import leases_max, stagings_max
+from herdpy.model.access import User
+from herdpy.model.role_settings import LEASES, OPEN_RESULTS, STAGINGS
+from herdpy.model.types import Row
+
+if TYPE_CHECKING:
+    from herdpy.engine.database import Database
+    from herdpy.engine.session.session import Session
+
+WAITS_FOR: tuple[str, ...] = ("lock", "memory", "result", "turn", "worker")
+_HOLDERS_SHOWN_MAX = 10
+
+
+class LimitRow(NamedTuple):
+    """One limit; of a user's role, or of all with user "". Fields that nothing counts are 0."""
+
+    name: str
+    user: str
+    share: int
+    """How much there may be."""
+    used: int
+    refused: int = 0
+    waits: int = 0
+    """How many have had to wait, those that wait now included."""
+
+
+class WaitRow(NamedTuple):
+    """A session whose statement waits."""
+
+    session: int
+    statement: int | None
+    """None: it has not begun."""
+    waits_for: str
+    """One of WAITS_FOR."""
+    waited_s: float
+    held_by: tuple[int, ...] = ()
+    """Sessions that hold what it waits for."""
+
+
+class LimitRows:
+    """Where rows come from; sources are added before the first row is asked for."""
+
+    def __init__(self) -> None:
+        self._limits: list[Callable[[], Iterable[LimitRow]]] = []
+        self._waits: list[Callable[[], Iterable[WaitRow]]] = []
+
+    def add(
+        self,
+        limits: Callable[[], Iterable[LimitRow]],
+        waits: Callable[[], Iterable[WaitRow]],
+    ) -> None:
+        """Have these asked, too."""
+        self._limits.append(limits)
+        self._waits.append(waits)
+
+    def limits(self) -> list[LimitRow]:
+        """Return the limits; what two sources count of one is the greater, what it refused all."""
+        found: dict[tuple[str, str], LimitRow] = {}
+        for source in self._limits:
+            for row in source():
+                other = found.get((row.name, row.user))
+                if other is not None:
+                    refused, waits = row.refused + other.refused, row.waits + other.waits
+                    used = max(row.used, other.used)
+                    row = row._replace(used=used, refused=refused, waits=waits)
+                found[row.name, row.user] = row
+        return sorted(found.values())
+
+    def waits(self) -> list[WaitRow]:
+        """Return who waits, each session once, the longest wait first."""
+        found: dict[int, WaitRow] = {}
+        for source in self._waits:
+            for row in source():
+                found.setdefault(row.session, row)
+        return sorted(found.values(), key=lambda row: -row.waited_s)
+
+    def limit_rows(self) -> Iterator[Row]:
+        """Yield the rows of syslimits."""
+        yield from self.limits()
+
+    def wait_rows(self) -> Iterator[Row]:
+        """Yield the rows of syswaits."""
+        for row in self.waits():
+            shown = ", ".join(map(str, row.held_by[:_HOLDERS_SHOWN_MAX]))
+            more = len(row.held_by) - _HOLDERS_SHOWN_MAX
+            shown += f" and {more} more" if more > 0 else ""
+            yield row.session, row.statement, row.waits_for, row.waited_s, shown or None
+
+
+def engine_limits(database: "Database") -> Iterator[LimitRow]:
+    """Yield the limits of one database."""
+    results, tablespace = database.results, database.tablespace
+    yield LimitRow(
+        "vector_results", "", results.count_max, results.used, results.refused, results.waits
+    )
+    leases = [lease.owner for lease in tablespace.applier.leases]
+    jobs = [job.user for job in list(tablespace.state.staged.jobs.values())]
+    yield LimitRow("leases", "", leases_max, len(leases))
+    yield LimitRow("stagings", "", stagings_max, len(jobs))
+    accounts = database.memory.governor.figures(database.memory.account)
+    for number, account in enumerate(accounts):
+        name = f"memory_{account.path.rpartition('/')[2]}" if number else "memory"
+        bytes_max = (
+            database.config.memory_bytes_max if account.bytes_max is None else account.bytes_max
+        )
+        yield LimitRow(name, "", bytes_max, account.bytes_used, account.refused, account.waits)
+    held = {
+        OPEN_RESULTS: Counter(each.user for each in results.holders),
+        LEASES: Counter(leases),
+        STAGINGS: Counter(jobs),
+    }
+    for user, setting, maximum in role_maxima(database, held):
+        yield LimitRow(setting, user.name, maximum, held[setting][user])
+
+
+def role_maxima(database: "Database", settings: Iterable[str]) -> Iterator[tuple[User, str, int]]:
+    """Yield the users whose roles have maxima of these settings, with setting and maximum."""
+    access = database.tablespace.state.catalog.access
+    for name in access.limited_roles():
+        user, maxima = access.user(name), access.maxima_of(name)
+        if user is not None:
+            yield from (
+                (user, setting, maxima[setting]) for setting in settings if setting in maxima
+            )
+
+
+def engine_waits(database: "Database") -> Iterator[WaitRow]:
+    """Yield who waits for a lock, or for the place of a result."""
+    now_s = database.clock.monotonic()
+    sessions = database.sessions()
+    for session in sessions:
+        wait, running = session.waiting, session.running
+        if wait is None or running is None:
+            continue
+        held_by: Iterable[int] = ()
+        if wait.what == "lock":
+            held_by = _lock_holders(database, session, sessions)
+        elif wait.what == "result":
+            held_by = dict.fromkeys(each.session for each in database.results.holders)
+        waited_s = max(0.0, now_s - wait.since_s)
+        yield WaitRow(session.id, running.id, wait.what, waited_s, tuple(held_by))
+
+
+def _lock_holders(
+    database: "Database", session: "Session", sessions: list["Session"]
+) -> Iterator[int]:
+    """Yield the sessions that hold, or wait before it for, what a session waits for."""
+    tablespace = database.tablespace
+    transaction = session.transaction or session.statement
+    if transaction is None:
+        return
+    with tablespace.monitor:
+        owners = set(map(id, tablespace.locks.in_the_way_of(transaction)))
+    for other in sessions:
+        if owners & {id(other.transaction), id(other.statement)}:
+            yield other.id

@@ -1,0 +1,253 @@
+"""A write whose changes are too much for memory: it spills them into stages, piece by piece.
+
+The statement has locked the whole table, and what was in memory of the table is in pages, or in
+stages as well. So what it reads does not change, and its changes go to the log and into stages
+(staged.py) as it works them out. Before it has ended well nothing else sees them; if it does not
+end well a ROLLBACK TO takes them away. Source: ADR 0057.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Protocol, TypeVar
+
+from bookie.runtime.ticket import Ticket
+from herdpy.engine.state.locks import Mode
+from herdpy.engine.state.log_space import with_log_space
+from herdpy.engine.state.page_adoption import SpilledView, spilled_view
+from herdpy.engine.state.staged import Operation
+from herdpy.engine.state.state import new_table
+from herdpy.engine.state.tablespace import Entry, Tablespace
+from herdpy.engine.state.transactions import Transaction
+from herdpy.engine.writes.row_writes import RESTART, Change, Write
+from herdpy.engine.writes.staged_input import numbered_rows, row_records
+from herdpy.errors import Error, OperationalError, Retry
+from herdpy.exec.row.row_check import check_absent
+from herdpy.limits import page_rows_max
+from herdpy.log.interfaces import LogSpaceError
+from herdpy.log.record import BeginSpill, Record, StageRows, encode
+from herdpy.model.types import Row
+
+T = TypeVar("T")
+_CHECKPOINTS_MAX = 10
+_PIECE_ROWS = page_rows_max
+"""Of a piece at the most: some milliseconds of work between two looks at the interrupt."""
+
+
+class SpillServices(Protocol):
+    """What spilling needs of the database, where each method says what it does."""
+
+    def run_checkpoint(self) -> bool: ...
+    def after_staging(self) -> None: ...
+
+
+class SpilledWrite:
+    """One write in execution, on one snapshot; the thread of its session."""
+
+    def __init__(
+        self,
+        services: SpillServices,
+        tablespace: Tablespace,
+        transaction: Transaction,
+        write: Write,
+        check: Callable[[], object],
+        *,
+        frees_space: bool,
+    ) -> None:
+        """check() raises when the statement is cancelled."""
+        self._services = services
+        self._tablespace = tablespace
+        self._transaction = transaction
+        self._write = write
+        self._check = check
+        self._frees_space = frees_space
+        self._stages: dict[Operation, int] = {}
+
+    def attempt(self) -> "int | Ticket[None] | object":
+        """Do the write; return as Write.attempt() does. Any error: nothing of it has happened."""
+        wait = self._lock()
+        if wait is not None:
+            return wait
+        self._empty_memtable()
+        transaction = self._transaction
+        try:
+            self._flush()
+            self._stages = {}
+            count = self._spill()
+            self._check_repeats()
+        except BaseException:
+            self._undo()
+            raise
+        # In this order: a statement that is to be undone is not seen (Snapshot.source).
+        transaction.statement += 1
+        transaction.cut = None
+        return count
+
+    def _lock(self) -> "Ticket[None] | object | None":
+        """Keep all other writers from the table, and undo what an interrupt has left."""
+        tablespace, transaction, table = self._tablespace, self._transaction, self._write.table
+
+        def step() -> "Ticket[None] | object | None":
+            wait = tablespace.locks.acquire(transaction, (table.id,), Mode.EXCLUSIVE)
+            if wait is None and not self._write.is_current():
+                return RESTART
+            if wait is None:
+                tablespace.log_cut(transaction)
+            return wait
+
+        return self._log(step)
+
+    def _log(self, step: Callable[[], T]) -> T:
+        return with_log_space(
+            self._tablespace,
+            partial(self._tablespace.run_writing, step),
+            frees_space=self._frees_space,
+        )
+
+    def _empty_memtable(self) -> None:
+        """Have the rows of the table that are in memory made pages; there come no more."""
+        tablespace = self._tablespace
+        for _ in range(_CHECKPOINTS_MAX):
+            tablespace.apply_log()
+            found = tablespace.state.tables.get(self._write.table.id)
+            if found is None or not any(map(len, found.memtables)):
+                return
+            self._services.run_checkpoint()
+        raise OperationalError(
+            f"{_CHECKPOINTS_MAX} checkpoints have not written what is in memory of table "
+            f'"{self._write.table.name}"',
+            sqlstate="40001",
+            retry=Retry.SAFE,
+        )
+
+    def _flush(self) -> None:
+        """Spill what earlier statements of the transaction hold in memory of the table.
+
+        It stays there until the statement begins to spill, so that nothing is lost half way.
+        """
+        transaction, table = self._transaction, self._write.table
+        own = transaction.writes.get(table.id)
+        if not own:
+            return
+        statement, pages = transaction.statement - 1, self._view().pages
+        for pairs in _pieces(own.items(), _PIECE_ROWS):
+            self._check()
+            gone = [pages.get(key) for key, version in pairs if version[1] is None]
+            kept = [version[1] for _, version in pairs if version[1] is not None]
+            self._add(Operation.DELETE, [row for row in gone if row is not None], statement)
+            self._add(Operation.UPSERT, kept, statement)
+
+    def _spill(self) -> int:
+        """Work out the changes and spill them; return the number of rows to report."""
+        tablespace, transaction, write = self._tablespace, self._transaction, self._write
+        snapshot = tablespace.snapshot(transaction)
+        try:
+            snapshot.check_interrupt = self._check
+            changes, reported = write.changes(snapshot.source(write.table))
+            count = 0
+            for piece in _pieces(changes, _PIECE_ROWS):
+                self._check()
+                self._add_changes(piece)
+                count += len(piece)
+            return count if reported is None else reported
+        finally:
+            snapshot.close()
+
+    def _add_changes(self, changes: Sequence[Change]) -> None:
+        table, statement = self._write.table, self._transaction.statement
+        inserted = [new for old, new in changes if old is None and new is not None]
+        deleted = [old for old, new in changes if old is not None and new is None]
+        before = [old for old, new in changes if old is not None and new is not None]
+        after = [new for old, new in changes if old is not None and new is not None]
+        if after and table.keys_of(before) != table.keys_of(after):
+            moved = list(map(table.key_of, before)), list(map(table.key_of, after))
+            is_moved = [old != new for old, new in zip(*moved, strict=True)]
+            deleted += [row for row, moves in zip(before, is_moved, strict=True) if moves]
+            inserted += [row for row, moves in zip(after, is_moved, strict=True) if moves]
+            after = [row for row, moves in zip(after, is_moved, strict=True) if not moves]
+        self._add(Operation.UPSERT, after, statement)
+        # Old keys go before new ones come, in whatever piece: their stage is the earlier one.
+        self._add(Operation.DELETE, deleted, statement)
+        self._add(Operation.APPEND, inserted, statement)
+
+    def _add(self, operation: Operation, rows: Sequence[Row], statement: int) -> None:
+        """Log rows and stage them; wait until that is applied."""
+        if not rows:
+            return
+        tablespace = self._tablespace
+        number = self._stages.get(operation)
+        if number is None:
+            number = self._begin(operation, statement)
+        stage = tablespace.state.staged.stages[number]
+        has_hidden = operation is not Operation.APPEND
+        for piece in row_records(number, stage, rows, has_hidden=has_hidden):
+            self._log(partial(self._submit_rows, piece, statement, is_new=not has_hidden))
+            tablespace.apply_log()
+        self._services.after_staging()
+
+    def _begin(self, operation: Operation, statement: int) -> int:
+        """Begin a stage; the first one of the statement itself takes the place of memory."""
+        tablespace, transaction, table = self._tablespace, self._transaction, self._write.table
+
+        def step() -> int:
+            number = tablespace.applier.next_table_id
+            is_own = statement == transaction.statement
+            tx = tablespace.id_of(transaction)
+            record = BeginSpill(
+                tx, statement, table.id, table.version, number, operation.value, is_own
+            )
+            if is_own:
+                transaction.cut = statement
+            self._submit([record], statement)
+            return number
+
+        number = self._stages[operation] = self._log(step)
+        tablespace.apply_log()
+        return number
+
+    def _submit_rows(self, rows: StageRows, statement: int, *, is_new: bool) -> None:
+        table, records = self._write.table, [rows]
+        if table.is_heap and is_new:
+            records = numbered_rows(self._tablespace.applier, table, rows)
+        self._submit(records, statement)
+
+    def _submit(self, records: Sequence[Record], statement: int) -> None:
+        entry = Entry(records, list(map(encode, records)), self._transaction, ends=False)
+        entry.spilling = statement
+        self._tablespace.submit(entry)
+
+    def _check_repeats(self) -> None:
+        """Raise 23505 when a new row has the key of another one."""
+        table = self._write.table
+        if table.is_heap or Operation.APPEND not in self._stages:
+            return
+        view = self._view()
+        for stage, step in zip(view.stages, view.steps, strict=True):
+            is_own = stage.statement == self._transaction.statement
+            if is_own and stage.operation is Operation.APPEND and step.repeated is not None:
+                check_absent(table, step.repeated, step)
+
+    def _view(self) -> SpilledView:
+        """Return the table's pages with all that the transaction has spilled."""
+        transaction, table, state = self._transaction, self._write.table, self._tablespace.state
+        found = state.tables.get(table.id) or new_table(table)
+        stages = state.staged.spilled(transaction.id, table.id)
+        view = spilled_view(found, stages, transaction.views.get(table.id))
+        transaction.views[table.id] = view
+        return view
+
+    def _undo(self) -> None:
+        """Take away what was spilled; what fails is done with the transaction's next entry."""
+        tablespace = self._tablespace
+        try:
+            with tablespace.monitor:
+                tablespace.enter()
+                tablespace.log_cut(self._transaction, is_urgent=True)
+        except (Error, LogSpaceError):
+            pass
+
+
+def _pieces(items: Iterable[T], count: int) -> Iterator[list[T]]:
+    left = iter(items)
+    while piece := list(islice(left, count)):
+        yield piece

@@ -1,0 +1,77 @@
+"""What a server adds to syslimits and syswaits: its own limits, its users', and waits for workers.
+
+The numbers are the loop's; rows are made of them by any thread.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from herdpy.engine.limit_rows import LimitRow, WaitRow, role_maxima
+from herdpy.model.role_settings import CONNECTIONS, OPEN_RESULTS, RUNNING_STATEMENTS
+
+if TYPE_CHECKING:
+    from herdpy.server.hub import Hub
+
+
+def server_limits(hub: "Hub") -> Iterator[LimitRow]:
+    """Yield the limits of the server, then those of its users' roles."""
+    config, refused, workers, shares = hub.config, hub.metrics.refused, hub.workers, hub.shares
+    used = {
+        "connections_max": hub.entered_count,
+        "logins_max": len(hub.unauthenticated),
+        "waiting_max": workers.waiting_count,
+        "results_max": hub.results.used,
+        "request_bytes_max": hub.received.used,
+        "parameter_bytes_max": hub.parameters.used,
+        "response_bytes_max": hub.stalled.byte_count,
+    }
+    for name, count in used.items():
+        yield LimitRow(name, "", getattr(config, name), count, refused.get(name, 0))
+    running = workers.usual_count - workers.waiting_count
+    yield LimitRow("workers", "", config.workers, running, 0, workers.waits)
+    by_user = {
+        CONNECTIONS: shares.connections,
+        RUNNING_STATEMENTS: shares.running,
+        OPEN_RESULTS: hub.results.by_user,
+    }
+    for user, setting, maximum in role_maxima(hub.database, by_user):
+        count = by_user[setting].get(user, 0)
+        was_refused = was_waiting = 0
+        if setting == CONNECTIONS:
+            was_refused = shares.refused.get(user, 0)
+        elif setting == RUNNING_STATEMENTS:
+            was_waiting = shares.waits.get(user, 0)
+        else:
+            was_refused = hub.results.refused.get(user, 0)
+        yield LimitRow(setting, user.name, maximum, count, was_refused, was_waiting)
+
+
+def server_waits(hub: "Hub") -> Iterator[WaitRow]:
+    """Yield the sessions whose statements wait for a worker, or for the turn of their user."""
+    now_s = hub.clock.monotonic()
+    connections = list(hub.connections)
+    at_workers = worker_holders(hub)
+    for connection in connections:
+        wait, session = connection.waits_for(), connection.session_id
+        if wait is None or session is None:
+            continue
+        what, since_s = wait
+        held_by = at_workers
+        if what == "turn":
+            held_by = [
+                each.session_id
+                for each in connections
+                if each.user == connection.user and each.begun_s is not None
+            ]
+        shown = tuple(number for number in held_by if number is not None)
+        yield WaitRow(session, None, what, max(0.0, now_s - since_s), shown)
+
+
+def worker_holders(hub: "Hub") -> list[int]:
+    """Return the sessions whose statements have the workers, the longest running first."""
+    found = [
+        (each.begun_s, each.session_id)
+        for each in list(hub.connections)
+        if each.has_worker and each.begun_s is not None and each.session_id is not None
+    ]
+    return [number for _, number in sorted(found)]

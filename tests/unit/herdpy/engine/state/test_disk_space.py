@@ -1,0 +1,358 @@
+"""A full disk as a state: when it begins, what goes on, how it ends; and the reserve."""
+
+import errno
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from herdpy.config import Config
+from herdpy.engine.state.disk_reserve import ReserveFile, reserve_bytes_of
+from herdpy.engine.state.page_estimate import checkpoint_bytes
+from herdpy.errors import DiskFullError, Retry
+from tests.fixtures.engines import Engine, engine, rows, run
+from tests.sim.disk import SimulatedDisk
+
+MIB = 1024 * 1024
+RESERVE = "default/reserve"
+RESERVE_BYTES = 256 * 1024
+# The log has room for much more than the tests write, so that only pages can lack it.
+CONFIG = Config(log_file_bytes_first=8 * MIB, disk_reserve_bytes=RESERVE_BYTES)
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    return SimulatedDisk(3)
+
+
+@pytest.fixture
+def db(disk: SimulatedDisk) -> Iterator[Engine]:
+    with engine(disk=disk, config=CONFIG) as made:
+        yield made
+
+
+def held(disk: SimulatedDisk) -> int:
+    return disk.size(RESERVE) if disk.exists(RESERVE) else 0
+
+
+def fill(db: Engine, disk: SimulatedDisk, *, left: int = 0, count: int = 40) -> Any:
+    """Have a table with rows in pages and more in memory than fit; return the session."""
+    session = db.session(autocommit=True)
+    run(session, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+    run(session, "CREATE TABLE u (id BIGINT PRIMARY KEY, v TEXT)")
+    for key in range(count):
+        run(session, "INSERT INTO t VALUES (?, ?)", key, f"{key:04}" * 500)
+    db.database.run_checkpoint()
+    run(session, "INSERT INTO u VALUES (1, ?)", "x" * 20_000)
+    disk.capacity_bytes = disk.used_bytes + left
+    db.database.replica.space.look()
+    return session
+
+
+def insert_all(session: Any) -> int:
+    """Insert rows until they are refused; return how many were taken."""
+    for count in range(10_000):
+        try:
+            run(session, "INSERT INTO t VALUES (?, ?)", count, f"{count:04}" * 500)
+        except DiskFullError:
+            return count
+    raise AssertionError("the disk never gets full")
+
+
+def refused(session: Any) -> DiskFullError:
+    with pytest.raises(DiskFullError) as caught:
+        run(session, "INSERT INTO u VALUES (2, 'y')")
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("configured", "total", "expected"),
+    [
+        (64 * MIB, 1 << 40, 64 * MIB),
+        (64 * MIB, 256 * MIB, 16 * MIB),
+        (64 * MIB, 64 * MIB, 4 * MIB),
+        (64 * MIB, 12 * MIB, 2 * MIB),
+        (1 * MIB, 12 * MIB, 1 * MIB),
+        (0, 1 << 40, 0),
+    ],
+)
+def test_the_reserve_is_less_on_small_disks(configured: int, total: int, expected: int) -> None:
+    assert reserve_bytes_of(configured, total) == expected
+
+
+def test_the_reserve_is_made_once_and_never_written(db: Engine, disk: SimulatedDisk) -> None:
+    assert held(disk) == RESERVE_BYTES
+    disk.trace = []
+    db.reopen()
+    assert [step for step in disk.trace if step[1] == RESERVE] == []
+    disk.unlink(RESERVE)
+    disk.trace = []
+    db.reopen()
+    assert [kind for kind, path, _ in disk.trace if path == RESERVE] == ["open", "allocate"]
+
+
+@pytest.mark.parametrize("wanted", [0, 4096, 2 * RESERVE_BYTES])
+def test_another_setting_changes_the_reserve(disk: SimulatedDisk, wanted: int) -> None:
+    with engine(disk=disk, config=CONFIG):
+        pass
+    config = Config(log_file_bytes_first=64 * 1024, disk_reserve_bytes=wanted)
+    with engine(disk=disk, config=config):
+        assert held(disk) == wanted
+
+
+def test_the_reserve_is_given_up_in_pieces(disk: SimulatedDisk) -> None:
+    reserve = ReserveFile(disk, "reserve", 1000)
+    reserve.load()
+    assert reserve.is_lacking
+    assert reserve.fill()
+    sizes: list[int] = []
+    while reserve.give_up():
+        sizes.append(disk.size("reserve") if disk.exists("reserve") else 0)
+        assert reserve.is_lacking
+    assert sizes == [750, 500, 250, 0]
+    disk.capacity_bytes = 999
+    assert not reserve.fill()
+    assert not disk.exists("reserve")
+    disk.capacity_bytes = 1000
+    assert reserve.fill()
+    assert disk.size("reserve") == reserve.held_bytes == 1000
+
+
+def test_a_write_is_refused_while_pages_have_no_room(db: Engine, disk: SimulatedDisk) -> None:
+    session = fill(db, disk, left=10_000)
+    before = rows(session, "SELECT id, length(v) FROM u ORDER BY id")
+    error = refused(session)
+    assert error.retry is Retry.SAFE
+    for part in (":memory:", "10,000 bytes are free", "262,144 of 262,144", "no effect"):
+        assert part in error.message
+    assert "DELETE" in (error.hint or "")
+    assert held(disk) == RESERVE_BYTES  # the write has not used it
+    assert rows(session, "SELECT id, length(v) FROM u ORDER BY id") == before
+    assert db.database.replica.space.figures().refused == 1
+    disk.capacity_bytes = disk.used_bytes + 300_000
+    run(session, "INSERT INTO u VALUES (2, 'y')")  # nothing but room was lacking
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UPDATE t SET v = 'y' WHERE id = 1",
+        "UPSERT INTO t VALUES (1, 'y')",
+        "CREATE TABLE w (id BIGINT PRIMARY KEY)",
+        "CREATE ROLE r",
+    ],
+)
+def test_what_can_be_refused_is_refused(db: Engine, disk: SimulatedDisk, text: str) -> None:
+    session = fill(db, disk)
+    with pytest.raises(DiskFullError):
+        run(session, text)
+    disk.capacity_bytes = None
+    run(session, text)
+
+
+def test_what_frees_space_goes_on(db: Engine, disk: SimulatedDisk) -> None:
+    open_one = db.session()
+    session = fill(db, disk, left=400_000)
+    run(open_one, "INSERT INTO u VALUES (9, 'open')")
+    other = db.session()
+    run(other, "INSERT INTO u VALUES (10, 'open')")
+    disk.capacity_bytes = disk.used_bytes
+    db.database.replica.space.look()
+    refused(session)
+    run(session, "DELETE FROM t WHERE id < 10")
+    open_one.commit()
+    other.rollback()
+    assert db.database.run_checkpoint()
+    assert held(disk) < RESERVE_BYTES
+    refused(session)  # until the reserve is whole again
+    assert rows(session, "SELECT id FROM u ORDER BY id") == [(1,), (9,)]
+    assert rows(session, "SELECT count(*) FROM t") == [(30,)]
+    run(session, "TRUNCATE TABLE u")
+    run(session, "DROP TABLE t")
+    assert db.database.run_checkpoint()
+    assert held(disk) == RESERVE_BYTES
+    run(session, "INSERT INTO u VALUES (2, 'y')")
+    db.reopen()
+    assert rows(db.session(), "SELECT id FROM u") == [(2,)]
+
+
+def test_it_ends_by_itself_and_the_log_says_so(
+    db: Engine, disk: SimulatedDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "herdpy")
+    session = fill(db, disk)
+    space = db.database.replica.space
+    refused(session)
+    assert db.database.run_checkpoint()  # in the reserve
+    refused(session)
+    assert space.figures().since_us is not None
+    (begun,) = [record.message for record in caplog.records]
+    assert "is full" in begun
+    assert "53100" in begun
+    disk.capacity_bytes = None
+    db.database.run_maintenance_once()
+    assert not space.is_full
+    assert space.figures().since_us is None
+    assert held(disk) == RESERVE_BYTES
+    ended = caplog.records[-1].message
+    assert "has room again" in ended
+    assert len(caplog.records) == 2
+
+
+def test_maintenance_frees_what_was_deleted(db: Engine, disk: SimulatedDisk) -> None:
+    session = fill(db, disk, count=400)
+    run(session, "DELETE FROM t WHERE id % 4 <> 0")
+    refused(session)
+    used = disk.used_bytes
+    for _ in range(5):  # a checkpoint writes bitmaps, a compaction moves what is left
+        db.database.run_maintenance_once()
+    assert disk.used_bytes < used - 400_000
+    run(session, "INSERT INTO u VALUES (2, 'y')")
+    assert held(disk) == RESERVE_BYTES
+    db.reopen()
+    assert rows(db.session(), "SELECT count(*), sum(id) FROM t") == [(100, 19_800)]
+
+
+def test_a_compaction_does_not_begin_without_room(db: Engine, disk: SimulatedDisk) -> None:
+    session = fill(db, disk, count=400)
+    run(session, "DELETE FROM t WHERE id % 3 = 0")
+    db.database.run_checkpoint()
+    disk.trace = []
+    assert not db.database.run_compaction()  # two thirds of 800 kB would have to move
+    assert [path for kind, path, _ in disk.trace if "/segments/" in path] == []
+    disk.capacity_bytes = None
+    assert db.database.run_compaction()
+
+
+def test_a_checkpoint_does_not_begin_without_room(db: Engine, disk: SimulatedDisk) -> None:
+    session = db.session(autocommit=True)
+    run(session, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+    db.database.run_checkpoint()
+    for key in range(60):
+        run(session, "INSERT INTO t VALUES (?, ?)", key, f"{key:04}" * 2000)
+    disk.capacity_bytes = disk.used_bytes  # another program was faster than all looks
+    disk.trace = []
+    for _ in range(3):
+        with pytest.raises(DiskFullError):
+            db.database.run_checkpoint()
+        db.database.run_maintenance_once()  # which meets the same, and goes on
+    assert [path for kind, path, _ in disk.trace if "/segments/" in path] == []
+    assert held(disk) == RESERVE_BYTES  # is of no use, and kept
+    run(session, "DELETE FROM t WHERE id < 50")
+    assert db.database.run_checkpoint()
+    assert rows(session, "SELECT count(*) FROM t") == [(10,)]
+
+
+def test_the_log_leaves_room_for_the_pages(disk: SimulatedDisk) -> None:
+    config = Config(log_file_bytes_first=64 * 1024, disk_reserve_bytes=RESERVE_BYTES)
+    with engine(disk=disk, config=config) as db:
+        session = db.session(autocommit=True)
+        run(session, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+        disk.capacity_bytes = disk.used_bytes + MIB
+        count = insert_all(session)
+        assert count > 150
+        assert held(disk) == RESERVE_BYTES
+        space = db.database.replica.space.figures()
+        assert space.needed_bytes < space.free_bytes + RESERVE_BYTES
+        assert db.database.run_checkpoint()
+        assert rows(session, "SELECT count(*) FROM t") == [(count,)]
+
+
+def test_a_full_disk_is_closed_and_opened(db: Engine, disk: SimulatedDisk) -> None:
+    session = fill(db, disk)
+    refused(session)
+    for _ in range(3):
+        db.reopen()
+        session = db.session(autocommit=True)
+        assert rows(session, "SELECT count(*) FROM t") == [(40,)]
+        assert rows(session, "SELECT id FROM u") == [(1,)]
+        assert db.database.replica.space.is_full
+        refused(session)
+        run(session, "DELETE FROM t WHERE id = -1")
+    disk.capacity_bytes = None
+    run(session, "INSERT INTO u VALUES (2, 'y')")
+
+
+def test_without_a_reserve_writes_are_refused_just_so(disk: SimulatedDisk) -> None:
+    config = Config(log_file_bytes_first=8 * MIB, disk_reserve_bytes=0)
+    with engine(disk=disk, config=config) as db:
+        session = fill(db, disk)
+        refused(session)
+        assert not disk.exists(RESERVE)
+        run(session, "TRUNCATE TABLE u")
+        disk.capacity_bytes = None
+        run(session, "INSERT INTO u VALUES (2, 'y')")
+
+
+def test_an_edit_without_room_leaves_no_segment(db: Engine, disk: SimulatedDisk) -> None:
+    fill(db, disk, left=400_000)
+    names = disk.list("default/segments")
+    disk.fail("write", errno.ENOSPC, path="MANIFEST", times=100)
+    with pytest.raises(DiskFullError):
+        db.database.run_checkpoint()
+    disk.heal()
+    assert disk.list("default/segments") == names
+    assert not disk.exists("default/MANIFEST.new")
+
+
+def test_staged_rows_wait_and_their_commit_does_not(db: Engine, disk: SimulatedDisk) -> None:
+    session = fill(db, disk, left=400_000)
+    staging = session.staging
+    batch = pa.record_batch({"id": [70, 71], "v": ["a", "b"]})
+    for job in ("whole", "half"):
+        staging.begin("t", "append", job)
+    number, _ = staging.begin_stage("whole", "0", "0")
+    staging.add(number, 0, batch)
+    staging.finish_stage(number)
+    disk.capacity_bytes = disk.used_bytes
+    db.database.replica.space.look()
+    with pytest.raises(DiskFullError):
+        staging.begin_stage("half", "0", "0")
+    with pytest.raises(DiskFullError):
+        staging.begin("t", "append", "new")
+    staging.abort("half")
+    staging.commit("whole", [number])
+    assert rows(session, "SELECT count(*) FROM t") == [(42,)]
+
+
+KINDS = {
+    "numbers": ("BIGINT", lambda n: n * 7919),
+    "texts": ("TEXT", lambda n: f"{n:06}" * 40),
+    "other letters": ("TEXT", lambda n: f"ü€{n}" * 30),
+    "bytes": ("BYTEA", lambda n: n.to_bytes(4, "big") * 100),
+    "nulls": ("DOUBLE", lambda n: None if n % 2 else n / 3),
+    "wide numbers": ("DECIMAL(38, 0)", lambda n: 10**37 + n),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_estimate_is_not_below_what_is_written(
+    db: Engine, disk: SimulatedDisk, kind: str
+) -> None:
+    type_name, value = KINDS[kind]
+    session = db.session(autocommit=True)
+    run(session, f"CREATE TABLE t (id BIGINT PRIMARY KEY, v {type_name})")
+    for step in range(3):
+        items = [(n, value(n)) for n in range(step * 400, step * 400 + 600)]
+        session.execute_many("UPSERT INTO t VALUES (?, ?)", items)
+        run(session, "DELETE FROM t WHERE id % 5 = ?", step)
+        estimate = checkpoint_bytes(db.database.tablespace.applier, 0)
+        before = set(disk.list("default/segments"))
+        assert db.database.run_checkpoint()
+        new = set(disk.list("default/segments")) - before
+        written = sum(disk.size(f"default/segments/{name}") for name in new)
+        assert written <= estimate <= 5 * written + 64 * 1024
+        assert checkpoint_bytes(db.database.tablespace.applier, 0) == 0
+
+
+def test_an_open_transaction_counts(db: Engine) -> None:
+    session = db.session()
+    run(session, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+    session.commit()
+    db.database.run_checkpoint()
+    session.execute_many("INSERT INTO t VALUES (?, ?)", [(n, "x" * 1000) for n in range(200)])
+    assert checkpoint_bytes(db.database.tablespace.applier, 0) > 200_000
+    session.rollback()
+    assert checkpoint_bytes(db.database.tablespace.applier, 0) == 0

@@ -1,0 +1,97 @@
+"""syslimits and syswaits: what is used of each limit, who waits for what, and who holds it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from herdpy.engine.session.session import Session
+from herdpy.engine.statements.lock_wait import MustWaitError
+from herdpy.model.settings import Settings
+from tests.fixtures.access import run, session_of, small_engine
+from tests.fixtures.engines import Background, Engine
+
+BIG = "SELECT id, sum(id) OVER (ORDER BY id) FROM t"
+LIMITS = "SELECT share, used, refused FROM syslimits WHERE name = '{}' AND user_name = '{}'"
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    engine = small_engine()
+    yield engine
+    engine.database.close()
+
+
+def served(engine: Engine, user: str | None = None) -> Session:
+    """Return a session whose statements wait without a thread."""
+    session = engine.database.session(Settings(), autocommit=True, user=user)
+    session.leaves_waits = True
+    return session
+
+
+def test_limits_show_what_is_used_and_refused(engine: Engine) -> None:
+    root, ann = session_of(engine), session_of(engine, "ann")
+    run(root, "GRANT SELECT ON t TO ann", "ALTER ROLE ann SET MAXIMUM open_results = 2")
+    run(root, "ALTER ROLE ann SET MAXIMUM leases = 3")
+    opened = [ann.execute(BIG) for _ in range(2)]
+    with pytest.raises(Exception, match='user "ann"\'s'):
+        ann.execute(BIG)
+    ann.leasing.take(60)
+    for name, user, expected in (
+        ("vector_results", "", (32, 2, 1)),
+        ("open_results", "ann", (2, 2, 0)),
+        ("leases", "", (100, 1, 0)),
+        ("leases", "ann", (3, 1, 0)),
+        ("stagings", "", (1_000, 0, 0)),
+        ("memory_transactions", "", (512 * 1024 * 1024, 0, 0)),
+    ):
+        assert run(root, LIMITS.format(name, user)) == [expected], (name, user)
+    for each in opened:
+        each.close()
+    assert run(root, LIMITS.format("open_results", "ann")) == [(2, 0, 0)]
+
+
+def test_who_waits_for_a_lock_is_shown_with_who_holds_it(engine: Engine) -> None:
+    root, holder, waiter = session_of(engine), served(engine), served(engine)
+    run(holder, "BEGIN", "UPDATE t SET v = 'b' WHERE id = 1")
+    update = "UPDATE t SET v = 'c' WHERE id = 1"
+    with pytest.raises(MustWaitError):
+        waiter.execute(update)
+    [(client, statement, waits_for, waited_s, held_by)] = run(root, "SELECT * FROM syswaits")
+    assert (client, waits_for, held_by) == (waiter.id, "lock", str(holder.id))
+    assert run(root, f"SELECT text FROM sysstatements WHERE id = {statement}") == [(update,)]
+    assert waited_s >= 0
+    run(holder, "COMMIT")
+    waiter.execute(update)
+    assert run(root, "SELECT * FROM syswaits") == []
+
+
+def test_a_thread_that_waits_is_shown_too(engine: Engine) -> None:
+    root, holder, waiter = session_of(engine), session_of(engine), session_of(engine)
+    run(holder, "BEGIN", "UPDATE t SET v = 'b' WHERE id = 1")
+    with Background() as background:
+        background.start(lambda: run(waiter, "UPDATE t SET v = 'c' WHERE id = 1"))
+        query = "SELECT client_id, waits_for, held_by FROM syswaits"
+        while not (found := run(root, query)):
+            pass
+        assert found == [(waiter.id, "lock", str(holder.id))]
+        run(holder, "COMMIT")
+    assert run(root, query) == []
+
+
+def test_who_waits_for_a_place_is_shown_with_who_has_results(engine: Engine) -> None:
+    root = session_of(engine)
+    engine.database.results.unread_s = 60.0
+    engine.database.results.count_max = 4
+    holder, waiter = served(engine, "ann"), served(engine, "ann")
+    run(root, "GRANT SELECT ON t TO ann", "ALTER ROLE ann SET MAXIMUM open_results = 4")
+    opened = [holder.execute(BIG) for _ in range(2)]
+    with pytest.raises(MustWaitError):
+        waiter.execute(BIG)
+    assert waiter.lock_wait is not None
+    waiter.lock_wait.ticket.on_done(lambda: None)
+    query = "SELECT client_id, waits_for, held_by FROM syswaits"
+    assert run(root, query) == [(waiter.id, "result", str(holder.id))]
+    opened.pop().close()
+    assert waiter.lock_wait.ticket.is_done
+    assert len(list(waiter.execute(BIG).rows())) == 1
+    assert run(root, query) == []

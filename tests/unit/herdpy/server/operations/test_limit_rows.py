@@ -1,0 +1,138 @@
+"""A server's rows of syslimits and syswaits, its metrics of them, and who has the workers."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+import herdpy
+from herdpy.engine.limit_rows import LimitRow, WaitRow
+from tests.fixtures.engines import Background
+from tests.fixtures.servers import RunningServer, running_server
+
+WORKERS = 2
+SLOW = "SELECT count(*) FROM t AS a, t AS b, t AS c, t AS d WHERE a.v + b.v + c.v + d.v = -1"
+
+
+@pytest.fixture
+def server() -> Iterator[RunningServer]:
+    with running_server(workers=WORKERS) as running:
+        with herdpy.connect(running.url, autocommit=True) as first:
+            first.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+            first.executemany("INSERT INTO t VALUES (?, ?)", [(n, n) for n in range(2_000)])
+            first.execute("CREATE USER root PASSWORD 'password' SUPERUSER")
+            first.execute("CREATE USER ann PASSWORD 'password'")
+            first.execute("GRANT SELECT, UPDATE ON t TO ann")
+        yield running
+
+
+def log_in(server: RunningServer, user: str) -> herdpy.Connection:
+    url = f"herd://{user}@127.0.0.1:{server.port}/?retry_timeout_s=0"
+    return herdpy.connect(url, password="password", autocommit=True)
+
+
+def limits_of(server: RunningServer) -> dict[tuple[str, str], LimitRow]:
+    rows = server.engine.database.limits.limits()
+    return {(row.name, row.user): row for row in rows}
+
+
+def waits_of(server: RunningServer) -> list[WaitRow]:
+    return server.engine.database.limits.waits()
+
+
+@contextmanager
+def slow_statements(server: RunningServer, connections: list[herdpy.Connection]) -> Iterator[None]:
+    """Have each of them run a statement that ends when it is cancelled."""
+    ended: list[herdpy.Connection] = []
+
+    def run(connection: herdpy.Connection) -> None:
+        try:
+            with pytest.raises(herdpy.Error):
+                connection.execute(SLOW)
+        finally:
+            ended.append(connection)
+
+    with Background() as background:
+        try:
+            for each in connections:
+                background.start(lambda each=each: run(each))
+            yield
+        finally:
+            while len(ended) < len(connections):
+                for each in connections:  # one whose thread has not noted that it runs goes on
+                    with suppress(herdpy.Error):  # it was killed
+                        each.cancel()
+
+
+def test_limits_of_server_and_roles_are_rows_and_metrics(server: RunningServer) -> None:
+    with log_in(server, "root") as root:
+        root.execute("ALTER ROLE ann CONNECTION LIMIT 2")
+        kept = [log_in(server, "ann") for _ in range(2)]
+        for _ in range(3):
+            with pytest.raises(herdpy.OperationalError):
+                log_in(server, "ann")
+        query = "SELECT share, used, refused, waits FROM syslimits WHERE name = '{}'"
+        assert root.execute(query.format("connections")).fetchall() == [(2, 2, 3, 0)]
+        assert root.execute(query.format("connections_max")).fetchall() == [(50, 3, 0, 0)]
+        assert root.execute(query.format("workers")).fetchall() == [(WORKERS, 1, 0, 0)]
+        from herdpy.server.operations.metrics import families
+
+        samples = {
+            (sample.name, *sorted(sample.labels.values())): sample.value
+            for family in families(server.server._hub)
+            for sample in family.samples
+        }
+        assert samples["herdpy_limit_refused_total", "connections", "role"] == 3
+        assert samples["herdpy_limit_used", "connections_max", "server"] == 3
+        assert samples["herdpy_waiting", "worker"] == 0
+        assert not any("ann" in names for names in samples)
+    for each in kept:
+        each.close()
+
+
+def test_who_waits_for_a_worker_is_shown_with_who_has_them(server: RunningServer) -> None:
+    busy = [log_in(server, "ann") for _ in range(WORKERS)]
+    root, waiter = log_in(server, "root"), log_in(server, "ann")
+    query = "SELECT id FROM sysclients WHERE user_name = 'ann' ORDER BY id"
+    numbers = [number for (number,) in root.execute(query).fetchall()]
+    hub = server.server._hub
+    with slow_statements(server, [*busy, waiter]):
+        found = waits_of(server)
+        while not found or len(found[0].held_by) < WORKERS:
+            found = waits_of(server)
+        while limits_of(server)["workers", ""].used != WORKERS:
+            pass
+        (waiting,) = found
+        assert (waiting.waits_for, waiting.statement) == ("worker", None)
+        assert sorted((waiting.session, *waiting.held_by)) == numbers
+        [(client, held_by)] = root.execute("SELECT client_id, held_by FROM syswaits").fetchall()
+        assert (client, held_by) == (waiting.session, ", ".join(map(str, waiting.held_by)))
+        while (reason := hub.reason_not_ready()) is None:
+            pass
+        assert f"the longest running are of sessions {held_by} " in reason
+        assert "ann" not in reason
+        for number in waiting.held_by:
+            root.execute(f"KILL CONNECTION {number}")
+        while hub.reason_not_ready() is not None:
+            pass
+    for each in (*busy, root, waiter):
+        each.close()
+
+
+def test_who_waits_for_its_turn_is_shown_with_who_has_it(server: RunningServer) -> None:
+    with log_in(server, "root") as root:
+        root.execute("ALTER ROLE ann SET MAXIMUM running_statements = 1")
+        several = [log_in(server, "ann") for _ in range(3)]
+        with slow_statements(server, several):
+            while len(found := waits_of(server)) != 2:
+                pass
+            assert {row.waits_for for row in found} == {"turn"}
+            while not found[0].held_by:
+                found = waits_of(server)
+            (holder,) = set(found[0].held_by)
+            assert holder not in {row.session for row in found}
+            row = limits_of(server)["running_statements", "ann"]
+            assert (row.share, row.used) == (1, 1)
+            assert row.waits >= 2
+    for each in several:
+        each.close()
