@@ -19,7 +19,7 @@ _CALLS_FREE, _BYTES_FREE, _PRINTED_FREE = 50_000, 500_000, 4_000
 """What may come in one step: a table of codes, another path, a buffer that doubles."""
 _KINDS = {
     "54": "a limit", "42": "refused", "53": "no memory", "22": "data", "0A": "not supported",
-    "21": "several rows", "23": "constraint",
+    "21": "several rows", "23": "constraint", "07": "parameters",
 }  # fmt: skip
 """Classes of the SQLSTATEs with which a statement may end."""
 _ROWS_MAX = 1_000  # of a result: a product of many tables has no end
