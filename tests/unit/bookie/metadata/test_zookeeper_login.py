@@ -19,6 +19,7 @@ from bookie.metadata.kazoo_client import KAZOO_LOGGER
 from bookie.metadata.zookeeper import ZooKeeperStore
 from bookie.metadata.zookeeper_login import Login, SaslDigest, parse_logins
 from tests.fixtures.sasl_zookeeper import LOGIN_LINE, PASSWORD, USER, sasl_zookeeper
+from tests.fixtures.versioned_stores import until
 from tests.fixtures.zookeeper import zookeeper, zookeeper_root
 
 __all__ = ["zookeeper", "zookeeper_root"]
@@ -128,6 +129,44 @@ def test_a_login_by_sasl(users: ZooKeeperProcess) -> None:
             await other.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_children", [False, True])
+def test_a_watch_that_was_refused_sees_what_comes_when_it_is_let_in(
+    zookeeper: ZooKeeperProcess,
+    zookeeper_root: str,
+    is_children: bool,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bookie.metadata.zookeeper._DENIED_PAUSE_S", 0.05)
+
+    async def main() -> None:
+        logins = parse_logins("digest ada:geheim", "line")
+        ada = await ZooKeeperStore.connect(zookeeper.hosts, logins=logins, is_secured=True)
+        other = await ZooKeeperStore.connect(zookeeper.hosts)
+        seen: list[int] = []
+        await ada.create(zookeeper_root)
+        watch = other.watch_children if is_children else other.watch
+        watch(zookeeper_root, lambda: seen.append(1))
+        await until(lambda: "changes of a node are not seen" in caplog.text)
+        await ada.write_acl(zookeeper_root, OPEN)
+        before = len(seen)
+        await until(lambda: len(seen) > before)  # it looks again by itself
+        while True:  # and is told of changes, once it is set
+            before = len(seen)
+            if is_children:
+                await ada.create(f"{zookeeper_root}/c-", is_sequence=True)
+            else:
+                await ada.write(zookeeper_root, b"x", -1)
+            await other.sync(zookeeper_root)
+            if len(seen) > before:
+                break
+        await other.close()
+        await ada.close()
+
+    asyncio.run(main())
+    assert caplog.text.count("changes of a node are not seen") == 1
 
 
 @pytest.mark.parametrize("line", ["digest ada:geheim", LOGIN_LINE])
