@@ -26,11 +26,6 @@ def new_mutex() -> Mutex:
     return _thread.allocate_lock()
 
 
-def is_main_thread() -> bool:
-    """Tell whether this is the thread that signals' handlers run in."""
-    return threading.current_thread() is threading.main_thread()
-
-
 class Bell:
     """Wakes one waiter; many threads ring. A ring before the wait is kept, several count as one.
 

@@ -1,4 +1,4 @@
-"""run_aside(): a long call of another library, while the main thread goes on hearing signals.
+"""run_aside(): a long call of another library, while the thread that asks for it hears signals.
 
 Python runs a signal's handler in the main thread, between two of its own instructions: while DuckDB
 plans a query there, Ctrl-C would have to wait for it.
@@ -7,7 +7,6 @@ plans a query there, Ctrl-C would have to wait for it.
 from collections.abc import Callable
 from typing import TypeVar
 
-from bookie.runtime.drivers import is_main_thread
 from bookie.runtime.interfaces import Driver
 from bookie.runtime.ticket import Ticket
 
@@ -16,12 +15,10 @@ _STOP_AGAIN_S = 0.01
 
 
 def run_aside(driver: Driver, call: Callable[[], T], stop: Callable[[], object]) -> T:
-    """Return what call() returns or raises; in the main thread another one runs it.
+    """Return what call() returns or raises, which another thread runs.
 
     An interrupt is raised when the call has ended, which stop() asks it to, again and again.
     """
-    if not is_main_thread():
-        return call()
     done: Ticket[None] = Ticket()
     values: list[T] = []
     errors: list[BaseException] = []

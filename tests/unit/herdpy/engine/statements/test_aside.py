@@ -34,19 +34,6 @@ def test_the_value_comes_of_another_thread() -> None:
     assert run_aside(ThreadDriver(), threading.get_ident, nothing) != threading.get_ident()
 
 
-def test_a_thread_that_hears_no_signals_calls_itself() -> None:
-    found: list[bool] = []
-
-    def call() -> None:
-        driver, own = ThreadDriver(), threading.get_ident()
-        found.append(run_aside(driver, threading.get_ident, nothing) == own)
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
-    assert found == [True]
-
-
 def test_its_error_is_raised() -> None:
     with pytest.raises(LookupError, match="here"):
         run_aside(ThreadDriver(), lambda: {}["here"], nothing)  # type: ignore[index]
