@@ -136,7 +136,12 @@ class Config:
 
     @property
     def vector_bytes_max(self) -> int:
-        return max(int(self.memory_bytes_max * self.vector_share), 16 * MIB)
+        return max(int(self.memory_bytes_max * self.vector_share), self.vector_bytes_min)
+
+    @property
+    def vector_bytes_min(self) -> int:
+        """Below it DuckDB runs next to nothing."""
+        return 16 * MIB
 
     @property
     def transaction_bytes_max(self) -> int:

@@ -63,12 +63,12 @@ from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.plan_cache import PlanCache
 from herdpy.engine.statements.result_places import ResultPlaces
 from herdpy.engine.statements.stopper import Stopper
+from herdpy.engine.vector_engines import VectorEngines
 from herdpy.engine.writes.staging_uses import StagingUses
 from herdpy.errors import InterfaceError, OperationalError, loading
-from herdpy.limits import vector_statements_max
 from herdpy.model.access import Access, User
 from herdpy.model.governor import Governor
-from herdpy.model.role_settings import Maxima
+from herdpy.model.role_settings import NO_MAXIMA, Maxima
 from herdpy.model.settings import Settings
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Database:
         self.limits.add(partial(engine_limits, self), partial(engine_waits, self))
         self.statement_ids = count(1)
         self._session_ids = count(1)
-        self._temp_directory = temp_directory
+        self.vectors = VectorEngines(config, clock, temp_directory, partial(run_aside, driver))
         self._generation = process_generation()
         self.replica: Replica
         self.tablespace: Tablespace
@@ -114,7 +114,6 @@ class Database:
         self.stagings = StagingUses(clock, config.staging_timeout_s)
         # Own lock.
         self._mutex = new_mutex()
-        self._vector: VectorEngine | None = None
         self._sessions: dict[int, Session] = {}
         """By their ids."""
         self._is_closing = False
@@ -336,28 +335,10 @@ class Database:
     def _closed_error(self) -> InterfaceError:
         return InterfaceError(f"the database {self.where} is closed")
 
-    @property
-    def vector(self) -> "VectorEngine":
-        """Return the vector path, started on first use."""
-        vector = self._vector
-        if vector is None:
-            from herdpy.exec.vector import load_duckdb
-
-            load_duckdb()
-            from herdpy.exec.vector.duck import VectorEngine
-
-            with self._mutex:
-                if self._vector is None:
-                    self._vector = VectorEngine(
-                        self.config.vector_bytes_max,
-                        self.config.vector_threads,
-                        self._temp_directory,
-                        results_max=self.config.vector_results_max + vector_statements_max,
-                        spill_bytes_max=self.config.vector_spill_bytes_max,
-                        run_aside=partial(run_aside, self.driver),
-                    )
-                vector = self._vector
-        return vector
+    def vector_of(self, user: User | None) -> "VectorEngine":
+        """Return the vector path for a user's queries, started on first use. Any thread."""
+        maxima = NO_MAXIMA if user is None else self.maxima_of(user)
+        return self.vectors.of(user, maxima)
 
     # --- maintenance -----------------------------------------------------------------------------
 
@@ -468,8 +449,7 @@ class Database:
         made = vars(self)  # open() may not have come to these
         if "replica" in made:
             steps += self.replica.closing_steps()
-        if self._vector is not None:
-            steps.append(self._vector.close)
+        steps += self.vectors.closing_steps()
         if self._lock is not None:
             steps.append(self._lock.close)
         return [*steps, self.memory.close]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from herdpy.limits import leases_max, stagings_max
 from herdpy.model.access import User
-from herdpy.model.role_settings import LEASES, OPEN_RESULTS, STAGINGS
+from herdpy.model.role_settings import LEASES, OPEN_RESULTS, SIZES, STAGINGS
 from herdpy.model.types import Row
 
 if TYPE_CHECKING:
@@ -103,6 +103,8 @@ def engine_limits(database: "Database") -> Iterator[LimitRow]:
     yield LimitRow(
         "vector_results", "", results.count_max, results.used, results.refused, results.waits
     )
+    _, spilled = database.vectors.usage_of(None)
+    yield LimitRow("vector_spill_bytes_max", "", database.config.vector_spill_bytes_max, spilled)
     leases = [lease.owner for lease in tablespace.applier.leases]
     jobs = [job.user for job in list(tablespace.state.staged.jobs.values())]
     yield LimitRow("leases", "", leases_max, len(leases))
@@ -121,6 +123,9 @@ def engine_limits(database: "Database") -> Iterator[LimitRow]:
     }
     for user, setting, maximum in role_maxima(database, held):
         yield LimitRow(setting, user.name, maximum, held[setting][user])
+    for user, setting, maximum in role_maxima(database, SIZES):
+        place = SIZES.index(setting)
+        yield LimitRow(setting, user.name, maximum, database.vectors.usage_of(user)[place])
 
 
 def role_maxima(database: "Database", settings: Iterable[str]) -> Iterator[tuple[User, str, int]]:

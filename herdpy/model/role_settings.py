@@ -2,9 +2,10 @@
 
 A default is what SET would have set; SET may change it. A maximum is what no SET may exceed
 (42501), or how much of something all sessions of the user may have together (53xxx). Both are
-whole numbers: microseconds or a count. Superusers have no maxima.
+whole numbers: microseconds, bytes or a count. Superusers have no maxima.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -26,8 +27,16 @@ LEASES: Final = "leases"
 STAGINGS: Final = "stagings"
 COUNTS: Final = (CONNECTIONS, RUNNING_STATEMENTS, OPEN_RESULTS, LEASES, STAGINGS)
 """What a role may have a maximum of, over all sessions of the user."""
-ROLE_SETTINGS: Final = (*TIMEOUTS, *COUNTS)
+QUERY_MEMORY: Final = "query_memory"
+TEMP_FILE_LIMIT: Final = "temp_file_limit"
+SIZES: Final = (QUERY_MEMORY, TEMP_FILE_LIMIT)
+"""What DuckDB may take for all queries of the user: memory, and disk to spill to."""
+ROLE_SETTINGS: Final = (*TIMEOUTS, *COUNTS, *SIZES)
 _US = 1_000_000
+_BYTES: Final = {"kB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
+_SIZE: Final = re.compile(r"\s*(\d{1,12})\s*(kB|MB|GB|TB)?\s*")
+_SIZE_MAX: Final = 2**46
+_QUERY_MEMORY_MIN: Final = 16 * 1024**2
 
 Maxima = Mapping[str, int]
 """By the names of ROLE_SETTINGS; there is none of what is not in it."""
@@ -61,6 +70,8 @@ def read_maximum(name: str, text: str) -> int:
                 hint=f"RESET MAXIMUM {name} takes the maximum away.",
             )
         return max(1, round(value_s * _US))
+    if name in SIZES:
+        return _read_size(name, text)
     low = 1 if name == RUNNING_STATEMENTS else 0
     is_number = text.isascii() and text.isdecimal()
     if not is_number or not low <= int(text[:12]) <= role_count_max:
@@ -69,6 +80,20 @@ def read_maximum(name: str, text: str) -> int:
             sqlstate="22023",
         )
     return int(text)
+
+
+def _read_size(name: str, text: str) -> int:
+    """Read a size as PostgreSQL does: plain numbers are kB, units kB MB GB TB."""
+    match = _SIZE.fullmatch(text)
+    low = _QUERY_MEMORY_MIN if name == QUERY_MEMORY else 0
+    value = -1 if match is None else int(match[1]) * _BYTES[match[2] or "kB"]
+    if not low <= value <= _SIZE_MAX:
+        raise DataError(
+            f"{name}: expected a size of {low // _BYTES['kB']}kB to {_SIZE_MAX // _BYTES['TB']}TB, "
+            f"such as '64MB', found {text[:40]!r}",
+            sqlstate="22023",
+        )
+    return value
 
 
 def check_known(name: str) -> None:
@@ -83,7 +108,12 @@ def check_known(name: str) -> None:
 
 def show_value(name: str, value: int) -> str:
     """Return a default or maximum as ALTER ROLE … SET takes it."""
-    return show_seconds(value / _US) if name in TIMEOUTS else str(value)
+    if name in TIMEOUTS:
+        return show_seconds(value / _US)
+    if name not in SIZES or value == 0:
+        return str(value)
+    unit = next(unit for unit in ("TB", "GB", "MB", "kB") if value % _BYTES[unit] == 0)
+    return f"{value // _BYTES[unit]}{unit}"
 
 
 def with_defaults(settings: Settings, defaults: Mapping[str, int]) -> Settings:

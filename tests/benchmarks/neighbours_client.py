@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import herdpy
@@ -145,6 +146,10 @@ def idle(target: Target) -> None:
 
 
 def wrong_passwords(target: Target) -> None:
+    """Guess from another address: who guesses makes the others of its own wait (ADR 27)."""
+    connect = socket.create_connection
+    source = ("127.0.0.2", 0)
+    socket.create_connection = partial(connect, source_address=source)  # pyright: ignore[reportAttributeAccessIssue]
     while True:
         with suppress(herdpy.Error):
             target.connect("not the password")

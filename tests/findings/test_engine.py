@@ -222,7 +222,8 @@ def test_writers_wait_for_a_checkpoint_that_they_have_outrun(
     try:
         while text_bytes < 3 * budget:
             connection.executemany(
-                "INSERT INTO t VALUES (?, ?)", [(count + n, "x" * 1000) for n in range(200)]
+                "INSERT INTO t VALUES (?, ?)",
+                [(count + n, f"{count + n:01000}") for n in range(200)],
             )
             count, text_bytes = count + 200, text_bytes + 200_000
     except herdpy.Error as error:

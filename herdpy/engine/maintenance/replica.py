@@ -234,7 +234,7 @@ class Replica:
 
         Seldom: this checkpoint is a part of the statement, and writes the other tables' rows, too.
         """
-        if self.tablespace.state.staged.piece_bytes > self._config.memtable_bytes_max // 4:
+        if self.tablespace.state.staged.working_bytes > self._config.memtable_bytes_max // 4:
             self.run_checkpoint()
         else:
             self.after_write()

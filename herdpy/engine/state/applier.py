@@ -19,7 +19,7 @@ from herdpy.engine.state.page_adoption import Adoption, adopt, adopt_spilled
 from herdpy.engine.state.snapshot_leases import Leases
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.state import State, new_table
-from herdpy.engine.state.transactions import ROW_OVERHEAD_BYTES, Transaction
+from herdpy.engine.state.transactions import Transaction
 from herdpy.errors import InvariantViolation
 from herdpy.log.record import (
     Begin,
@@ -55,6 +55,7 @@ from herdpy.model.access import (
 )
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
+from herdpy.model.row_memory import encoded_row_bytes, rows_bytes
 from herdpy.model.schema import Table, table_from_plain
 from herdpy.model.types import Key, Row
 
@@ -209,14 +210,18 @@ class Applier:
                 owner.write(table.id, _changes(record, table), record.statement)
             owner.statement = max(owner.statement, record.statement + 1)
             if transaction is None:
+                owner.byte_count += rows_bytes([*inserts, *(new for _, new in changes)])
                 owner.note_logged(lsn, self.state.lsn)
         if record.token is not None and transaction is not None:
             self.tokens.fill(record, transaction.outcome)
 
     # --- records that end something: effective when the log says so ------------------------------
 
-    def apply(self, record: Record, lsn: Lsn, record_bytes: int) -> None:
-        """Make a record's effect visible and move State.lsn to it; repeatable."""
+    def apply(self, record: Record, lsn: Lsn, byte_count: int) -> None:
+        """Make a record's effect visible and move State.lsn to it; repeatable.
+
+        byte_count: about what its rows take in memory, if they came with it.
+        """
         state = self.state
         if lsn <= state.lsn:
             return
@@ -224,13 +229,13 @@ class Applier:
             position = state.position
             if record.tx is None:
                 position += 1
-                self._put_whole(state, record, position, record_bytes)
+                self._put_whole(state, record, position, byte_count)
                 if record.token is not None:
                     self.tokens.apply(record)
             self.state = _new(State, (position, lsn, state.catalog, state.tables, state.staged))
             return
         if isinstance(record, Commit):
-            state = self._apply_commit(record, record_bytes)
+            state = self._apply_commit(record, byte_count)
         elif isinstance(record, CreateTable) and record.tx is None:
             table = table_from_plain(record.table)
             state = self._with_catalog({table.name: table}, _owner_of(record), state.position + 1)
@@ -273,8 +278,10 @@ class Applier:
             return False
         inserts = [record.inserts[0] for _, record, _ in run]
         rows, _ = rows_of(msgspec.structs.replace(last, inserts=inserts), table)
-        keys, sizes = table.keys_of(rows), [byte_count for _, _, byte_count in run]
-        if not table_state.memtable.put_run(keys, rows, state.position + 1, sizes):
+        keys, cell_count = table.keys_of(rows), len(table.columns)
+        record_bytes = sum(byte_count for _, _, byte_count in run) // len(run)
+        byte_count = len(run) * encoded_row_bytes(record_bytes, cell_count)
+        if not table_state.memtable.put_run(keys, rows, state.position + 1, byte_count):
             return False
         for _, record, _ in run:
             if table.is_heap:
@@ -295,7 +302,7 @@ class Applier:
         elif isinstance(record, DropTable) and record.tx is None:
             self._forget_dropped(None)
 
-    def _apply_commit(self, record: Commit, record_bytes: int) -> State:
+    def _apply_commit(self, record: Commit, byte_count: int) -> State:
         transaction = self._open(record.tx)
         position = self.state.position + 1
         state = self.state._replace(position=position)
@@ -304,11 +311,11 @@ class Applier:
                 transaction.catalog_changes, transaction.access_changes, position
             )
         if transaction.whole is not None:
-            self._put_whole(state, transaction.whole, position, record_bytes)
+            self._put_whole(state, transaction.whole, position, byte_count)
         if transaction.has_spilled:
             state = self._adopt_spilled(state, record.tx, position)
         count = sum(len(writes) for writes in transaction.writes.values())
-        row_bytes = max(transaction.byte_count // max(count, 1) - ROW_OVERHEAD_BYTES, 0) // 3
+        row_bytes = transaction.byte_count // max(count, 1)
         for table_id, writes in transaction.writes.items():
             table_state = state.tables.get(table_id)
             if table_state is not None:  # else created or dropped in this very transaction
@@ -361,13 +368,13 @@ class Applier:
         """Return whether a table may adopt pages: no other work is just about those it has."""
         return table_id not in self.rewriting and not self.leases.has_versions
 
-    def _put_whole(self, state: State, record: Rows, position: int, record_bytes: int) -> None:
+    def _put_whole(self, state: State, record: Rows, position: int, byte_count: int) -> None:
         """Put the rows of an autocommit statement, which came by one record."""
         table_state = state.tables.get(record.table_id)
         if table_state is None:
             raise InvariantViolation(f"I4: rows for table {record.table_id}, which is not there")
         count = len(record.inserts) + len(record.changes)
-        row_bytes = record_bytes // max(count, 1)
+        row_bytes = byte_count // max(count, 1)
         memtable, table = table_state.memtable, table_state.table
         if count == 1:
             inserts, changes = rows_of(record, table)

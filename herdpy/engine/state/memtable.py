@@ -8,8 +8,7 @@ chain is an immutable tuple and changes by one dict store, so a reader sees the 
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import count, islice, repeat
 from operator import eq
 from typing import Any, Final
@@ -29,24 +28,6 @@ Span = tuple[list[Key], int, int]
 _TAIL_KEYS_MAX = 2048
 _TAIL_SHIFT = 5  # or this part of all keys, whichever is more
 _INSORT_KEYS_MAX = 8
-_VERSION_OVERHEAD_BYTES = 220
-_CELL_OVERHEAD_BYTES = 8
-_OBJECT_OVERHEAD_BYTES = 36
-
-
-def _version_bytes(row_bytes: int, cell_count: int) -> int:
-    """Return about what a version takes in memory, from the length of its encoded row.
-
-    A cell encoded in one byte (NULL, a truth value, a small integer) is an object that all rows
-    shares; the others have an object of their own.
-    """
-    objects = min(max(row_bytes - cell_count, 0) // 2, cell_count)
-    return (
-        _VERSION_OVERHEAD_BYTES
-        + _CELL_OVERHEAD_BYTES * cell_count
-        + _OBJECT_OVERHEAD_BYTES * objects
-        + row_bytes
-    )
 
 
 def visible(newest: Version | None, position: int) -> Version | None:
@@ -109,7 +90,6 @@ class Memtable:
     __slots__ = (
         "__weakref__",
         "_added",
-        "_cell_count",
         "_ordered",
         "_superseded_count",
         "byte_count",
@@ -128,16 +108,16 @@ class Memtable:
         self.overlay: Any = None  # of engine/state/overlay.py, one assignment
         self.touched: list[Key] = []  # the key of every change, once its chain has it
         self._superseded_count = 0
-        self._cell_count = 0  # of a row; 0 until the first one comes
         self._added: list[Key] = []  # every key in order of arrival; may repeat after an interrupt
         # Two sorted lists and how many of _added they hold; replaced as one.
         self._ordered: tuple[list[Key], list[Key], int] = ([], [], 0)
 
     def put(
-        self, key: Key, row: Row | None, position: int, row_bytes: int, horizon: list[int] | None
+        self, key: Key, row: Row | None, position: int, byte_count: int, horizon: list[int] | None
     ) -> None:
         """Make `row` the newest version; repeating the call has no further effect.
 
+        byte_count: what the version takes in memory.
         horizon: ascending positions at which snapshots may read, the last one being the newest
         position when it was taken; None keeps every version.
         """
@@ -145,7 +125,7 @@ class Memtable:
         older = chains.get(key)
         if older is None:
             self._added.append(key)
-            self.byte_count += self._size_of(row, row_bytes)
+            self.byte_count += byte_count
             chains[key] = (position, row, None)
             self.touched.append(key)
             return
@@ -157,7 +137,7 @@ class Memtable:
         dropped = 0
         if horizon is not None:
             older, dropped = trim(older, horizon)
-        growth = (1 - dropped) * self._size_of(row, row_bytes)
+        growth = (1 - dropped) * byte_count
         self.byte_count += growth
         self.superseded_bytes += growth
         self._superseded_count += 1 - dropped
@@ -169,16 +149,14 @@ class Memtable:
         key: Key,
         row: Row | None,
         position: int,
-        row_bytes: int,
+        byte_count: int,
         horizon: Callable[[], list[int] | None],
     ) -> None:
         if key in self.chains:
-            self.put(key, row, position, row_bytes, horizon())
+            self.put(key, row, position, byte_count, horizon())
             return
-        if not self._cell_count:
-            self._cell_count = 0 if row is None else len(row)
         self._added.append(key)
-        self.byte_count += _version_bytes(row_bytes, self._cell_count)
+        self.byte_count += byte_count
         self.chains[key] = (position, row, None)
         self.touched.append(key)
 
@@ -186,30 +164,26 @@ class Memtable:
         self,
         changes: Iterable[tuple[Key, Row | None]],
         position: int,
-        row_bytes: int,
+        byte_count: int,
         horizon: Callable[[], list[int] | None],
     ) -> None:
-        """Put every change; horizon() is asked when the first key is there already."""
+        """Put changes of so many bytes each; horizon() is asked when the first key is there."""
         chains, add, touch = self.chains, self._added.append, self.touched.append
-        if not self._cell_count:
-            changes = list(changes)
-            self._cell_count = max((len(row) for _, row in changes if row is not None), default=0)
-        size = _version_bytes(row_bytes, self._cell_count)
         positions: list[int] | None = None
         is_asked = False
         for key, row in changes:
             if key in chains:
                 if not is_asked:
                     positions, is_asked = horizon(), True
-                self.put(key, row, position, row_bytes, positions)
+                self.put(key, row, position, byte_count, positions)
             else:  # as put() does
                 add(key)
-                self.byte_count += size
+                self.byte_count += byte_count
                 chains[key] = (position, row, None)
                 touch(key)
 
     def put_new(
-        self, keys: Collection[Key], rows: Sequence[Row | None], position: int, row_bytes: int
+        self, keys: Collection[Key], rows: Sequence[Row | None], position: int, byte_count: int
     ) -> bool:
         """Put many changes at once, if none of the keys is there; False: nothing happened.
 
@@ -219,20 +193,22 @@ class Memtable:
         chains = self.chains
         if not chains.keys().isdisjoint(keys):
             return False
-        self._put_new(keys, rows, repeat(position), {row_bytes: len(keys)})
+        self._put_new(keys, rows, repeat(position), byte_count * len(keys))
         return True
 
     def put_run(
-        self, keys: Sequence[Key], rows: Sequence[Row], position: int, row_bytes: Sequence[int]
+        self, keys: Sequence[Key], rows: Sequence[Row], position: int, byte_count: int
     ) -> bool:
         """Put a row of each of many commits, the first at `position`; False: nothing happened.
+
+        byte_count: what all of them take in memory.
 
         As put_new(), but that keys may be alike: then nothing happens.
         """
         new = set(keys)
         if len(new) < len(keys) or not self.chains.keys().isdisjoint(new):
             return False
-        self._put_new(keys, rows, count(position), Counter(row_bytes))
+        self._put_new(keys, rows, count(position), byte_count)
         return True
 
     def _put_new(
@@ -240,22 +216,13 @@ class Memtable:
         keys: Collection[Key],
         rows: Sequence[Row | None],
         positions: Iterable[int],
-        row_counts: Mapping[int, int],
+        byte_count: int,
     ) -> None:
-        """Put rows under new keys. row_counts: of rows, by the length of a row."""
-        if not self._cell_count:
-            self._cell_count = next((len(row) for row in rows if row is not None), 0)
-        cell_count = self._cell_count
+        """Put rows under new keys, that take so many bytes together."""
         self._added += keys
-        self.byte_count += sum(
-            number * _version_bytes(row_bytes, cell_count)
-            for row_bytes, number in row_counts.items()
-        )
+        self.byte_count += byte_count
         self.chains.update(zip(keys, zip(positions, rows, repeat(None)), strict=False))
         self.touched += keys
-
-    def _size_of(self, row: Row | None, row_bytes: int) -> int:
-        return _version_bytes(row_bytes, 0 if row is None else len(row))
 
     def trim_all(self, keys: Iterable[Key], horizon: list[int]) -> None:
         """Drop what no snapshot of horizon can see from the chains of these keys; monitor held."""

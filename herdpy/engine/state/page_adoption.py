@@ -18,6 +18,7 @@ from herdpy.engine.state.memtable import TRIMMED
 from herdpy.engine.state.staged import Operation, Stage
 from herdpy.engine.state.state import TableState
 from herdpy.errors import InvariantViolation
+from herdpy.model.row_memory import encoded_row_bytes
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 from herdpy.storage.staged_writer import memory_entries
@@ -60,14 +61,15 @@ def adopt(
     """
     if any(stage.table != table.table for stage in stages):
         raise InvariantViolation(f"I4: stages of another version of table {table.table.id}")
+    row_bytes = encoded_row_bytes(_ROW_BYTES, len(table.table.columns))
     is_few = planned is None and is_by_rows(stages, operation)
     if is_few or not can_adopt_pages or table.frozen:
-        table.memtable.put_all(_effects(table, stages, operation), position, _ROW_BYTES, horizon)
+        table.memtable.put_all(_effects(table, stages, operation), position, row_bytes, horizon)
         return table
     if planned is None or not _is_about(planned, table, stages):
         planned = plan_adoption(table, stages, operation)
     changes = _memtable_changes(table, planned.staged, operation)
-    table.memtable.put_all(changes, position, _ROW_BYTES, horizon)
+    table.memtable.put_all(changes, position, row_bytes, horizon)
     return table._replace(pages=planned.after, is_unlisted=True)
 
 

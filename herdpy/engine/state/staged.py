@@ -49,6 +49,8 @@ PlainRuns = list[Any]
 OwnerOf = Callable[[str | None, int], User | None]
 """Access.owner_of."""
 _DIGEST_BYTES = 16
+_ROW_BYTES = 32
+"""Of memory to make a page of a row, beside its data: its place in the order, NULLs, its key."""
 
 
 class Operation(Enum):
@@ -156,6 +158,12 @@ class Staged(NamedTuple):
             if (stage.job, stage.run, stage.task, stage.attempt) == wanted:
                 return number
         return None
+
+    @property
+    def working_bytes(self) -> int:
+        """Return about what it takes to make pages of all rows that are in memory."""
+        pieces = (piece for stage in self.stages.values() for piece in stage.pieces)
+        return self.piece_bytes + _ROW_BYTES * sum(piece.row_count for piece in pieces)
 
     @property
     def piece_bytes(self) -> int:

@@ -36,7 +36,7 @@ from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.memtable_room import MemtableRoom
 from herdpy.engine.state.snapshots import Snapshot
 from herdpy.engine.state.state import State
-from herdpy.engine.state.transactions import ROW_OVERHEAD_BYTES, Transaction, TransactionState
+from herdpy.engine.state.transactions import Transaction, TransactionState
 from herdpy.errors import Error, InternalError, InvariantViolation
 from herdpy.limits import record_bytes_max, unlogged_bytes_max, unlogged_tables_max
 from herdpy.log.interfaces import Append, CommitLog, LogSpaceError, Syncer
@@ -67,6 +67,7 @@ from herdpy.log.record import (
 from herdpy.model.access import Changes, User, changes_from_plain
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
+from herdpy.model.row_memory import row_bytes
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 
@@ -437,7 +438,7 @@ class Tablespace:
         statement = transaction.statement
         record = Rows(None, statement, 0, True, table.id, table.version, inserts, changes, *token)
         data = encode(record)
-        size = len(data) * 3 + ROW_OVERHEAD_BYTES
+        size = row_bytes(new or key)
         if len(data) > record_bytes_max or size > memory_bytes_max:
             return False
         room = self.room
@@ -483,7 +484,7 @@ class Tablespace:
             self.id_of(transaction)
             self.submit(Entry((_NOTHING,), (), transaction, ends=False))
             return self._note_change(transaction, table, key, old, new, memory_bytes_max)
-        byte_count = transaction.byte_count + (end - rows.end) * 3 + ROW_OVERHEAD_BYTES
+        byte_count = transaction.byte_count + row_bytes(new or key)
         if byte_count > transaction.bytes_let and not self.let_have(
             transaction, byte_count, memory_bytes_max
         ):
@@ -590,7 +591,7 @@ class Tablespace:
                 if isinstance(record, CommitStaging):
                     entry.is_void = not applier.state.staged.can_commit(record)
                 try:
-                    applier.apply(record, lsn, sum(map(len, entry.records)))
+                    applier.apply(record, lsn, entry.memtable_bytes)
                 except MemoryError:
                     raise  # as an interrupt: the next to enter the monitor goes on
                 except Exception as error:

@@ -30,9 +30,6 @@ OwnVersion = tuple[int, Row | None, Any]
 A plain tuple, as a memtable's Version is: the collector of garbage lets go of those.
 """
 
-ROW_OVERHEAD_BYTES = 300
-"""Of memory that a changed row takes in its transaction, beside three times its record."""
-
 
 def own_visible(newest: OwnVersion | None, statement: int) -> OwnVersion | None:
     """Return the newest of the transaction's changes of a row before a statement; None: none."""

@@ -229,7 +229,8 @@ class Execution:
         self, prepared: Prepared, query: Query, values: Sequence[Physical], snapshot: Snapshot
     ) -> "VectorResult":
         self._database.watch(self._interrupt)
-        return self._database.vector.query(
+        user = None if self._holder is None else self._holder().user
+        return self._database.vector_of(user).query(
             prepared.vector_text(query, self._look),
             snapshot,
             values,

@@ -10,11 +10,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.locks import Mode
 from herdpy.engine.state.snapshots import TableSnapshot
 from herdpy.engine.state.tablespace import Entry, Tablespace
-from herdpy.engine.state.transactions import ROW_OVERHEAD_BYTES, Transaction
+from herdpy.engine.state.transactions import Transaction
 from herdpy.errors import InternalError, InvariantViolation
 from herdpy.exec.row.row_check import check_absent, row_bytes, rows_by_key, too_long_change
 from herdpy.exec.row.select import Resolve
@@ -29,6 +31,8 @@ from herdpy.log.record import (
     encode_rows,
     many_rows,
 )
+from herdpy.model.row_memory import row_bytes as one_row_bytes
+from herdpy.model.row_memory import rows_bytes
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Kind, Row
 
@@ -289,7 +293,7 @@ class Write:
             rows, parts = self._encoded(tablespace.id_of(transaction), inserts, updates)
             if transaction.is_autocommit:
                 after = [tablespace.commit_record(transaction)]
-        size = sum(map(len, parts)) * 3 + ROW_OVERHEAD_BYTES * (len(inserts) + len(updates))
+        size = _changed_bytes(inserts, updates, sum(map(len, parts)))
         byte_count = transaction.byte_count + size
         if byte_count > transaction.bytes_let and not tablespace.let_have(
             transaction, byte_count, self._memory_bytes_max
@@ -352,6 +356,23 @@ class Write:
             else:
                 numbered.append((old, new))
         return numbered, records
+
+
+def _changed_bytes(inserts: Sequence[Row], updates: Sequence[Change], byte_count: int) -> int:
+    """Return about what changes take in memory that have so many bytes in the log."""
+    if len(inserts) == 1 and not updates:
+        return one_row_bytes(inserts[0])
+
+    def encoded(place: int) -> int:
+        update = place - len(inserts)
+        pair = (None, inserts[place]) if update < 0 else updates[update]
+        rows = [row for row in pair if row is not None]
+        try:
+            return len(msgspec.msgpack.encode(rows))
+        except OverflowError:  # a wide DECIMAL, which is text in the log
+            return sum(map(row_bytes, rows))
+
+    return rows_bytes([*inserts, *(new for _, new in updates)], byte_count, encoded)
 
 
 def _change_bytes(change: Change) -> int:

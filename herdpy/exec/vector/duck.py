@@ -56,6 +56,10 @@ _SIGNAL_IN_CALLBACK = re.compile(
 _VALUES_AT_ONCE = 131_072  # made of Arrow between two looks at the interrupt: 20 ms
 _ASIDE_CHARACTERS_MIN = 4_096  # of a text that DuckDB may plan for more than some milliseconds
 _CONSTANTS_AT_ONCE = 16_384
+_USAGE = (
+    "SELECT coalesce(sum(memory_usage_bytes), 0), coalesce(sum(temporary_storage_bytes), 0) "
+    "FROM duckdb_memory()"
+)
 _BATCH_ROWS = 10_240  # a multiple of DuckDB's vectors of 2,048 rows
 
 # In this order: no folder can be set once external access is off, nothing once locked. GLOBAL, as
@@ -115,6 +119,24 @@ class VectorEngine:
         self._results: weakref.WeakValueDictionary[int, VectorResult]
         self._results = weakref.WeakValueDictionary()
         self._ids = itertools.count()
+
+    def usage(self) -> tuple[int, int]:
+        """Return the bytes of memory that DuckDB has, and those that it has spilled, now."""
+        with self._mutex:
+            connection = self._connection
+            cursor = None if connection is None else connection.cursor()
+        if cursor is None:
+            return 0, 0
+        try:
+            (found,) = cursor.execute(_USAGE).fetchall()
+        finally:
+            cursor.close()
+        return int(found[0]), int(found[1])
+
+    @property
+    def is_idle(self) -> bool:
+        """No result of it is being read."""
+        return not self._results
 
     def query(
         self,

@@ -378,7 +378,7 @@ def test_select_leaves_nothing(
         world.connection.rollback()
         world.check_nothing_held()
         if name == "vector":
-            assert len(world.database.vector._results) == 0
+            assert len(world.database.vector_of(None)._results) == 0
         world.goes_on()
 
 

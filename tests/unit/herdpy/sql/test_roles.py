@@ -65,6 +65,14 @@ NO_TABLES = Catalog(1, ())
             "ALTER ROLE ann RESET MAXIMUM running_statements",
             tree.ChangeRoleSetting("ann", "running_statements", None, True),
         ),
+        (
+            "ALTER ROLE ann SET MAXIMUM query_memory = '64 MB'",
+            tree.ChangeRoleSetting("ann", "query_memory", 64 * 1024 * 1024, True),
+        ),
+        (
+            "ALTER ROLE ann SET MAXIMUM temp_file_limit = 20",
+            tree.ChangeRoleSetting("ann", "temp_file_limit", 20 * 1024, True),
+        ),
         ("ALTER ROLE ann RESET ALL", tree.ChangeRoleSetting("ann", None, None, False)),
         ("ALTER ROLE ann RESET MAXIMUM ALL", tree.ChangeRoleSetting("ann", None, None, True)),
         ("DROP USER IF EXISTS a, b", tree.DropRole(("a", "b"), True)),
@@ -232,6 +240,10 @@ def test_a_word_nearly_written_is_suggested() -> None:
         ("ALTER ROLE a SET MAXIMUM running_statements = 0", "22023"),
         ("ALTER ROLE a SET MAXIMUM connections = '5.5'", "22023"),
         ("ALTER ROLE a SET MAXIMUM connections = 1000001", "22023"),
+        ("ALTER ROLE a SET MAXIMUM query_memory = '15MB'", "22023"),
+        ("ALTER ROLE a SET MAXIMUM query_memory = '64MiB'", "22023"),
+        ("ALTER ROLE a SET MAXIMUM temp_file_limit = '999999999999TB'", "22023"),
+        ("ALTER ROLE a SET query_memory = '64MB'", "42704"),
     ],
 )
 def test_settings_that_no_role_has(text: str, sqlstate: str) -> None:

@@ -22,9 +22,14 @@ from tests.fixtures.engines import Background, Engine
 GONE = "57P01"
 
 
+READERS = "GRANT SELECT ON t TO PUBLIC"
+"""Who takes a lease may read some table."""
+
+
 @pytest.fixture
 def engine() -> Iterator[Engine]:
     made = small_engine()
+    run(session_of(made), READERS)
     yield made
     made.database.close()
 
@@ -87,6 +92,7 @@ def test_her_connection_is_told(engine: Engine) -> None:
 
 def test_a_statement_of_hers_that_waits_is_ended() -> None:
     with_threads = small_engine()
+    run(session_of(with_threads), READERS)
     root, ann, other = (session_of(with_threads, user) for user in (None, "ann", None))
     run(root, "GRANT SELECT, UPDATE ON t TO ann")
     run(other, "BEGIN", "UPDATE t SET v = 'other' WHERE id = 1")
@@ -178,7 +184,7 @@ def test_what_begins_behind_the_drop_in_the_log_is_refused() -> None:
 def test_durability_of_the_drop_does_not_hold_it_up() -> None:
     made = Engine(disk=MemoryDisk(), is_threaded=True)
     root = made.session(autocommit=True, durability=Durability.NONE)
-    run(root, "CREATE TABLE t (id INT PRIMARY KEY)", "CREATE USER ann")
+    run(root, "CREATE TABLE t (id INT PRIMARY KEY)", "CREATE USER ann", READERS)
     session_of(made, "ann").leasing.take(60)
     run(root, "DROP USER ann")
     assert owned(made) == (0, 0)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from bookie.runtime.memory_disk import MemoryDisk
+from herdpy.errors import Error
 from herdpy.model.access import RoleSetting
 from herdpy.model.settings import Settings
 from herdpy.sql.reading.script import split_statements
@@ -111,11 +112,13 @@ def test_settings_survive_replay_checkpoint_backup_and_dump(engine: Engine) -> N
     run(root, 'CREATE USER "B\'o b" CONNECTION LIMIT 7', "CREATE USER gone CONNECTION LIMIT 1")
     run(root, "ALTER ROLE ann SET lock_timeout = '1500us'", "DROP USER gone")
     run(root, "ALTER ROLE ann SET MAXIMUM running_statements = 2")
+    run(root, "ALTER ROLE ann SET MAXIMUM query_memory = '1536MB'")
     run(root, "ALTER ROLE ann SET MAXIMUM lock_timeout TO '90min'")
     expected = settings_of(engine)
     assert [(each.role, each.setting, each.default, each.maximum) for each in expected] == [
         ("B'o b", "connections", None, 7),
         ("ann", "lock_timeout", 1_500, 5_400_000_000),
+        ("ann", "query_memory", None, 1_610_612_736),
         ("ann", "running_statements", None, 2),
     ]
     for has_checkpoint in (False, True):
@@ -163,3 +166,24 @@ def test_defaults_are_what_a_session_begins_with(engine: Engine) -> None:
     access = engine.database.tablespace.state.catalog.access
     assert access.defaults_of("ann") == {"statement_timeout": 0, "lock_timeout": 4_000_000}
     assert engine.database.session(Settings(), user="ann").settings.lock_timeout_s == 0
+
+
+def test_leases_and_stagings_of_a_role_have_a_limit(engine: Engine) -> None:
+    root, ann = session_of(engine), session_of(engine, "ann")
+    run(root, "GRANT SELECT, INSERT ON t TO ann", "ALTER ROLE ann SET MAXIMUM leases = 2")
+    run(root, "ALTER ROLE ann SET MAXIMUM stagings = 2")
+    leases = [ann.leasing.take(60).id for _ in range(2)]
+    for number in range(2):
+        ann.staging.begin("t", "append", f"job {number}")
+    for attempt in range(3):
+        with pytest.raises(Error, match="ann") as caught:
+            ann.leasing.take(60)
+        assert caught.value.sqlstate == "53400"
+        with pytest.raises(Error, match="ann") as caught:
+            ann.staging.begin("t", "append", f"another job {attempt}")
+        assert caught.value.sqlstate == "53400"
+    ann.staging.begin("t", "append", "job 0")  # it is there
+    root.staging.begin("t", "append", "of others")
+    root.leasing.take(60)
+    ann.leasing.end(leases[0])
+    ann.leasing.take(60)

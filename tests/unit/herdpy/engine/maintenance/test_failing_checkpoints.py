@@ -110,7 +110,7 @@ def test_writes_are_refused_when_twice_the_budget_waits() -> None:
 
         def insert() -> None:
             nonlocal written
-            pairs = [(written + n, "x" * 1000) for n in range(100)]
+            pairs = [(written + n, f"{n:01000}") for n in range(100)]  # no text is shared
             session.execute_many("INSERT INTO t VALUES (?, ?)", pairs)
             written += 100
 

@@ -313,7 +313,7 @@ def test_a_query_inside_duckdb_is_stopped(
     assert caught.value.sqlstate == "57014"
     assert ("statement_timeout" in str(caught.value)) == (how != "cancel")
     a.rollback()
-    assert len(db.database.vector._results) == 0
+    assert len(db.database.vector_of(None)._results) == 0
 
 
 def test_drop_table_waits_for_those_who_wrote_to_it(db: Engine) -> None:

@@ -94,9 +94,9 @@ def small() -> Iterator[tuple[Engine, SimulatedDisk, SimulatedClock]]:
         yield db, disk, clock
 
 
-def insert(session: object, start: int, count: int) -> None:
-    pairs = [(number, "x" * 1000) for number in range(start, start + count)]
-    session.execute_many("INSERT INTO t VALUES (?, ?)", pairs)  # type: ignore[attr-defined]
+def insert(session: object, start: int, count: int, table: str = "t") -> None:
+    pairs = [(number, f"{number:01000}") for number in range(start, start + count)]
+    session.execute_many(f"INSERT INTO {table} VALUES (?, ?)", pairs)  # type: ignore[attr-defined]
 
 
 def test_memtables_never_have_more_than_twice_their_share(
@@ -125,8 +125,8 @@ def test_a_commit_without_room_waits_and_the_transaction_goes_on(
 ) -> None:
     db, disk, clock = small
     session, other = db.session(autocommit=True), db.session()
-    insert(other, 10_000, 500)
-    insert(session, 0, 600)
+    insert(other, 10_000, 700)
+    insert(session, 0, 700)
     disk.fail("open", errno.EIO, path="/segments/", times=10**9)
     with pytest.raises(MemoryLimitError) as caught:
         other.commit()
@@ -135,7 +135,7 @@ def test_a_commit_without_room_waits_and_the_transaction_goes_on(
     disk.heal()
     clock.advance(60.0)
     other.commit()
-    assert rows(session, "SELECT count(*) FROM t") == [(1100,)]
+    assert rows(session, "SELECT count(*) FROM t") == [(1400,)]
     assert db.database.tablespace.memtable_bytes() <= 2 * db.config.memtable_bytes_max
 
 
@@ -143,12 +143,18 @@ def test_transactions_share_what_there_is(
     small: tuple[Engine, SimulatedDisk, SimulatedClock],
 ) -> None:
     db, _, _ = small
+    run(db.session(autocommit=True), "CREATE TABLE u (id BIGINT PRIMARY KEY, v TEXT)")
     one, other = db.session(), db.session()
-    insert(one, 0, 1500)  # about 5 of the 8 MiB that all transactions have
-    with pytest.raises(MemoryLimitError) as caught:
-        insert(other, 10_000, 1500)
-    assert "/transactions holds" in caught.value.message
+    insert(one, 0, 3800)  # about 5 of the 8 MiB that all transactions have
+    insert(other, 0, 3800, "u")
+    transaction, other_one = one.transaction, other.transaction
+    assert transaction is not None
+    assert other_one is not None
+    assert not transaction.has_spilled
+    assert other_one.has_spilled  # for which there was no room
+    assert db.database.memory.transactions.refused == 1
+    assert db.database.memory.transactions.bytes_used <= 8 * MIB
     one.rollback()
-    insert(other, 10_000, 1500)
     other.commit()
-    assert rows(one, "SELECT count(*) FROM t") == [(1500,)]
+    assert rows(one, "SELECT count(*) FROM u") == [(3800,)]
+    assert db.database.memory.transactions.bytes_used == 0

@@ -95,19 +95,19 @@ def test_what_nothing_is_read_of_gives_way_to_who_waits() -> None:
     ann = [world.take(ANN) for _ in range(2)]
     ticket = world.wait(EVE, 2)
     world.clock.advance(UNREAD_S - 1)
-    ann[1][0].read()
+    ann[0][0].read()
     world.places.look_after()
     assert not ticket.is_done
     world.clock.advance(1)
     world.places.look_after()
     assert ticket.is_done
     eve = world.take(EVE, 2)
-    ended = ann[0][1].error
+    ended = ann[1][1].error
     assert ended is not None
     assert ended.sqlstate == "53200"
-    assert ann[1][1].error is None
+    assert ann[0][1].error is None
     assert (world.places.used, world.places.ended) == (2, 1)
-    ann[0][0].close()  # repeatable: its place is another one's
+    ann[1][0].close()  # repeatable: its place is another one's
     assert world.places.used == 2
     eve[0].close()
 

@@ -1,0 +1,168 @@
+"""VectorEngines: DuckDB for one database: an instance for all, and one for each user with limits.
+
+What DuckDB bounds, memory and spilling, it bounds by instance. So a user whose role has a maximum
+of query_memory or temp_file_limit gets one of its own, for all its queries together, with a folder
+of its own to spill to. All of those have half of DuckDB's memory at the most, and the instance for
+all the other half as soon as there is one. Any thread.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from bookie.runtime.drivers import new_mutex
+from bookie.runtime.interfaces import Clock
+from herdpy.config import Config
+from herdpy.errors import MemoryLimitError, Retry
+from herdpy.limits import vector_statements_max
+from herdpy.model.access import User
+from herdpy.model.role_settings import QUERY_MEMORY, TEMP_FILE_LIMIT, Maxima
+
+if TYPE_CHECKING:
+    from herdpy.exec.vector.duck import Aside, VectorEngine
+
+_IDLE_S = 10.0
+"""An instance without results, not asked for so long, gives its memory to another user's."""
+
+
+class _Own:
+    """The instance of one user."""
+
+    __slots__ = ("engine", "limits", "memory_bytes", "used_s")
+
+    def __init__(
+        self, engine: "VectorEngine", limits: tuple[int | None, int | None], memory_bytes: int
+    ) -> None:
+        self.engine = engine
+        self.limits = limits
+        self.memory_bytes = memory_bytes
+        self.used_s = 0.0
+
+
+class VectorEngines:
+    """close() ends all."""
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        temp_directory: str | None,
+        run_aside: "Aside" = lambda call, _stop: call(),
+    ) -> None:
+        """run_aside: see VectorEngine."""
+        self._run_aside = run_aside
+        self._config = config
+        self._clock = clock
+        self._temp_directory = temp_directory
+        # Own mutex.
+        self._mutex = new_mutex()
+        self._shared: VectorEngine | None = None
+        self._own: dict[User, _Own] = {}
+        self._retired: list[VectorEngine] = []  # whose results are still being read
+
+    def of(self, user: User | None, maxima: Maxima) -> "VectorEngine":
+        """Return what runs a user's queries; 53200: others with limits have all the memory."""
+        limits = maxima.get(QUERY_MEMORY), maxima.get(TEMP_FILE_LIMIT)
+        if user is None or limits == (None, None):
+            return self._shared or self._make_shared()
+        with self._mutex:
+            now_s = self._clock.monotonic()
+            own = self._own.get(user)
+            if own is None or own.limits != limits:
+                own = self._make_own(user, limits, now_s)
+            own.used_s = now_s
+            return own.engine
+
+    def closing_steps(self) -> list[Callable[[], object]]:
+        """Return what ends each instance; all repeatable."""
+        with self._mutex:
+            own = [each.engine for each in self._own.values()]
+            shared = [] if self._shared is None else [self._shared]
+            return [engine.close for engine in (*shared, *own, *self._retired)]
+
+    def memory_of(self, user: User) -> int:
+        """Return the memory that DuckDB may take for a user with limits; 0: it has no instance."""
+        own = self._own.get(user)
+        return 0 if own is None else own.memory_bytes
+
+    def usage_of(self, user: User | None) -> tuple[int, int]:
+        """Return the bytes of memory and of disk that DuckDB has for a user, or for all others."""
+        if user is None:
+            engine = self._shared
+        else:
+            own = self._own.get(user)
+            engine = None if own is None else own.engine
+        return (0, 0) if engine is None else engine.usage()
+
+    @property
+    def _half_bytes(self) -> int:
+        return self._config.vector_bytes_max // 2
+
+    def _make_shared(self) -> "VectorEngine":
+        with self._mutex:
+            if self._shared is None:
+                bytes_max = self._half_bytes if self._own else self._config.vector_bytes_max
+                self._shared = self._engine(
+                    bytes_max, self._config.vector_spill_bytes_max, self._temp_directory
+                )
+            return self._shared
+
+    def _make_own(self, user: User, limits: tuple[int | None, int | None], now_s: float) -> _Own:
+        """Make an instance within half of the memory, in place of idle ones. Under the mutex."""
+        memory_max, spill_max = limits
+        spill_bytes = self._config.vector_spill_bytes_max
+        spill_bytes = spill_bytes if spill_max is None else min(spill_max, spill_bytes)
+        wanted = self._half_bytes if memory_max is None else min(memory_max, self._half_bytes)
+        self._retire(user)
+        for other, each in list(self._own.items()):
+            if self._left() >= wanted:
+                break
+            if each.engine.is_idle and now_s - each.used_s >= _IDLE_S:
+                self._retire(other)
+        memory_bytes = min(wanted, self._left())
+        if memory_bytes < min(wanted, self._config.vector_bytes_min):
+            raise MemoryLimitError(
+                f"queries of {len(self._own)} users with limits have the "
+                f"{self._half_bytes:,} bytes that there are for such",
+                retry=Retry.SAFE,
+                hint="Try again when they have ended, or lower query_memory of their roles.",
+            )
+        if not self._own and self._shared is not None:  # it goes on with half of the memory
+            self._retired.append(self._shared)
+            self._shared = None
+        folder = self._temp_directory
+        if folder is not None:
+            folder = f"{folder}/user-{user.id}" if spill_bytes else None
+        engine = self._engine(memory_bytes, spill_bytes, folder)
+        own = self._own[user] = _Own(engine, limits, memory_bytes)
+        return own
+
+    def _left(self) -> int:
+        return self._half_bytes - sum(each.memory_bytes for each in self._own.values())
+
+    def _retire(self, user: User) -> None:
+        """Take a user's instance away; what reads results of it goes on. Under the mutex."""
+        own = self._own.pop(user, None)
+        if own is not None:
+            self._retired.append(own.engine)
+        kept: list[VectorEngine] = []
+        for engine in self._retired:
+            if engine.is_idle and (own is None or engine is not own.engine):
+                engine.close()
+            else:
+                kept.append(engine)
+        self._retired = kept
+
+    def _engine(self, memory_bytes: int, spill_bytes: int, folder: str | None) -> "VectorEngine":
+        from herdpy.exec.vector import load_duckdb
+
+        load_duckdb()
+        from herdpy.exec.vector.duck import VectorEngine
+
+        return VectorEngine(
+            memory_bytes,
+            self._config.vector_threads,
+            folder,
+            results_max=self._config.vector_results_max + vector_statements_max,
+            spill_bytes_max=spill_bytes,
+            run_aside=self._run_aside,
+        )

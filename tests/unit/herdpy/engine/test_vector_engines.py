@@ -1,0 +1,132 @@
+"""DuckDB for users with limits: their memory and their disk hold, beside others'."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bookie.runtime.drivers import ThreadDriver
+from bookie.runtime.memory_disk import MemoryDisk
+from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_rng import OsRng
+from herdpy.config import Config
+from herdpy.engine.database import Database
+from herdpy.engine.session.session import Session
+from herdpy.engine.vector_engines import VectorEngines
+from herdpy.errors import Error, MemoryLimitError
+from herdpy.model.access import User
+from herdpy.model.role_settings import QUERY_MEMORY, TEMP_FILE_LIMIT
+from herdpy.model.settings import Settings
+from tests.sim.clock import SimulatedClock
+
+MIB = 1024 * 1024
+SORT = "SELECT a.id * 1000 + b.id AS n, repeat('x', 40) FROM t AS a, t AS b ORDER BY 1 DESC"
+ROWS = 1_500
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    (tmp_path / "temp").mkdir()  # as in a directory that was made
+    config = Config(memory_bytes_max=512 * MIB, vector_threads=1)
+    opened = Database.open(
+        disk=MemoryDisk(),
+        clock=OsClock(),
+        rng=OsRng(),
+        driver=ThreadDriver(),
+        config=config,
+        temp_directory=str(tmp_path / "temp"),
+        is_threaded=False,
+    )
+    root = session_of(opened)
+    run(root, "CREATE TABLE t (id BIGINT PRIMARY KEY)")
+    root.execute_many("INSERT INTO t VALUES (?)", [(n,) for n in range(ROWS)])
+    for name in ("ann", "eve"):
+        run(root, f"CREATE USER {name}", f"GRANT SELECT ON t TO {name}")
+    yield opened
+    opened.close()
+
+
+def session_of(database: Database, user: str | None = None) -> Session:
+    return database.session(Settings(), autocommit=True, user=user)
+
+
+def run(session: Session, *texts: str) -> int:
+    """Run statements; return how many rows the last has."""
+    count = 0
+    for text in texts:
+        result = session.execute(text)
+        count = 0 if result.columns is None else sum(1 for _ in result.rows())
+    return count
+
+
+def sqlstate(session: Session, text: str) -> str:
+    with pytest.raises(Error) as caught:
+        run(session, text)
+    return caught.value.sqlstate
+
+
+def test_spilling_of_a_user_has_a_limit(database: Database) -> None:
+    root, ann, eve = (session_of(database, name) for name in (None, "ann", "eve"))
+    run(root, "ALTER ROLE ann SET MAXIMUM query_memory = '30MB'")
+    assert run(ann, SORT) == ROWS**2
+    run(root, "ALTER ROLE ann SET MAXIMUM temp_file_limit = '1MB'")
+    for _ in range(3):
+        assert sqlstate(ann, SORT) == "53200"
+    limits = {row.name: row for row in database.limits.limits() if row.user == "ann"}
+    assert [limits[name].share for name in (QUERY_MEMORY, TEMP_FILE_LIMIT)] == [30 * MIB, MIB]
+    assert all(row.used <= row.share for row in limits.values())
+    run(root, "ALTER ROLE ann SET MAXIMUM temp_file_limit = 0")
+    assert sqlstate(ann, SORT) == "53200"
+    assert run(eve, SORT) == ROWS**2
+    assert run(ann, "SELECT count(*) FROM t GROUP BY id % 3") == 3
+    run(root, "ALTER ROLE ann RESET MAXIMUM ALL")
+    assert run(ann, SORT) == ROWS**2
+
+
+def test_results_that_are_open_go_on_when_limits_change(database: Database) -> None:
+    root, ann, eve = (session_of(database, name) for name in (None, "ann", "eve"))
+    query = "SELECT id, sum(id) OVER (ORDER BY id) FROM t"
+    opened = [eve.execute(query), ann.execute(query)]
+    for size in ("20MB", "40MB"):
+        run(root, f"ALTER ROLE ann SET MAXIMUM query_memory = '{size}'")
+        opened.append(ann.execute(query))
+        assert database.vectors.memory_of(ann.identity or User("", 0)) == int(size[:2]) * MIB
+    assert [sum(1 for _ in each.rows()) for each in opened] == [ROWS] * 4
+
+
+class World:
+    """Engines that nothing runs on."""
+
+    def __init__(self) -> None:
+        self.clock = SimulatedClock()
+        config = Config(memory_bytes_max=500 * MIB, vector_threads=1)
+        self.half = config.vector_bytes_max // 2
+        self.engines = VectorEngines(config, self.clock, None)
+
+    def of(self, number: int, **sizes: int) -> Any:
+        return self.engines.of(User(f"user {number}", number), sizes)
+
+
+def test_users_with_limits_have_half_of_the_memory_together() -> None:
+    world = World()
+    shared = world.engines.of(None, {})
+    assert world.of(9) is shared
+    first = world.of(1, **{QUERY_MEMORY: 80 * MIB})
+    assert world.of(1, **{QUERY_MEMORY: 80 * MIB}) is first
+    second = world.of(2, **{TEMP_FILE_LIMIT: MIB})
+    assert [world.engines.memory_of(User(f"user {n}", n)) for n in (1, 2)] == [
+        80 * MIB,
+        world.half - 80 * MIB,
+    ]
+    with pytest.raises(MemoryLimitError):
+        world.of(3, **{QUERY_MEMORY: 16 * MIB})
+    other = world.engines.of(None, {})
+    assert other is not shared
+    assert other._memory_bytes == world.half
+    world.clock.advance(10)
+    third = world.of(3, **{QUERY_MEMORY: 16 * MIB})  # in the place of one that nothing runs on
+    assert third not in (first, second)
+    assert world.engines.memory_of(User("user 1", 1)) == 0
+    for step in world.engines.closing_steps():
+        step()
