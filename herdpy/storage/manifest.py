@@ -122,7 +122,8 @@ class ManifestState(msgspec.Struct, array_like=True, frozen=True):
     is the visible position at the checkpoint; log_start is where the log is to be read from, in
     the log's own terms (a file log's Place); pins are leases by id, those of the engine's state at
     the checkpoint; segment_ids and log_ids are the ids of files by number, but for those that
-    FORMAT 1 began.
+    FORMAT 1 began; writes are what the transactions that are open have changed, in the engine's own
+    msgpack, as the checkpoints since their beginnings have added it.
     """
 
     log_id: bytes
@@ -141,6 +142,7 @@ class ManifestState(msgspec.Struct, array_like=True, frozen=True):
     identity: Identity = Identity()
     segment_ids: dict[int, bytes] = {}
     log_ids: dict[int, bytes] = {}
+    writes: dict[str, tuple[bytes, ...]] = {}
 
     def segment_id(self, number: int) -> bytes:
         """Return the id of a segment; none for one of FORMAT 1."""
@@ -212,6 +214,8 @@ class Checkpoint(msgspec.Struct, array_like=True, frozen=True, tag=2):
     unpinned: tuple[str, ...] = ()
     """Leases that have ended."""
     segment_ids: dict[int, bytes] = {}
+    writes: dict[str, bytes] = {}
+    """Each transaction that is open, with what it has changed since the last one, if anything."""
 
 
 class LogFileBegun(msgspec.Struct, array_like=True, frozen=True, tag=3):
@@ -356,6 +360,10 @@ class _Builder:
                     next_table_id=edit.next_table_id,
                     log_start=edit.log_start,
                     pins={**pins, **edit.pins},
+                    writes={
+                        name: (*state.writes.get(name, ()), *((added,) if added else ()))
+                        for name, added in edit.writes.items()
+                    },
                 )
             case Compaction():
                 self._apply_pages(edit)

@@ -336,9 +336,11 @@ class World:
         self._attach()
         begin_lease = tablespace.begin_lease
 
-        def begin_lease_noted(record: BeginLease, user: User | None) -> Ticket[None]:
+        def begin_lease_noted(
+            record: BeginLease, user: User | None, maximum: int | None = None
+        ) -> Ticket[None]:
             self.leases.begins(record.id, self.model.logged_content())
-            return begin_lease(record, user)
+            return begin_lease(record, user, maximum)
 
         tablespace.begin_lease = begin_lease_noted  # type: ignore[method-assign]
         if log_retention:

@@ -314,3 +314,31 @@ def test_a_log_file_that_a_long_statement_has_made_is_not_kept(tmp_path: Path) -
     assert sum(sizes) <= 2 * 64 * mib
     assert max(sizes, default=0) <= 64 * mib
     connection.close()
+
+
+@pytest.mark.finding("E7")
+def test_a_checkpoint_costs_what_changed_while_a_transaction_is_open(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    with herdpy.connect(str(path), durability="none") as connection:
+        connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+        connection.execute("CREATE TABLE s (id BIGINT PRIMARY KEY)")
+        connection.commit()
+        rows = [(number, "x" * 100) for number in range(10_000)]
+        connection.executemany("INSERT INTO t VALUES (?, ?)", rows)
+        other = herdpy.connect(str(path), durability="none", autocommit=True)
+        other.execute("INSERT INTO s VALUES (0)")
+        other.checkpoint()
+        grown: list[int] = []
+        for number in range(1, 4):
+            other.execute("INSERT INTO s VALUES (?)", (number,))
+            before = (path / "default/MANIFEST").stat().st_size
+            other.checkpoint()
+            grown.append((path / "default/MANIFEST").stat().st_size - before)
+        assert max(grown) < 64 * 1024
+        connection.execute("UPDATE t SET v = 'y' WHERE id < 5")
+        other.checkpoint()
+        connection.commit()
+        other.close()
+    with herdpy.connect(str(path)) as connection:
+        count = "SELECT count(*), sum(CASE WHEN v = 'y' THEN 1 ELSE 0 END) FROM t"
+        assert connection.execute(count).fetchall() == [(10_000, 5)]

@@ -7,7 +7,7 @@ checkpoint or compaction runs at a time. Every step can fail: then the frozen me
 readers find them and the next checkpoint takes them along.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from herdpy.engine.state.snapshot_leases import SnapshotLease
 from herdpy.engine.state.staged import Operation, Stage
 from herdpy.engine.state.state import State, TableState
 from herdpy.engine.state.tablespace import Tablespace, Unpublished
-from herdpy.engine.state.transactions import OwnVersion, Transaction
+from herdpy.engine.state.transactions import OwnVersion, Transaction, own_visible
 from herdpy.errors import DiskFullError, InvariantViolation
 from herdpy.log.record import TransactionId
 from herdpy.model.access import (
@@ -35,7 +35,7 @@ from herdpy.model.access import (
     with_role_ids,
 )
 from herdpy.model.durability import Durability
-from herdpy.model.lsn import START_LSN, Lsn
+from herdpy.model.lsn import START_LSN
 from herdpy.model.schema import Table, table_from_plain, table_to_plain
 from herdpy.model.types import Key
 from herdpy.storage.checkpoint_writer import TableDelta, WrittenDelta, write_delta
@@ -61,7 +61,11 @@ class OpenTransaction(msgspec.Struct, array_like=True, frozen=True):
     statement: int
     byte_count: int
     tables: list[tuple[int, list[tuple[Any, ...]]]]
-    """(table id, changes as (statement, a position behind them, key, row or None))."""
+    """(table id, changes as (statement, a position behind them, key, row or None)).
+
+    With one element in place of four the changes are in the manifest's `writes`: who does not know
+    these must not go on.
+    """
     catalog: list[tuple[str, Any]]
     access: list[Any] = []
 
@@ -90,7 +94,9 @@ class OpenAt(NamedTuple):
     begun_us: int
     statement: int
     byte_count: int
-    changes: dict[int, list[tuple[Key, OwnVersion]]]
+    writes: dict[int, dict[Key, OwnVersion]]
+    listed: dict[int, int]
+    listings: int
     catalog_changes: dict[str, Table | None]
     access_changes: Changes
 
@@ -104,10 +110,16 @@ class Frozen(NamedTuple):
     leases: tuple[SnapshotLease, ...]
     in_memory: tuple[LeaseAt, ...]
     """Those of them that need what memtables hold."""
+    writes: dict[str, bytes]
+    """What each open transaction has changed since the manifest was told, by its name there."""
+    open_at: tuple[OpenAt, ...]
 
 
-def freeze(tablespace: Tablespace) -> Frozen:
-    """Begin new memtables and note the rest of the state at this Lsn. Takes the monitor."""
+def freeze(tablespace: Tablespace, listed: Mapping[str, Sequence[bytes]] | None = None) -> Frozen:
+    """Begin new memtables and note the rest of the state at this Lsn. Takes the monitor.
+
+    `listed`: what the manifest has of transactions.
+    """
     with tablespace.monitor:
         tablespace.enter()
         tablespace.check_writable()
@@ -127,7 +139,9 @@ def freeze(tablespace: Tablespace) -> Frozen:
                 transaction.begun_us,
                 transaction.statement_at(state.lsn),
                 transaction.byte_count,
-                transaction.changes_until(state.lsn),
+                {number: writes.copy() for number, writes in transaction.writes.items()},
+                transaction.listed,
+                transaction.listings,
                 transaction.catalog_until(state.lsn),
                 transaction.access_until(state.lsn),
             )
@@ -139,7 +153,7 @@ def freeze(tablespace: Tablespace) -> Frozen:
         in_memory = tuple(LeaseAt(lease.id, lease.state) for lease in leases if not lease.is_pages)
         applier.state = state = state._replace(tables=tables)
         next_table_id, next_role_id = applier.next_table_id, applier.next_role_id
-    transactions = [_open_to_plain(item, state.lsn) for item in open_at]
+    transactions = [_open_to_plain(item) for item in open_at]
     access = facts_to_plain(state.catalog.access.facts)
     staged, runs = state.staged.to_plain(), state.staged.runs_to_plain()
     spilled = state.staged.spilled_to_plain()
@@ -157,7 +171,8 @@ def freeze(tablespace: Tablespace) -> Frozen:
             spilled,
         )
     )
-    return Frozen(state, engine, next_table_id, leases, in_memory)
+    writes = {name_of(item.id): _writes_of(item, listed or {}) for item in open_at}
+    return Frozen(state, engine, next_table_id, leases, in_memory, writes, tuple(open_at))
 
 
 def merge_frozen(tablespace: Tablespace) -> None:
@@ -195,9 +210,9 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
     if hint is not None:  # what lies before it is applied, and so in the checkpoint
         tablespace.sync_log()
     merge_frozen(tablespace)
-    frozen = freeze(tablespace)
-    state = frozen.state
     listed = manifest.state
+    frozen = freeze(tablespace, listed.writes)
+    state = frozen.state
     if tuple(state.lsn) == tuple(listed.checkpoint_lsn):
         return False
     tablespace.sync_log()
@@ -248,10 +263,15 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
         pins=pinned.pins,
         unpinned=tuple(listed.pins.keys() - {lease.id for lease in frozen.leases}),
         segment_ids=ids,
+        writes=frozen.writes,
     )
+
+    def publish_all() -> None:
+        publish(tablespace, written, state, pinned)
+        note_listed(tablespace, frozen.open_at)
+
     tablespace.unpublished = Unpublished(
-        lambda: tuple(manifest.state.checkpoint_lsn) == lsn,
-        lambda: publish(tablespace, written, state, pinned),
+        lambda: tuple(manifest.state.checkpoint_lsn) == lsn, publish_all
     )
     append_edit(disk, directory, manifest, edit)
     finish_listing(tablespace, manifest)
@@ -333,6 +353,17 @@ def publish(
         tablespace.retire(retired)
 
 
+def note_listed(tablespace: Tablespace, open_at: Sequence[OpenAt]) -> None:
+    """Note what the manifest has of the changes of open transactions; repeatable."""
+    with tablespace.monitor:
+        for item in open_at:
+            transaction = tablespace.applier.transactions.get(item.id or (0, 0))
+            # Else what it has was made void since it was looked at.
+            if transaction is not None and transaction.listings == item.listings:
+                numbers = (*item.writes, *item.listed)
+                transaction.listed = dict.fromkeys(numbers, item.statement)
+
+
 def _listed_pages(listed: ManifestState, table_id: int) -> tuple[PageRef, ...]:
     table = listed.tables.get(table_id)
     return () if table is None else table.pages
@@ -359,43 +390,83 @@ def remove_unlisted(disk: Disk, directory: str, state: ManifestState) -> None:
             disk.unlink(f"{directory}/{name}")
 
 
-def _open_to_plain(item: OpenAt, lsn: Lsn) -> OpenTransaction:
+def name_of(tx: TransactionId | None) -> str:
+    """Return by which name the manifest has what a transaction has changed."""
+    if tx is None:
+        raise InvariantViolation("I11: an open transaction without id in a checkpoint")
+    return f"{tx[0]}.{tx[1]}"
+
+
+def _writes_of(item: OpenAt, listed: Mapping[str, Sequence[bytes]]) -> bytes:
+    """Return what the manifest lacks of a transaction's changes; nothing: it has them all.
+
+    [[table id, is all of the table, [[statement, key, row or nil], ...]], ...]. When more was added
+    to the manifest than the transaction holds by now, all of it is given anew.
+    """
+    added = sum(map(len, listed.get(name_of(item.id), ())))
+    is_anew = added > max(item.byte_count, _LISTED_BYTES_MIN)
+    found: list[Any] = []
+    for number in sorted({*item.writes, *item.listed}):
+        since = 0 if is_anew else item.listed.get(number, 0)
+        seen = (
+            (key, own_visible(version, item.statement))
+            for key, version in item.writes.get(number, {}).items()
+        )
+        rows = [
+            (
+                version[0],
+                _plain_cells(key),
+                None if version[1] is None else _plain_cells(version[1]),
+            )
+            for key, version in seen
+            if version is not None and version[0] >= since
+        ]
+        if rows or (since == 0 and number in item.listed):
+            found.append((number, since == 0, rows))
+    return msgspec.msgpack.encode(found) if found else b""
+
+
+def _open_to_plain(item: OpenAt) -> OpenTransaction:
     if item.id is None:
         raise InvariantViolation("I11: an open transaction without id in a checkpoint")
-    tables: list[tuple[int, list[tuple[Any, ...]]]] = []
-    for table_id, changes in sorted(item.changes.items()):
-        rows = [
-            (statement, tuple(lsn), _plain_cells(key), None if row is None else _plain_cells(row))
-            for key, (statement, row, _) in changes
-        ]
-        tables.append((table_id, rows))
     catalog = [
         (name, None if table is None else table_to_plain(table))
         for name, table in item.catalog_changes.items()
     ]
     access = changes_to_plain(item.access_changes)
+    tables: list[tuple[int, list[tuple[Any, ...]]]] = [(0, [(0,)])]
     return OpenTransaction(
         item.id, item.begun_us, item.statement, item.byte_count, tables, catalog, access
     )
 
 
-def restore_open(plain: OpenTransaction) -> Transaction:
-    """Return the transaction that a checkpoint found open."""
+def restore_open(plain: OpenTransaction, added: Sequence[bytes]) -> Transaction:
+    """Return the transaction that a checkpoint found open; `added` as the manifest has it."""
     transaction = Transaction(Durability.SYNC, begun_us=plain.begun_us, is_autocommit=False)
     transaction.id = plain.id
     transaction.statement = plain.statement
     transaction.byte_count = plain.byte_count
     transaction.logged = [(plain.statement, START_LSN)]
-    for table_id, rows in plain.tables:
+    tables = {number: rows for number, rows in plain.tables if not any(len(r) == 1 for r in rows)}
+    for table_id, rows in tables.items():
         for statement, _, key, row in rows:
             changes = ((_cells(key), None if row is None else _cells(row)),)
             transaction.write(table_id, changes, statement)
+    for data in added:
+        for table_id, is_all, rows in msgspec.msgpack.decode(data, type=list[_Added]):
+            if is_all:
+                transaction.writes.pop(table_id, None)
+            for statement, key, row in rows:
+                changes = ((_cells(key), None if row is None else _cells(row)),)
+                transaction.write(table_id, changes, statement)
     for name, table in plain.catalog:
         made = None if table is None else table_from_plain(table)
         transaction.change_catalog(name, made, START_LSN)
     return transaction
 
 
+_Added = tuple[int, bool, list[tuple[int, list[Any], list[Any] | None]]]
+_LISTED_BYTES_MIN = 64 * 1024
 _WIDE_MIN, _WIDE_MAX = -(2**63), 2**63 - 1
 
 
@@ -420,11 +491,15 @@ def without_leases(data: bytes) -> bytes:
 
 
 def restore_engine(
-    applier: Applier, data: bytes, pinned: Mapping[str, dict[int, TableState]] | None = None
+    applier: Applier,
+    data: bytes,
+    pinned: Mapping[str, dict[int, TableState]] | None = None,
+    writes: Mapping[str, Sequence[bytes]] | None = None,
 ) -> None:
     """Fill the applier's counters, open transactions and leases from the manifest.
 
-    `pinned` are the tables of each lease. ValueError, LookupError: what no engine writes.
+    `writes` is what open transactions have changed, as the manifest has it; `pinned` are the tables
+    of each lease. ValueError, LookupError: what no engine writes.
     """
     if not data:
         return
@@ -441,7 +516,8 @@ def restore_engine(
     access = catalog.access.with_changes(changes)
     applier.leases.restore(engine.leases, pinned or {}, access)
     for plain in engine.transactions:
-        applier.transactions[plain.id] = transaction = restore_open(plain)
+        added = (writes or {}).get(name_of(plain.id), ())
+        applier.transactions[plain.id] = transaction = restore_open(plain, added)
         changes, applier.next_role_id = with_role_ids(
             changes_from_plain(plain.access), access.fact, applier.next_role_id
         )

@@ -70,7 +70,7 @@ def restore(
     applier = Applier(state, registry, clock.monotonic)
     try:
         applier.next_table_id = listed.next_table_id
-        restore_engine(applier, listed.engine, pinned)
+        restore_engine(applier, listed.engine, pinned, listed.writes)
         with _no_collections():
             apply_records(applier, log.replay(state.lsn))
         site.manifest.harden()  # what was read is acted upon from here on
@@ -196,7 +196,7 @@ def state_at_checkpoint(
     """Return everything that a manifest says; ValueError when the engine's part is malformed."""
     applier = Applier(state_of(listed, tables), SnapshotRegistry())
     applier.next_table_id = listed.next_table_id
-    restore_engine(applier, listed.engine, pinned)
+    restore_engine(applier, listed.engine, pinned, listed.writes)
     return applier
 
 

@@ -49,7 +49,7 @@ PlainRuns = list[Any]
 OwnerOf = Callable[[str | None, int], User | None]
 """Access.owner_of."""
 _DIGEST_BYTES = 16
-_ROW_BYTES = 32
+_ROW_BYTES = 64
 """Of memory to make a page of a row, beside its data: its place in the order, NULLs, its key."""
 
 

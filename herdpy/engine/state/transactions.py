@@ -69,6 +69,8 @@ class Transaction:
         "id",
         "is_autocommit",
         "is_undone",
+        "listed",
+        "listings",
         "locks",
         "logged",
         "new_rows",
@@ -109,6 +111,10 @@ class Transaction:
         """So many bytes may byte_count be without asking; see Tablespace.let_have()."""
         self.logged: list[tuple[int, Lsn]] = []
         """(a statement, where the log has all before it), as far as checkpoints may ask for it."""
+        self.listed: dict[int, int] = {}
+        """By table, the statement before which the manifest has its changes; 0: it has others."""
+        self.listings = 0
+        """How often what the manifest has was made void."""
         self.new_rows: dict[int, EncodedRows] = {}
         """By table, what its last statements inserted and the log does not have yet."""
         self.changed_rows: dict[int, EncodedRows] = {}
@@ -187,6 +193,7 @@ class Transaction:
             count = sum(map(len, self.writes.values()))
             self.byte_count -= self.byte_count * len(gone) // max(count, 1)
             self.writes = {key: kept for key, kept in self.writes.items() if key != table_id}
+            self._unlist([table_id])
             self.bytes_let = 0
             if self.held is not None:
                 self.held.shrink_to(self.byte_count)
@@ -200,7 +207,13 @@ class Transaction:
                 continue
             found = ((key, own_visible(version, statement)) for key, version in table.items())
             writes[table_id] = {key: version for key, version in found if version is not None}
+            self._unlist([table_id])
         self.writes = writes
+
+    def _unlist(self, table_ids: Iterable[int]) -> None:
+        """Have the next checkpoint list all that is changed of these tables; repeatable."""
+        self.listed = {**self.listed, **dict.fromkeys(table_ids, 0)}
+        self.listings += 1
 
     def give_back(self) -> None:
         """Give its memory back to the tablespace; repeatable."""
