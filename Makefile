@@ -33,7 +33,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-.PHONY: full-disk help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample damage kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-storage fuzz fuzz-cost fuzz-wire integration interrupts threads \
+.PHONY: full-disk help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample damage kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-storage fuzz fuzz-cost ends fuzz-wire integration interrupts threads \
         findings compat pg-oracle docs reference interpreters bare test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-memory bench-calls bench-embedded \
         bench-ledger bench-recovery bench-herddb bench-network bench-neighbours bench-spark big clean
 
@@ -139,6 +139,9 @@ kill-bookies: setup ## bookies killed, drained, a disk of theirs lost: make kill
 
 fuzz-cost: setup ## what statements of any form cost, counted, never timed: make fuzz-cost N=20000 SEED=7 PLANT=all
 	$(PY) -m tests.fuzz.cost $(runner_flags)
+
+ends: setup ## how soon cancel, KILL, time-out, a closed socket and Ctrl-C end statements, alone on the machine: make ends N=5
+	$(PY) -m tests.fuzz.ends --rounds $(or $(N),5)
 
 fuzz-wire: setup ## broken messages to both servers and their clients: make fuzz-wire N=1000000 SEED=7
 	$(PY) -m tests.fuzz.wire $(runner_flags)

@@ -58,6 +58,7 @@ from herdpy.engine.state.snapshot_leases import lease_rows
 from herdpy.engine.state.staged import staging_rows
 from herdpy.engine.state.system_tables import SYSTEM_TABLES, SystemRows
 from herdpy.engine.state.tablespace import Tablespace
+from herdpy.engine.statements.aside import run_aside
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.plan_cache import PlanCache
 from herdpy.engine.statements.result_places import ResultPlaces
@@ -105,7 +106,7 @@ class Database:
         self.limits.add(partial(engine_limits, self), partial(engine_waits, self))
         self.statement_ids = count(1)
         self._session_ids = count(1)
-        self.vectors = VectorEngines(config, clock, temp_directory)
+        self.vectors = VectorEngines(config, clock, temp_directory, partial(run_aside, driver))
         self._generation = process_generation()
         self.replica: Replica
         self.tablespace: Tablespace

@@ -18,7 +18,7 @@ from herdpy.model.access import User
 from herdpy.model.role_settings import QUERY_MEMORY, TEMP_FILE_LIMIT, Maxima
 
 if TYPE_CHECKING:
-    from herdpy.exec.vector.duck import VectorEngine
+    from herdpy.exec.vector.duck import Aside, VectorEngine
 
 _IDLE_S = 10.0
 """An instance without results, not asked for so long, gives its memory to another user's."""
@@ -41,7 +41,15 @@ class _Own:
 class VectorEngines:
     """close() ends all."""
 
-    def __init__(self, config: Config, clock: Clock, temp_directory: str | None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        temp_directory: str | None,
+        run_aside: "Aside" = lambda call, _stop: call(),
+    ) -> None:
+        """run_aside: see VectorEngine."""
+        self._run_aside = run_aside
         self._config = config
         self._clock = clock
         self._temp_directory = temp_directory
@@ -156,4 +164,5 @@ class VectorEngines:
             folder,
             results_max=self._config.vector_results_max + vector_statements_max,
             spill_bytes_max=spill_bytes,
+            run_aside=self._run_aside,
         )

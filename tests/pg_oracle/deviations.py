@@ -152,9 +152,11 @@ def _is_unneeded(difference: Difference) -> bool:
     codes = [answer.sqlstate for answer in (difference.ours, difference.theirs)]
     failing = {part.sqlstate for part in difference.parts} - {None}
     raised = failing.intersection(codes)
+    is_change = difference.node.kind is K.UNKNOWN
+    if is_change and difference.ours.row_count == 0 and codes[0] is None:
+        raised.add(codes[1])  # the assignment of a constant, which no part of it is
     if not raised or not all(str(code)[:2] in _VALUE_CLASSES for code in raised):
         return False
-    is_change = difference.node.kind is K.UNKNOWN
     if None not in codes:  # a constant fails before types, and rows' values before constraints
         other = "23" if is_change else "42"
         return all(code in failing or str(code)[:2] == other for code in codes)

@@ -1,7 +1,7 @@
 """The list of deviations on both servers, and some generated cases; where PostgreSQL is there."""
 
-import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -77,8 +77,8 @@ _ENDED = """
 import sys, time
 from pathlib import Path
 from tests.fixtures.postgres import running_postgres
-with running_postgres(Path(sys.argv[1])) as (_, pid):
-    print(pid, flush=True)
+with running_postgres(Path(sys.argv[1])) as (conninfo, _):
+    print(conninfo.partition("port=")[2].split()[0], flush=True)
     sys.stdin.read()
 """
 
@@ -90,24 +90,22 @@ def test_a_runner_that_is_terminated_leaves_no_server(conninfo: str) -> None:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         with process:
             assert process.stdout is not None
-            pid = int(process.stdout.readline())
-            os.kill(pid, 0)
+            address = ("127.0.0.1", int(process.stdout.readline()))
+            socket.create_connection(address, 60).close()
             process.terminate()
             assert process.wait(60) == 128 + signal.SIGTERM
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address, 60)
 
 
 def _difference(label: str, ours: str | None, theirs: str | None, *parts: str | None) -> Difference:
-    answers = [Answer(code, (K.INTEGER,), () if code else (("1",),)) for code in parts]
-    return Difference(
-        label,
-        Node(label, K.INTEGER, ""),
-        "SELECT 1",
-        Answer(ours, (K.INTEGER,)),
-        Answer(theirs, (K.INTEGER,)),
-        tuple(answers),
-    )
+    def answer(code: str | None) -> Answer:
+        return Answer(code) if code else Answer(None, (K.INTEGER,), (("1",),))
+
+    kind = K.UNKNOWN if label == "UPDATE" else K.INTEGER
+    found = answer(ours)._replace(row_count=0)
+    node = Node(label, kind, "")
+    return Difference(label, node, "SELECT 1", found, answer(theirs), tuple(map(answer, parts)))
 
 
 @pytest.mark.parametrize(
@@ -122,6 +120,10 @@ def _difference(label: str, ours: str | None, theirs: str | None, *parts: str | 
         (_difference("i + j", "22012", "22023", "22012", None), False),
         (_difference("i + j", "22012", "42883", "22012", None), True),
         (_difference("i + j", "XX000", None, "XX000", None), False),
+        (_difference("UPDATE", None, "22003", None), True),  # of a constant, and of no row
+        (_difference("UPDATE", None, "XX000", None), False),
+        (_difference("UPDATE", "22003", None, None), False),
+        (_difference("UPDATE", "22012", "23505", "22012"), True),
     ],
     ids=lambda found: str(found)[:30] if isinstance(found, bool) else found.label,
 )

@@ -54,6 +54,7 @@ _SIGNAL_IN_CALLBACK = re.compile(
     r" failed: KeyboardInterrupt:"
 )
 _VALUES_AT_ONCE = 131_072  # made of Arrow between two looks at the interrupt: 20 ms
+_ASIDE_CHARACTERS_MIN = 4_096  # of a text that DuckDB may plan for more than some milliseconds
 _CONSTANTS_AT_ONCE = 16_384
 _USAGE = (
     "SELECT coalesce(sum(memory_usage_bytes), 0), coalesce(sum(temporary_storage_bytes), 0) "
@@ -79,6 +80,13 @@ _SETTINGS = (
 )
 
 
+Aside = Callable[[Callable[[], Any], Callable[[], object]], Any]
+
+
+def _run_here(call: Callable[[], Any], _stop: Callable[[], object]) -> Any:
+    return call()
+
+
 class VectorEngine:
     """DuckDB for one database. Any thread may call query(); close() ends it for all."""
 
@@ -90,13 +98,15 @@ class VectorEngine:
         *,
         results_max: int = 32,
         spill_bytes_max: int | None = None,
+        run_aside: Aside = _run_here,
     ) -> None:
         """Spilling goes to temp_directory, None forbids it; threads = 0 means cores - 1.
 
         spill_bytes_max: over it a query fails with 53200; None: DuckDB's own bound, a share of
-        the disk.
+        the disk. run_aside(call, stop) runs what may take long without looking for signals.
         """
         self._spill_bytes_max = spill_bytes_max
+        self._run_aside = run_aside
         self._memory_bytes = memory_bytes
         self._threads = threads
         self._temp_directory = temp_directory
@@ -168,7 +178,9 @@ class VectorEngine:
         for item in text.deferred:
             run = self._run_first(item, snapshot, values, parameter_types, interrupt)
             parameters[f"q{item.number}"], parameters[f"e{item.number}"] = run
-        result = VectorResult(sql or text.sql, interrupt, self._results.pop, columns)
+        sql = sql or text.sql
+        aside = self._run_aside if len(sql) >= _ASIDE_CHARACTERS_MIN else _run_here
+        result = VectorResult(sql, interrupt, self._results.pop, columns, aside)
         with self._mutex:
             if self._is_closed:
                 raise InterfaceError("the vector engine is closed")
@@ -271,7 +283,9 @@ class VectorResult:
         interrupt: Interrupt,
         forget: Callable[[int, None], object],
         columns: Sequence[tuple[str, SqlType]] | None,
+        run_aside: Aside,
     ) -> None:
+        self._run_aside = run_aside
         self.id = -1
         self.cursor: Any = None
         self._sql = sql
@@ -295,9 +309,13 @@ class VectorResult:
                 cursor.register(name, table)
             self._interrupt.on_cancel(partial(_stop, cursor))
             self._interrupt.check()  # a cancel before DuckDB runs would be lost on it
-            relation = cursor.sql(self._sql, params=parameters or None)
-            self._interrupt.check()  # and one that came as a step of it began may be
-            self._reader = relation.to_arrow_reader(_BATCH_ROWS)
+
+            def begin() -> Any:
+                relation = cursor.sql(self._sql, params=parameters or None)
+                self._interrupt.check()  # and one that came as a step of it began may be
+                return relation.to_arrow_reader(_BATCH_ROWS)
+
+            self._reader = self._run_aside(begin, partial(_stop, cursor))
             if self.cursor is None:
                 raise _closed_meanwhile()
             columns = self._columns

@@ -29,6 +29,8 @@ class Pair(NamedTuple):
     small: str
     large: str
     takes_parameters: bool = False
+    fixed: int = 0
+    """Characters of both that stand there once."""
 
 
 class Wide(NamedTuple):
@@ -43,7 +45,8 @@ class Wide(NamedTuple):
         source = chance.choice(("t", TABLE))
         items = [self._item(chance) for _ in range(_ITEMS)]
         small, large = (self._text(items, source, bytes_) for bytes_ in (size, 2 * size))
-        return Pair(small, large, takes_parameters="?" in self.item)
+        fixed = len(self._text(items, source, 0))
+        return Pair(small, large, takes_parameters="?" in self.item, fixed=fixed)
 
     def _item(self, chance: random.Random) -> str:
         depth = chance.choice((0, 0, 1, 2))
@@ -74,7 +77,7 @@ class Deep(NamedTuple):
     forms: Sequence[str]
 
     def pair(self, chance: random.Random, size: int) -> Pair:
-        form, depth = chance.choice(self.forms), chance.randrange(1, _DEPTH_MAX + 1)
+        form, depth = chance.choice(self.forms), chance.randrange(2, _DEPTH_MAX + 1)
         source = chance.choice(("t", TABLE))
         item = nested(form, depth)
         count = max(1, min(size // len(item), 1_500))
@@ -82,7 +85,7 @@ class Deep(NamedTuple):
             f"SELECT {', '.join([nested(form, levels)] * count)} FROM {source}"
             for levels in (depth, 2 * depth)
         )
-        return Pair(small, large)
+        return Pair(small, large, fixed=len(f"SELECT  FROM {source}"))
 
 
 class Long(NamedTuple):
