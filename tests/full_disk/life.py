@@ -127,6 +127,7 @@ class Life:
         with closing(self._connect()) as connection:
             connection.execute("DROP TABLE t")
             connection.execute("DROP TABLE other")
+            connection.checkpoint()
             self._wait_for_room(connection, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
         self._there.clear()
         self._note("emptied")
