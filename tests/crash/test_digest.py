@@ -51,7 +51,8 @@ def _history(world: World) -> list[ManifestState]:
 def test_replay_from_each_checkpoint_gives_the_same_state(
     seed: int, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Old checkpoints need their segments.
+    # Old checkpoints need their segments, so there are some that no manifest lists.
+    monkeypatch.setattr(World, "check_files", lambda _: None)
     monkeypatch.setattr("herdpy.engine.maintenance.checkpoint.remove_unlisted", lambda *_: None)
     monkeypatch.setattr("herdpy.engine.maintenance.compaction.remove_unlisted", lambda *_: None)
     rng = random.Random(seed * 1000 + number)
