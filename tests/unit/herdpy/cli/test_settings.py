@@ -75,8 +75,9 @@ def test_every_setting_has_a_variable() -> None:
         text = str(item.default)
         loaded = load(environment={variable(name): text})
         assert loaded.origins[name] == "environment"
-        documented = Config(**{each.name: each.default for each in fields(Config)})
-        assert (loaded.server, loaded.database) == (ServerConfig(), documented)
+        section, _, field = name.partition(".")
+        given = {field: item.default} if section == "database" else {}  # see tests/conftest.py
+        assert (loaded.server, loaded.database) == (ServerConfig(), Config(**given))
 
 
 @pytest.mark.parametrize(
