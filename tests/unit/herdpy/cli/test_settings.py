@@ -75,8 +75,10 @@ def test_every_setting_has_a_variable() -> None:
         text = str(item.default)
         loaded = load(environment={variable(name): text})
         assert loaded.origins[name] == "environment"
-        documented = Config(**{each.name: each.default for each in fields(Config)})
-        assert (loaded.server, loaded.database) == (ServerConfig(), documented)
+        section, _, field = name.partition(".")
+        # Tests have another default of a reserve (tests/conftest.py).
+        given: dict[str, Any] = {field: item.default} if section == "database" else {}
+        assert (loaded.server, loaded.database) == (ServerConfig(), Config(**given))
 
 
 @pytest.mark.parametrize(
