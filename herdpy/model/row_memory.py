@@ -35,6 +35,14 @@ def encoded_row_bytes(byte_count: int, cell_count: int) -> int:
     )
 
 
+def encoded_rows_bytes(byte_counts: Sequence[int], cell_count: int) -> int:
+    """Return the sum of encoded_row_bytes() of rows."""
+    if min(byte_counts) >= 3 * cell_count:  # each cell of each row is an object of its own
+        held = encoded_row_bytes(3 * cell_count, cell_count) - 3 * cell_count
+        return held * len(byte_counts) + sum(byte_counts)
+    return sum(encoded_row_bytes(byte_count, cell_count) for byte_count in byte_counts)
+
+
 def row_bytes(row: Row) -> int:
     """Return about what one row takes; of a deletion, the key."""
     held = sum([getsizeof(value) for value in row if id(value) not in _SHARED])

@@ -281,7 +281,7 @@ def _apply_run(applier: Applier, run: Sequence[tuple[Lsn, Rows, int]]) -> None:
 def _apply(applier: Applier, lsn: Lsn, record: Record, byte_count: int) -> None:
     try:
         applier.fill(record, lsn, None)
-        applier.apply(record, lsn, byte_count)
+        applier.apply(record, lsn, applier.memory_bytes(record, byte_count))
         applier.finish(record)
     except ValueError as error:
         raise _unreadable(lsn, byte_count, error) from error

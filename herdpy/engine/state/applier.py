@@ -55,7 +55,7 @@ from herdpy.model.access import (
 )
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
-from herdpy.model.row_memory import encoded_row_bytes, rows_bytes
+from herdpy.model.row_memory import encoded_row_bytes, encoded_rows_bytes, rows_bytes
 from herdpy.model.schema import Table, table_from_plain
 from herdpy.model.types import Key, Row
 
@@ -263,6 +263,18 @@ class Applier:
             self.tokens.apply(record, is_effective=state.position > self.state.position)
         self.state = State(state.position, lsn, state.catalog, state.tables, state.staged)
 
+    def memory_bytes(self, record: Record, byte_count: int) -> int:
+        """Return about what a record's rows take in memory, from its length in the log.
+
+        0 for one that has none, or whose rows become visible by a COMMIT.
+        """
+        if not isinstance(record, Rows) or record.tx is not None:
+            return 0
+        count, kept_count = len(record.inserts) + len(record.changes), len(record.changes)
+        cell_count = len(self.find_table(record.table_id, None).columns)
+        row_length = byte_count // max(count + kept_count, 1)  # of a change, before and after
+        return count * encoded_row_bytes(row_length, cell_count)
+
     def replay_inserts(self, run: Sequence[tuple[Lsn, Rows, int]]) -> bool:
         """Take a run of records in at once, as fill(), apply() and finish() do; False: nothing did.
 
@@ -279,8 +291,7 @@ class Applier:
         inserts = [record.inserts[0] for _, record, _ in run]
         rows, _ = rows_of(msgspec.structs.replace(last, inserts=inserts), table)
         keys, cell_count = table.keys_of(rows), len(table.columns)
-        record_bytes = sum(byte_count for _, _, byte_count in run) // len(run)
-        byte_count = len(run) * encoded_row_bytes(record_bytes, cell_count)
+        byte_count = encoded_rows_bytes([length for _, _, length in run], cell_count)
         if not table_state.memtable.put_run(keys, rows, state.position + 1, byte_count):
             return False
         for _, record, _ in run:

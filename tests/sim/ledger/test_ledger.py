@@ -65,7 +65,9 @@ NEVER_SIMULATED = {
     "metadata/kazoo_client.py",
     "metadata/task_locks.py",  # of recovery and collection, which tests/sim/recovery simulates
     "metadata/workers.py",  # as these
+    "metadata/zookeeper_login.py",  # of the store that is replaced
     "metadata/zookeeper.py",  # the metadata store is one of those that are replaced
+    "server/wire/client_access.py",  # certificates' rights, as server/tls.py
     "server/wire/message_header.py",  # looks at first messages beyond 1 MiB, which no life sends
     "ledger/at_risk.py",  # for drains, which tests/sim/recovery simulates
     "server/health.py",  # HTTP

@@ -20,14 +20,15 @@ from bookie.metadata.registration import RegistrationState
 from bookie.metadata.zookeeper_login import Login
 from bookie.proto import v3
 from tests.fixtures.bookie_node import WRITABLE, Cluster, simulate
-from tests.fixtures.bookies import Peer, add, ask
+from tests.fixtures.bookies import add, ask
 from tests.fixtures.metadata import SeededRng
 
 ADA = Login("digest", "ada", "x").identity
 CONFIG = AutoRecoveryConfig(bookie_check_interval_s=5, ledger_check_interval_s=7, poll_interval_s=1)
 
 
-async def add_and_read(peer: Peer, ledger_id: int) -> tuple[Status, Status]:
+async def add_and_read(cluster: Cluster, ledger_id: int) -> tuple[Status, Status]:
+    peer = await cluster.peer()  # a new one: who says nothing for long is left by the bookie
     added = await ask(peer, add(98, ledger_id, 9))
     read = await ask(peer, v3.encode_read_request(99, ledger_id, 3))
     return added.status, read.status
@@ -38,7 +39,6 @@ def test_who_is_locked_out_comes_back(caplog: pytest.LogCaptureFixture) -> None:
         stores = [MemoryStore(cluster.metadata) for _ in range(2)]
         ada = MemoryStore(cluster.metadata, None, StoreAccess((ADA,)))
         node = await cluster.start()
-        peer = await cluster.peer()
         client = await LedgerClient.connect(stores[0], rng=SeededRng(1), clock=cluster.clock)
         writer = await client.create_ledger(1, 1, 1)
         for n in range(5):
@@ -49,7 +49,7 @@ def test_who_is_locked_out_comes_back(caplog: pytest.LogCaptureFixture) -> None:
         await asyncio.sleep(5)
         await set_acls(ada, "/ledgers", acl_for([ADA]))
         await asyncio.sleep(60)
-        assert await add_and_read(peer, writer.ledger_id) == (Status.OK, Status.OK)
+        assert await add_and_read(cluster, writer.ledger_id) == (Status.OK, Status.OK)
         await writer.add(b"an entry needs no metadata")
         with pytest.raises(StoreAccessError):
             await client.create_ledger(1, 1, 1)
@@ -59,13 +59,13 @@ def test_who_is_locked_out_comes_back(caplog: pytest.LogCaptureFixture) -> None:
         assert not cluster.has(WRITABLE)
         assert node.registration.state is RegistrationState.UNSURE
         # Whether it is drained cannot be read: it takes no adds, and gives what it has.
-        assert await add_and_read(peer, writer.ledger_id) == (Status.READ_ONLY, Status.OK)
+        assert await add_and_read(cluster, writer.ledger_id) == (Status.READ_ONLY, Status.OK)
         assert client.bookies.writable == (node.bookie_id,)  # as it was known
 
         await set_acls(ada, "/ledgers", OPEN)
         await asyncio.sleep(30)
         assert cluster.has(WRITABLE)
-        assert await add_and_read(peer, writer.ledger_id) == (Status.OK, Status.OK)
+        assert await add_and_read(cluster, writer.ledger_id) == (Status.OK, Status.OK)
         again = await client.create_ledger(1, 1, 1)
         await again.add(b"x")
         await again.close()
@@ -99,12 +99,12 @@ def test_a_bookie_with_the_login_notices_nothing() -> None:
         ada = MemoryStore(cluster.metadata, None, StoreAccess((ADA,)))
         own = MemoryStore(cluster.metadata, None, StoreAccess((ADA,)))
         node = await cluster.start(store=own)
-        peer = await cluster.peer()
         for acl in (acl_for([ADA]), OPEN, acl_for([ADA])):
             await set_acls(ada, "/ledgers", acl)
             cluster.metadata.expire(own.session_id)
             await asyncio.sleep(30)
             assert node.registration.state is RegistrationState.REGISTERED
+            peer = await cluster.peer()
             assert (await ask(peer, add(1, 7, 0))).status is Status.OK
         await node.close()
         await own.close()

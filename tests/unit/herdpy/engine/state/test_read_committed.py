@@ -137,27 +137,17 @@ def before_each_lock(
     monkeypatch: pytest.MonkeyPatch, other: Session, function: Callable[[], object]
 ) -> list[int]:
     """Run function between finding and locking in every statement but `other`'s; count them."""
-    original = Write.attempt
+    original = Write.find
     count = [0]
 
-    def attempt(self: Write) -> object:
-        if other.statement is not None:
-            return original(self)
-        count[0] += 1
-        compute = self.compute
-
-        def computed(source: TableSnapshot) -> tuple[list[Change], int]:
-            result = compute(source)
+    def find(self: Write, source: TableSnapshot) -> tuple[list[Change], int]:
+        result = original(self, source)
+        if other.statement is None:
+            count[0] += 1
             function()
-            return result
+        return result
 
-        self.compute = computed
-        try:
-            return original(self)
-        finally:
-            self.compute = compute
-
-    monkeypatch.setattr(Write, "attempt", attempt)
+    monkeypatch.setattr(Write, "find", find)
     return count
 
 
