@@ -8,6 +8,7 @@ validated before anything is logged, so a statement happens wholly or not at all
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -372,7 +373,7 @@ def _changed_bytes(inserts: Sequence[Row], updates: Sequence[Change], byte_count
         except OverflowError:  # a wide DECIMAL, which is text in the log
             return sum(map(row_bytes, rows))
 
-    return rows_bytes([*inserts, *(new for _, new in updates)], byte_count, encoded)
+    return rows_bytes([*inserts, *map(itemgetter(1), updates)], byte_count, encoded)
 
 
 def _change_bytes(change: Change) -> int:
