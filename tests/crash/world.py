@@ -499,6 +499,17 @@ class World:
         self.disk.capacity_bytes = self.disk.used_bytes + left
         self.is_filled = True
         self.done["fill"] += 1
+        config = self.style.config
+        if config.log_file_bytes_first > config.disk_reserve_bytes > 0:
+            # The log would take all of it, and pages have no such room.
+            for _ in range(12):
+                if not (connection := self.connections[0]).is_busy:
+                    operation = operations.insert(
+                        self.rng, "h", count=100, is_many=True, is_upsert=False
+                    )
+                    self.run(connection, operation)
+                self.database.replica.space.look()
+            self.checkpoint()
 
     def make_room(self) -> None:
         self.say("the disk has room again")
