@@ -269,8 +269,11 @@ class Replica:
         space = self.space
         try:
             with self._maintenance:
-                space.make_room()
-                done = space.freeing(self._write_checkpoint)  # it lets go of the log
+                try:
+                    space.make_room()
+                    done = space.freeing(self._write_checkpoint)  # it lets go of the log
+                finally:
+                    space.given_back()
         except Exception as error:
             found = self._note_failed_checkpoint(error)
             if found is error:
@@ -355,6 +358,7 @@ class Replica:
                 self._compaction_debt += run_job(
                     self.tablespace, self.manifest, self._disk, self._segments, planned
                 )
+                self.space.given_back()
                 if self.space.is_full:
                     self.space.look()
                 return True
@@ -366,6 +370,8 @@ class Replica:
                 raise found from error
             finally:
                 del found  # else it and its frames keep each other, and with them mapped files
+        finally:
+            self.space.given_back()
 
     def _plan_to_free(self) -> Planned | None:
         """Return a job that leaves more free than before, and have the room for it."""

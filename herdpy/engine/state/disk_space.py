@@ -89,6 +89,7 @@ class DiskSpace:
         self._total = self._free = self._needed = 0
         self._since_us: int | None = None
         self._refused = 0
+        self._is_lent = False  # to a checkpoint or compaction that runs
         self.is_full = False
         self.is_low = False
         """A checkpoint is due, since its pages would take half of what is free."""
@@ -138,10 +139,11 @@ class DiskSpace:
     def make_room(self, byte_count: int = 0) -> None:
         """Have the room for a checkpoint, and for so much beside, out of spares and the reserve.
 
-        For what is beside, half of the reserve stays. 53100: there is not so much, and nothing of
-        the reserve was given up for it.
+        For what is beside, half of the reserve stays. It is not filled again before given_back().
+        53100: there is not so much, and nothing of the reserve was given up for it.
         """
         with self._mutex:
+            self._is_lent = True
             missing = self._missing_for(byte_count)
             if missing > 0 and self.spares.free_spares():
                 missing = self._missing_for(byte_count)
@@ -151,6 +153,10 @@ class DiskSpace:
                 missing = self._missing_for(byte_count)
         if not is_enough:
             raise self._refusal()
+
+    def given_back(self) -> None:
+        """Note that the step has ended for which there was to be room; repeatable."""
+        self._is_lent = False
 
     def give_up(self) -> bool:
         """Make some room for a step that frees space; False: there is nothing left to give up."""
@@ -227,7 +233,7 @@ class DiskSpace:
     def _look(self) -> bool:
         self._measure()
         reserve = self._reserve
-        if reserve.is_lacking:
+        if reserve.is_lacking and not self._is_lent:
             if self._free - self._missing < self._needed and self.spares.free_spares():
                 self._measure()
             if self._free - self._missing >= self._needed and reserve.fill():
