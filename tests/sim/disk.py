@@ -641,11 +641,12 @@ class SimulatedDisk:
         try:
             file = self.open(path, create=True)
             try:
-                file.truncate(0)
                 file.write_at(0, owner.encode())
+                file.truncate(len(owner.encode()))
             except OSError as error:
                 if error.errno != ENOSPC:
                     raise
+                file.truncate(0)
             finally:
                 file.close()
         except BaseException:
