@@ -39,7 +39,9 @@ class EqualChance:
 
 def program(disk: Disk) -> None:
     """Create, write, commit in three ways, checkpoint twice, roll the log, close, open again."""
-    config = Config(log_file_bytes_first=8192, log_file_bytes_max=8192)
+    config = Config(
+        log_file_bytes_first=8192, log_file_bytes_max=8192, disk_reserve_bytes=2 * 1024 * 1024
+    )
 
     def opened() -> Database:
         return Database.open(
