@@ -516,8 +516,6 @@ class World:
             self.checkpoint()
 
     def make_room(self) -> None:
-        if self._is_maintaining:
-            return  # what it was given of the reserve comes back at its end
         self.say("the disk has room again")
         self.disk.capacity_bytes = None
         self.is_filled = False

@@ -89,7 +89,7 @@ class DiskSpace:
         self._total = self._free = self._needed = 0
         self._since_us: int | None = None
         self._refused = 0
-        self._is_lent = False  # to a checkpoint or compaction that runs
+        self._lent: int | None = None  # beside pages, to a checkpoint or compaction that runs
         self.is_full = False
         self.is_low = False
         """A checkpoint is due, since its pages would take half of what is free."""
@@ -139,11 +139,12 @@ class DiskSpace:
     def make_room(self, byte_count: int = 0) -> None:
         """Have the room for a checkpoint, and for so much beside, out of spares and the reserve.
 
-        For what is beside, half of the reserve stays. It is not filled again before given_back().
+        For what is beside, half of the reserve stays. Before given_back() the reserve is filled
+        again only in room that the step will not need.
         53100: there is not so much, and nothing of the reserve was given up for it.
         """
         with self._mutex:
-            self._is_lent = True
+            self._lent = byte_count
             missing = self._missing_for(byte_count)
             if missing > 0 and self.spares.free_spares():
                 missing = self._missing_for(byte_count)
@@ -156,7 +157,7 @@ class DiskSpace:
 
     def given_back(self) -> None:
         """Note that the step has ended for which there was to be room; repeatable."""
-        self._is_lent = False
+        self._lent = None
 
     def give_up(self) -> bool:
         """Make some room for a step that frees space; False: there is nothing left to give up."""
@@ -233,10 +234,11 @@ class DiskSpace:
     def _look(self) -> bool:
         self._measure()
         reserve = self._reserve
-        if reserve.is_lacking and not self._is_lent:
-            if self._free - self._missing < self._needed and self.spares.free_spares():
+        if reserve.is_lacking:
+            lent = 0 if self._lent is None else self._lent + self._margin
+            if not lent and self._free - self._missing < self._needed and self.spares.free_spares():
                 self._measure()
-            if self._free - self._missing >= self._needed and reserve.fill():
+            if self._free - self._missing >= self._needed + lent and reserve.fill():
                 self._measure()
         margin = self._margin if self.is_full else 0
         self._become(is_full=reserve.is_lacking or self._needed + margin > self._free)

@@ -201,6 +201,25 @@ def test_it_ends_by_itself_and_the_log_says_so(
     assert len(caplog.records) == 2
 
 
+@pytest.mark.parametrize("beside", [0, 100_000])
+def test_room_that_a_step_needs_does_not_fill_the_reserve(
+    db: Engine, disk: SimulatedDisk, beside: int
+) -> None:
+    session = fill(db, disk)
+    space = db.database.replica.space
+    space.make_room(beside)  # as a checkpoint or compaction does that runs
+    assert held(disk) < RESERVE_BYTES
+    figures = space.figures()
+    missing = RESERVE_BYTES - held(disk)
+    disk.capacity_bytes = disk.used_bytes + missing + figures.needed_bytes + beside
+    refused(session)
+    assert held(disk) < RESERVE_BYTES
+    disk.capacity_bytes = None  # there is room for the step, and for all else
+    run(session, "INSERT INTO u VALUES (2, 'y')")
+    assert held(disk) == RESERVE_BYTES
+    space.given_back()
+
+
 def test_maintenance_frees_what_was_deleted(db: Engine, disk: SimulatedDisk) -> None:
     session = fill(db, disk, count=400)
     run(session, "DELETE FROM t WHERE id % 16 <> 0")
