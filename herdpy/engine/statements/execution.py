@@ -555,12 +555,10 @@ class Execution:
         table = source.table
         width = len(table.key)
         kinds = [table.columns[ordinal].type.kind for ordinal in table.key]
-        seen: set[Any] = set()
+        # Of one table, so each row comes once: what was found need not be kept to know it again.
         for found in self._vector_rows(prepared, find.query, values, source.snapshot):
-            key = canonical_key(found[:width], kinds)
-            row = source.get(key)
-            if row is not None and key not in seen:
-                seen.add(key)
+            row = source.get(canonical_key(found[:width], kinds))
+            if row is not None:
                 yield row, found[width:]
 
     def _deleted(
