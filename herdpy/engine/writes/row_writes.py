@@ -16,6 +16,7 @@ import msgspec
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.locks import Mode
 from herdpy.engine.state.snapshots import TableSnapshot
+from herdpy.engine.state.staged import Operation
 from herdpy.engine.state.tablespace import Entry, Tablespace
 from herdpy.engine.state.transactions import Transaction
 from herdpy.errors import InternalError, InvariantViolation
@@ -74,6 +75,7 @@ class Write:
         "is_insert",
         "kept",
         "resolve",
+        "resolved_as",
         "stream",
         "table",
     )
@@ -89,6 +91,7 @@ class Write:
         memory_bytes_max: int,
         check_interrupt: Callable[[], object],
         resolve: Resolve | None = None,
+        resolved_as: Operation | None = None,
         stream: Stream | None = None,
     ) -> None:
         """compute(source) does the statement's work on one snapshot, without any lock.
@@ -97,7 +100,8 @@ class Write:
         It returns the changes, checked but for duplicate keys, and the number of rows to report.
         In its place stream(source) may yield the changes, when they need not fit in memory.
         With is_insert, a row that is there already is a duplicate (23505), not a change; but with
-        `resolve`, of a table with a key, that says what becomes of it.
+        `resolve`, of a table with a key, that says what becomes of it; so does a stage of the
+        operation `resolved_as`, when rows of a stream do not fit in memory.
         """
         self._tablespace = tablespace
         self._transaction = transaction
@@ -105,6 +109,7 @@ class Write:
         self.compute = compute
         self.stream = stream
         self.resolve = None if table.is_heap else resolve
+        self.resolved_as = None if self.resolve is None else resolved_as
         self.is_insert = is_insert and self.resolve is None
         self.kept: Collection[Key] = ()
         """The keys whose rows the last find() has seen, and leaves as they are."""
@@ -129,9 +134,9 @@ class Write:
     def changes(self, source: TableSnapshot) -> tuple[Iterable[Change], int | None]:
         """Return the changes, which need not be in memory, and the number of rows to report.
 
-        None: as many as there are changes.
+        None: as many as there are changes. Those of a stream are inserts still to be resolved.
         """
-        if self.stream is not None and self.resolve is None:
+        if self.stream is not None:
             return self.stream(source), None
         return self.find(source)
 

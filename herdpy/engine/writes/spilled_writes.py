@@ -144,14 +144,30 @@ class SpilledWrite:
         try:
             snapshot.check_interrupt = self._check
             changes, reported = write.changes(snapshot.source(write.table))
+            resolved_as = write.resolved_as if reported is None else None
             count = 0
             for piece in _pieces(changes, _PIECE_ROWS):
                 self._check()
-                self._add_changes(piece)
+                if resolved_as is None:
+                    self._add_changes(piece)
+                else:
+                    rows = [new for _, new in piece if new is not None]
+                    self._add(resolved_as, rows, transaction.statement)
                 count += len(piece)
-            return count if reported is None else reported
         finally:
             snapshot.close()
+        if resolved_as is Operation.IGNORE:
+            return self._added_count()
+        return count if reported is None else reported
+
+    def _added_count(self) -> int:
+        """Return how many rows the statement's stages have put under keys that were not there."""
+        view = self._view()
+        return sum(
+            step.after.live_count - step.before.live_count
+            for stage, step in zip(view.stages, view.steps, strict=True)
+            if stage.statement == self._transaction.statement
+        )
 
     def _add_changes(self, changes: Sequence[Change]) -> None:
         table, statement = self._write.table, self._transaction.statement
