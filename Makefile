@@ -204,7 +204,7 @@ test: setup ## everything that must pass before a push, each part with its secon
 	$(call part,fuzz N=100)
 	$(call part,pg-oracle N=2000 SEED=1)
 	$(call part,fuzz-wire N=100000 SEED=1)
-	$(call part,fuzz-cost N=100)
+	$(call part,fuzz-cost N=200)
 	$(call part,crash N=1000)
 	$(call part,damage N=400)
 	$(call part,sim-ledger N=300)

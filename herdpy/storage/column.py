@@ -8,11 +8,13 @@ bytes of the distinct values.
 """
 
 from array import array
+from collections import deque
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from itertools import accumulate, islice
 from typing import Any, NamedTuple, cast
+from weakref import ReferenceType, ref
 
 from herdpy.model.keys import float_order
 from herdpy.model.types import Kind, Physical, SqlType
@@ -187,6 +189,7 @@ def _compile(cells: str) -> Cells:
 _CASTS = {Layout.INT32: "i", Layout.INT64: "q", Layout.FLOAT64: "d"}
 _TEXT_SOURCE = "str({1}[{0}[i] : {0}[i + 1]], 'utf-8')"
 _BYTES_SOURCE = "bytes({1}[{0}[i] : {0}[i + 1]])"
+_WORD_SOURCE = "str({2}[{1}[{0}[i]] : {1}[{0}[i] + 1]], 'utf-8')"
 
 
 def numbers(buffers: ColumnBuffers) -> memoryview:
@@ -246,12 +249,43 @@ def _present_reader(buffers: ColumnBuffers, kind: Kind) -> Reader:
             return Reader(_TEXT_SOURCE, views, lambda start, stop: _texts(*views, start, stop))
         return Reader(_BYTES_SOURCE, views, lambda start, stop: _byte_strings(*views, start, stop))
     offsets, indices = data[1].cast("i"), first.cast("i")
-    words = _texts(offsets, data[2], 0, len(offsets) - 1)
-    return Reader(
-        "{1}[{0}[i]]",
-        (indices, words),
-        lambda start, stop: [words[index] for index in indices[start:stop]],
-    )
+    words_of = _words_reader(offsets, data[2])
+
+    def slice_of(start: int, stop: int) -> list[str]:
+        words = words_of()
+        return [words[index] for index in indices[start:stop]]
+
+    return Reader(_WORD_SOURCE, (indices, offsets, data[2]), slice_of)
+
+
+class _Words(list[str]):
+    """The decoded words of a dictionary."""
+
+    __slots__ = ("__weakref__",)
+
+
+_recent_words: deque[_Words] = deque(maxlen=16)
+"""Of the dictionaries that were read last: a scan comes back to a page for its next rows. Kept by
+each page, they would be the larger part of a table that is read as a whole."""
+_RECENT_BYTES_MAX = 256 * 1024
+"""Of a dictionary whose words may be among those: a page may have one of some megabytes."""
+
+
+def _words_reader(offsets: memoryview, heap: memoryview) -> Callable[[], list[str]]:
+    """Return what gives the words of a dictionary, decoded anew when that was long ago."""
+    kept: ReferenceType[_Words] | None = None
+
+    def words_of() -> list[str]:
+        nonlocal kept
+        words = None if kept is None else kept()
+        if words is None:
+            words = _Words(_texts(offsets, heap, 0, len(offsets) - 1))
+            if len(heap) <= _RECENT_BYTES_MAX:
+                kept = ref(words)
+                _recent_words.append(words)
+        return words
+
+    return words_of
 
 
 def _byte_strings(offsets: memoryview, heap: memoryview, start: int, stop: int) -> list[bytes]:

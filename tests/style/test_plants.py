@@ -5,13 +5,14 @@ import pytest
 from tests.crash.plants import PLANTS as CRASH
 from tests.damage.plants import PLANTS as DAMAGE
 from tests.fixtures.plants import Plant, planted
+from tests.fuzz.cost.plants import PLANTS as COST
 from tests.pg_oracle.plants import PLANTS as ORACLE
 from tests.sim.ledger.plants import PLANTS as LEDGER
 from tests.sim.recovery.plants import PLANTS as RECOVERY
 from tests.sim.storage.plants import PLANTS as STORAGE
 
 
-@pytest.mark.parametrize("plants", [CRASH, DAMAGE, LEDGER, ORACLE, RECOVERY, STORAGE])
+@pytest.mark.parametrize("plants", [COST, CRASH, DAMAGE, LEDGER, ORACLE, RECOVERY, STORAGE])
 def test_every_plant_fits(plants: dict[str, Plant]) -> None:
     for name in plants:
         with planted(plants, name):

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from bookie.runtime.interfaces import Disk
+from herdpy.config import Config
 from herdpy.engine.maintenance.directory import (
     DIRECTORY,
     FORMAT,
@@ -39,6 +40,7 @@ from herdpy.storage.verify import check_definition, check_rows
 
 _FINDINGS_MAX = 1000
 _FREE_BYTES_MIN = 64 * 1024 * 1024
+_LOG_BYTES_MANY = 4 * Config().checkpoint_log_bytes
 _NOT_OURS = "no file of a database"
 MALFORMED = (Error, ValueError, LookupError, OverflowError, OSError)
 """What readers of a database say of bytes that no herdpy has written."""
@@ -63,6 +65,8 @@ class Report(msgspec.Struct, kw_only=True):
     """Of the tables, in pages; what lies in the log since is not among them."""
     log_record_count: int = 0
     """Behind the checkpoint."""
+    log_byte_count: int = 0
+    """Of those."""
 
 
 def examine(disk: Disk, where: str, progress: Progress | None = None) -> Report:
@@ -199,9 +203,20 @@ class Survey:
             reader = file_log_reader(self.disk, DIRECTORY, listed, may_be_cut=may_be_cut)
             for each in reader.records():
                 self.report.log_record_count += 1
+                self.report.log_byte_count += len(each[1])
                 yield each
         except MALFORMED as error:
             self.note(error)
+
+    def note_log(self) -> None:
+        """Note a log that checkpoints would have cut long before."""
+        byte_count = self.report.log_byte_count
+        if byte_count >= _LOG_BYTES_MANY:
+            self.report.notes.append(
+                f"the log has {byte_count:,} bytes of records behind the last checkpoint, expected "
+                f"less than {_LOG_BYTES_MANY:,}: checkpoints have failed; opening takes all of "
+                "them in, and sysmaintenance says then whether checkpoints go on failing, and why"
+            )
 
     def note_disk(self) -> None:
         """Note a disk that is, or was, full: the reserve was given up, or nothing is free."""
@@ -254,6 +269,7 @@ class _Doctor:
                 pass  # what was not applied is read all the same
         except MALFORMED as error:
             survey.note(error)
+        survey.note_log()
 
     def _tables(
         self, listed: Mapping[int, Listed], segments: dict[int, Segment], *, is_now: bool = False

@@ -13,6 +13,7 @@ from herdpy.engine.access.roles import Actor, change_access
 from herdpy.engine.state.locks import Mode, Resource
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.snapshots import Snapshot, TableSnapshot
+from herdpy.engine.state.staged import Operation
 from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.ddl import Definitions
 from herdpy.engine.statements.fast_paths import MakeRows
@@ -58,7 +59,7 @@ from herdpy.sql.plan import (
     UpdatePlan,
     VectorSelect,
 )
-from herdpy.sql.tree import AccessStatement, ColumnRef, Definition, Query
+from herdpy.sql.tree import AccessStatement, ColumnRef, Definition, OnConflict, Query
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,6 +75,8 @@ Part = tuple[Table, Key | None, Key | None]
 
 
 _ARROW_ROWS_MIN = 1_000
+_RESOLVED_AS = {OnConflict.SKIP: Operation.IGNORE, OnConflict.REPLACE: Operation.UPSERT}
+"""What a stage does with rows as an INSERT does with those whose keys are there."""
 _CHECK_ROWS = 1_024
 """Of an INSERT or executemany, between two looks at the interrupt."""
 
@@ -354,7 +357,7 @@ class Execution:
         self, prepared: Prepared, values: list[list[Physical]], transaction: Transaction
     ) -> Write:
         plan = prepared.plan
-        resolve = None
+        resolve = resolved_as = None
         if isinstance(plan, InsertPlan):
             table = plan.statement.table
             if plan.source is None:
@@ -362,6 +365,7 @@ class Execution:
                 return self._insert_of(prepared, plan, rows, transaction)
             stream = partial(self._inserted, prepared, plan, plan.source, values[0])
             resolve = prepared.once(resolver, plan)
+            resolved_as = _RESOLVED_AS.get(plan.statement.on_conflict)
         elif isinstance(plan, UpdatePlan):
             table = plan.ref.table
             stream = partial(self._updated, prepared, plan, values[0])
@@ -380,6 +384,7 @@ class Execution:
             memory_bytes_max=self._database.config.transaction_bytes_max,
             check_interrupt=self._interrupt.check,
             resolve=resolve,
+            resolved_as=resolved_as,
             stream=stream,
         )
 
@@ -550,12 +555,10 @@ class Execution:
         table = source.table
         width = len(table.key)
         kinds = [table.columns[ordinal].type.kind for ordinal in table.key]
-        seen: set[Any] = set()
+        # Of one table, so each row comes once: what was found need not be kept to know it again.
         for found in self._vector_rows(prepared, find.query, values, source.snapshot):
-            key = canonical_key(found[:width], kinds)
-            row = source.get(key)
-            if row is not None and key not in seen:
-                seen.add(key)
+            row = source.get(canonical_key(found[:width], kinds))
+            if row is not None:
                 yield row, found[width:]
 
     def _deleted(

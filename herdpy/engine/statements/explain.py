@@ -300,10 +300,11 @@ class _PlanPrinter:
         if not isinstance(body, tree.Select):
             return
         texts: list[str] = []
+        named = self._named(body)
         for output in body.outputs:
             text, expression = self._printer.text(output.expression), output.expression
             own = expression.name if isinstance(expression, tree.ColumnRef) else text.split("(")[0]
-            is_named = output.name not in (own, "?column?") and expression in self._named(body)
+            is_named = output.name not in (own, "?column?") and expression in named
             texts.append(f"{text} AS {name_text(output.name)}" if is_named else text)
         self._add(depth, f"Output: {', '.join(texts)}")
 

@@ -1,9 +1,10 @@
 """HealthServer: a server's metrics, health and state over HTTP.
 
 GET /livez: 200 while the loop turns. GET /readyz: 200, or 503 and the reason, while statements can
-be served; on a full disk 200, and a word of it. GET /status: JSON about positions, memory and
-limits. GET /metrics: Prometheus' text. There is no login, so nothing of it is about the data: no
-SQL, names or addresses, and of errors their kind alone (watch.py tells the log what they say).
+be served; on a full disk, or while background work fails, 200 and a word of it. GET /status: JSON
+about positions, memory and limits. GET /metrics: Prometheus' text. There is no login, so nothing of
+it is about the data: no SQL, names or addresses, and of errors their kind alone (watch.py tells the
+log what they say).
 """
 
 from typing import TYPE_CHECKING
@@ -17,6 +18,9 @@ from herdpy.server.operations.watch import shown, stopped_by
 
 if TYPE_CHECKING:
     from herdpy.server.hub import Hub
+
+_FAILING_SHOWN_MAX = 5
+"""Steps of background work: there may be one for each session."""
 
 
 class HealthServer(HttpServer):
@@ -40,11 +44,22 @@ class HealthServer(HttpServer):
 
 
 def readiness(hub: "Hub") -> Page:
-    """Return the verdict; a full disk is no reason against it: reads and DELETEs are served."""
-    found = verdict(hub.reason_not_ready())
-    if found.status == 200 and hub.database.replica.space.is_full:
-        return Page(200, TEXT, b"OK, but the disk is full: writes are refused (53100)\n")
-    return found
+    """Return the verdict; a full disk is no reason against it: reads and DELETEs are served.
+
+    Nor is background work that fails, and is tried again.
+    """
+    found, database = verdict(hub.reason_not_ready()), hub.database
+    words: list[str] = []
+    if database.replica.space.is_full:
+        words.append("the disk is full: writes are refused (53100)")
+    failing = [each.task for each in database.retries.failed]
+    if failing:
+        more = len(failing) - _FAILING_SHOWN_MAX
+        names = ", ".join(failing[:_FAILING_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
+        words.append(f"background work fails and is tried again: {names} (see sysmaintenance)")
+    if found.status != 200 or not words:
+        return found
+    return Page(200, TEXT, f"OK, but {'; '.join(words)}\n".encode())
 
 
 def status(hub: "Hub") -> bytes:

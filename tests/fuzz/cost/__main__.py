@@ -1,8 +1,9 @@
 """`python -m tests.fuzz.cost --runs 20000 --seed 1 --jobs 2 [--plant NAME|all] [--trace]`.
 
-Statements of every family (families.py), each of some length and of twice that: what they cost is
-counted, never timed, and may grow as their text does; some are mutated. All end in rows or in an
-error of a class that a statement may have. Exit code 1 when a seed finds something else.
+Statements of every family (families.py), from 1 kB to the longest, each of some length and of twice
+that: what they cost is counted, never timed, and may grow as their text does; some are mutated. All
+end in rows or in an error of a class that a statement may have. Exit code 1 when a seed finds
+something else.
 """
 
 import sys
@@ -24,70 +25,95 @@ from tests.fixtures.seed_runner import (
     trace,
 )
 from tests.fuzz.cost.families import FAMILIES
-from tests.fuzz.cost.measured import FindingError, World, run_seed
+from tests.fuzz.cost.measured import DECADES, FindingError, World, run_seed
 from tests.fuzz.cost.plants import PLANTS
 
 _MODULE = "tests.fuzz.cost"
+_CHUNK = 50  # seeds of one database
+_LIMITS_MET: dict[str, int] = {}  # of this process
 
 
 class Chunk(NamedTuple):
-    """What some seeds did: ends by family, the longest of each that gave rows, and findings."""
+    """What some seeds did: pairs by family and decade, ends by family, the longest, findings."""
 
     runs: int
+    pairs: Counter[tuple[str, int]]
+    """Seeds that compared two lengths, or are of one that a limit refuses."""
     ends: Counter[tuple[str, str]]
     longest: dict[str, int]
+    """In bytes, of those that gave rows, or a text for DuckDB."""
     findings: dict[int, str]
+
+    @staticmethod
+    def empty() -> "Chunk":
+        return Chunk(0, Counter(), Counter(), {}, {})
+
+    def plus(self, other: "Chunk") -> "Chunk":
+        longest = {
+            name: max(self.longest.get(name, 0), other.longest.get(name, 0))
+            for name in self.longest | other.longest
+        }
+        return Chunk(
+            self.runs + other.runs, self.pairs + other.pairs, self.ends + other.ends, longest,
+            self.findings | other.findings,
+        )  # fmt: skip
 
 
 def run_chunk(first: int, count: int, plant: str | None = None) -> Chunk:
     """Run seeds first, first + 1, …; with a plant only up to the first finding."""
-    collect_and_freeze()
+    pairs: Counter[tuple[str, int]] = Counter()
     ends: Counter[tuple[str, str]] = Counter()
     longest: dict[str, int] = {}
     findings: dict[int, str] = {}
     runs = 0
     with closing(World()) as world:
+        collect_and_freeze()
         for seed in range(first, first + count):
             runs += 1
             try:
                 with planted(PLANTS, plant) if plant is not None else nullcontext():
-                    name, size, costs = run_seed(world, seed)
+                    about, costs = run_seed(world, seed, _LIMITS_MET)
             except FindingError as finding:
                 findings[seed] = str(finding)
                 if plant is not None:
                     break
                 continue
+            name = about.family
+            pairs[name, about.decade] += 1
             ends.update((name, cost.outcome) for cost in costs)
-            if costs[0].outcome == "rows":
-                longest[name] = max(longest.get(name, 0), size)
-    return Chunk(runs, ends, longest, findings)
+            if not costs:
+                ends[name, "far beyond a limit"] += 1
+            elif costs[0].outcome in ("rows", "printed"):
+                longest[name] = max(longest.get(name, 0), about.size)
+    return Chunk(runs, pairs, ends, longest, findings)
 
 
 def run_all(options: Options) -> int:
-    """Run the seeds, print how statements ended and the findings; the exit code."""
-    ends: Counter[tuple[str, str]] = Counter()
-    longest: dict[str, int] = {}
-    findings: dict[int, str] = {}
-    count = 0
-    with closing(run_chunks(options, run_chunk)) as chunks:
+    """Run the seeds, print what was covered, how statements ended, the findings; the exit code."""
+    total = Chunk.empty()
+    with closing(run_chunks(options, run_chunk, _CHUNK)) as chunks:
         for chunk in chunks:
-            count += chunk.runs
-            ends.update(chunk.ends)
-            findings.update(chunk.findings)
-            for name, size in chunk.longest.items():
-                longest[name] = max(longest.get(name, 0), size)
-            if len(findings) >= FINDINGS_MAX:
+            total = total.plus(chunk)
+            if len(total.findings) >= FINDINGS_MAX:
                 break
-    rows: list[tuple[str, str, str]] = []
+    decades = range(len(DECADES) - 1)
+    rows: list[tuple[str, ...]] = []
     for name in FAMILIES:
-        found = {end: n for (family, end), n in sorted(ends.items()) if family == name}
+        found = {end: n for (family, end), n in sorted(total.ends.items()) if family == name}
         shown = ", ".join(f"{end} {n}" for end, n in found.items())
-        rows.append((name, f"{longest.get(name, 0):,}", shown))
-    columns = ("family", " longest with rows", "ends")
-    options.console.print(table("statements", columns, rows))
-    print_findings(options.console, _MODULE, findings)
-    options.console.print(f"{count} runs from seed {options.seed}: {len(findings)} findings")
-    return 1 if findings else 0
+        counts = (str(total.pairs[name, decade]) for decade in decades)
+        rows.append((name, *counts, f"{total.longest.get(name, 0):,}", shown))
+    columns = (
+        "family", *(f" from {DECADES[decade]:,} bytes" for decade in decades),
+        " longest with rows", "ends",
+    )  # fmt: skip
+    options.console.print(table("pairs of statements", columns, rows))
+    print_findings(options.console, _MODULE, total.findings)
+    least = (min(total.pairs[name, decade] for name in FAMILIES) for decade in decades)
+    print(f"pairs of each family from {', '.join(f'{low:,}' for low in DECADES[:-1])} bytes on:"
+          f" at least {', '.join(map(str, least))}")  # fmt: skip
+    print(f"{total.runs} runs from seed {options.seed}: {len(total.findings)} findings")
+    return 1 if total.findings else 0
 
 
 def run_plants(options: Options) -> int:
@@ -104,8 +130,8 @@ def run_plants(options: Options) -> int:
 
 def _run_traced(seed: int, write: object) -> str:
     with closing(World()) as world:
-        name, size, costs = run_seed(world, seed)
-    return f"{name} of {size:,} bytes: {'; '.join(cost.names() for cost in costs)}"
+        about, costs = run_seed(world, seed)
+    return f"{about.family} of {about.size:,} bytes: {'; '.join(cost.names() for cost in costs)}"
 
 
 def main() -> int:

@@ -61,14 +61,16 @@ class Wide(NamedTuple):
         return text
 
     def _text(self, items: Sequence[str], source: str, size: int) -> str:
+        head, tail = (text.replace("{t}", source) for text in (self.head, self.tail))
+        items = [item.replace("{t}", source) for item in items]
         pieces: list[str] = []
-        length = len(self.head) + len(self.tail)
-        while length < size and len(pieces) < _PARAMETERS_MAX:
+        length = len(head) + len(tail)
+        items_max = _PARAMETERS_MAX if "?" in self.item else size
+        while length < size and len(pieces) < items_max:
             number = len(pieces)
             pieces.append(items[number % len(items)].replace("{n}", str(10_000 + number)))
             length += len(pieces[-1]) + len(self.separator)
-        text = f"{self.head}{self.separator.join(pieces)}{self.tail}"
-        return text.replace("{t}", source)
+        return f"{head}{self.separator.join(pieces)}{tail}"
 
 
 class Deep(NamedTuple):

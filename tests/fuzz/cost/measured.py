@@ -1,47 +1,72 @@
-"""What one statement costs: calls and bytes of Python, characters for DuckDB, and how it ends."""
+"""What one statement costs: calls or bytes of Python, characters for DuckDB, and how it ends.
+
+A seed measures one family at one length and twice that, either its calls or its bytes. Most end
+with the text for DuckDB, whose own work is counted by its characters, and takes most of the time.
+"""
 
 import gc
+import math
 import random
 import sys
 import tracemalloc
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
 
 import herdpy
 from herdpy.driver.connection import Connection
+from herdpy.engine.statements import explain
 from herdpy.limits import identifier_bytes_max
 from herdpy.sql import duckdb_text
 from tests.fuzz.cost.families import FAMILIES, SCHEMA, Pair
 
+Unit = Literal["calls", "bytes"]
 GROWTH_MAX = 2.3
 """Of a cost, when the text doubles."""
-_CALLS_FREE, _BYTES_FREE, _PRINTED_FREE = 50_000, 500_000, 4_000
+_FREE: dict[Unit, int] = {"calls": 50_000, "bytes": 500_000}
 """What may come in one step: a table of codes, another path, a buffer that doubles."""
+_PRINTED_FREE = 4_000
 _KINDS = {
     "54": "a limit", "42": "refused", "53": "no memory", "22": "data", "0A": "not supported",
     "21": "several rows", "23": "constraint", "07": "parameters",
 }  # fmt: skip
 """Classes of the SQLSTATEs with which a statement may end."""
 _ROWS_MAX = 1_000  # of a result: a product of many tables has no end
-_SIZE_MIN, _SIZE_MAX = 1_000, 1 << 20
+DECADES = (1_000, 10_000, 100_000, 1 << 20, 1 << 23)
+"""Lengths of texts: from each up to the next. Twice the last is statement_bytes_max."""
+_DECADE_EVERY = 5
+"""One in so many rounds of all families has texts of the next decade, ten times as long."""
 _MUTATED_SHARE = 0.15
+_FAR_LONGER = 10  # than what a limit has refused, which depends on the family's expressions, too
+_EXECUTED_SHARE = 0.1
+"""Of the statements with a text for DuckDB, those that DuckDB runs."""
+_ENDED_WELL = ("rows", "printed")
 
 
 class FindingError(Exception):
     """What a statement should not have done."""
 
 
+class Drawn(NamedTuple):
+    """Which statements a seed makes."""
+
+    family: str
+    decade: int
+    """Of DECADES, by its index."""
+    size: int
+    unit: Unit
+    is_executed: bool
+
+
 class Cost(NamedTuple):
-    calls: int
-    byte_count: int
+    count: int
+    unit: Unit
     printed: int
     outcome: str
+    """"rows", an SQLSTATE, or "printed": it was not to be executed."""
 
     def names(self) -> str:
-        return (
-            f"{self.calls:,} calls, {self.byte_count:,} bytes, {self.printed:,} printed characters"
-            f" ({self.outcome})"
-        )
+        return f"{self.count:,} {self.unit}, {self.printed:,} printed characters ({self.outcome})"
 
 
 class World:
@@ -58,51 +83,71 @@ class World:
     def close(self) -> None:
         self.connection.close()
 
-    def cost(self, text: str, *, takes_parameters: bool = False) -> Cost:
-        """Run a statement twice, and count; FindingError for an end that it must not have."""
+    def cost(
+        self, text: str, unit: Unit, *, is_executed: bool, takes_parameters: bool = False
+    ) -> Cost:
+        """Run a statement and count; FindingError for an end that it must not have.
+
+        Unless it is to be executed it is cancelled as soon as there is a text for DuckDB.
+        """
         count = text.count("?") if takes_parameters else 0
         parameters = tuple(range(count)) if count else None
+        count_all = _calls if unit == "calls" else _peak
+        with self._watched(is_executed=is_executed) as printed:
+            outcome, counted = count_all(lambda: self._run(text, parameters))
+        if outcome == "57014":
+            if is_executed or not printed:
+                raise FindingError("is cancelled, which nobody asked for")
+            outcome = "printed"
+        elif outcome != "rows" and outcome[:2] not in _KINDS:
+            raise FindingError(f"ends in {outcome}"[:2_000])
+        return Cost(counted, unit, sum(printed), outcome)
+
+    @contextmanager
+    def _watched(self, *, is_executed: bool) -> Generator[list[int]]:
+        """Note the lengths of texts for DuckDB; cancel what makes one, unless it is executed."""
         printed: list[int] = []
-        run = self._runner(parameters)
-        outcome, calls = _calls(lambda: run(text), printed)
-        again, byte_count = _peak(lambda: run(f"{text} "))  # another text: no plan is kept of it
-        if again != outcome:
-            raise FindingError(f"ends in {outcome}, and another time in {again}")
-        return Cost(calls, byte_count, sum(printed), outcome)
+        right = duckdb_text.print_query
 
-    def _runner(self, parameters: object) -> Callable[[str], str]:
+        def print_query(*arguments: Any, **named: Any) -> duckdb_text.DuckText:
+            made = right(*arguments, **named)
+            printed.append(sum(len(text.sql) for text in (made, *_deferred(made))))
+            if not is_executed:
+                self.connection.cancel()
+            return made
+
+        duckdb_text.print_query = explain.print_query = print_query
+        try:
+            yield printed
+        finally:
+            duckdb_text.print_query = explain.print_query = right
+
+    def _run(self, text: str, parameters: object) -> str:
+        """Return "rows", or the error's SQLSTATE, with its message where it is not to be."""
         connection = self.connection
-
-        def run(text: str) -> str:
-            try:
-                cursor = connection.execute(text, parameters)  # type: ignore[arg-type]
-                if cursor.description is not None:
-                    cursor.fetchmany(_ROWS_MAX)
-                    cursor.close()
-                return "rows"
-            except herdpy.Error as error:
-                if error.sqlstate[:2] not in _KINDS:
-                    raise FindingError(f"ends in {error.sqlstate}: {error}"[:2_000]) from error
-                return error.sqlstate
-            except (Exception, RecursionError, MemoryError) as error:
-                raise FindingError(f"raises {type(error).__name__}: {error}"[:2_000]) from error
-            finally:
-                connection.rollback()
-
-        return run
+        try:
+            cursor = connection.execute(text, parameters)  # type: ignore[arg-type]
+            if cursor.description is not None:
+                cursor.fetchmany(_ROWS_MAX)
+                cursor.close()
+            return "rows"
+        except herdpy.Error as error:
+            state = error.sqlstate
+            return state if state[:2] in _KINDS or state == "57014" else f"{state}: {error}"
+        except (Exception, RecursionError, MemoryError) as error:
+            raise FindingError(f"raises {type(error).__name__}: {error}"[:2_000]) from error
+        finally:
+            connection.rollback()
 
 
-def _calls(run: Callable[[], str], printed: list[int]) -> tuple[str, int]:
+def _calls(run: Callable[[], str]) -> tuple[str, int]:
     """Return how it ends, and the calls of functions, Python's own included, on the way."""
     count = 0
-    print_query = duckdb_text.print_query.__code__
 
-    def profile(frame: Any, event: str, argument: Any) -> None:
+    def profile(_frame: Any, event: str, _argument: Any) -> None:
         nonlocal count
         if event in ("call", "c_call"):
             count += 1
-        elif event == "return" and frame.f_code is print_query and argument is not None:
-            printed.append(sum(len(text.sql) for text in (argument, *_deferred(argument))))
 
     gc.disable()
     sys.setprofile(profile)
@@ -121,7 +166,6 @@ def _deferred(text: duckdb_text.DuckText) -> list[duckdb_text.DuckText]:
 
 def _peak(run: Callable[[], str]) -> tuple[str, int]:
     """Return how it ends, and the bytes that Python held more than before at the worst."""
-    gc.collect()
     gc.disable()
     tracemalloc.start()
     try:
@@ -133,24 +177,30 @@ def _peak(run: Callable[[], str]) -> tuple[str, int]:
     return outcome, peak
 
 
-def size_of(chance: random.Random) -> int:
-    """Draw a length: twice as long is a third as likely."""
-    size = _SIZE_MIN
-    while size < _SIZE_MAX and chance.random() < 1 / 3:
-        size *= 2
-    return size
+def drawn(seed: int) -> Drawn:
+    """Return what a seed is about, before its texts are made, which takes the time."""
+    chance = random.Random(seed)
+    names = list(FAMILIES)
+    round_, place = divmod(seed, len(names))
+    decade, left = 0, round_ + 1
+    while decade < len(DECADES) - 2 and left % _DECADE_EVERY == 0:
+        decade, left = decade + 1, left // _DECADE_EVERY
+    # The longer, the rarer: twice as long is an eighth as likely, as it takes twice the time.
+    low, high = DECADES[decade], DECADES[decade + 1]
+    size = math.floor(low / math.sqrt(1 - chance.random() * (1 - (low / high) ** 2)))
+    unit: Unit = "calls" if chance.random() < 0.5 else "bytes"
+    return Drawn(names[place], decade, size, unit, chance.random() < _EXECUTED_SHARE)
 
 
 def check_growth(pair: Pair, small: Cost, large: Cost) -> None:
     """Raise FindingError where the longer statement costs more than in proportion."""
     ratio = GROWTH_MAX / 2 * (len(pair.large) - pair.fixed) / (len(pair.small) - pair.fixed)
     for name, before, after, free in (
-        ("calls", small.calls, large.calls, _CALLS_FREE),
-        ("bytes", small.byte_count, large.byte_count, _BYTES_FREE),
+        (small.unit, small.count, large.count, _FREE[small.unit]),
         ("printed characters", small.printed, large.printed, _PRINTED_FREE),
     ):
         # Of one that ended early what it would have taken is not known.
-        if small.outcome == "rows" and after > ratio * before + free:
+        if small.outcome in _ENDED_WELL and after > ratio * before + free:
             raise FindingError(
                 f"{name}: {before:,} for {len(pair.small):,} bytes of text and {after:,} for"
                 f" {len(pair.large):,}; {small.names()}; {large.names()}"
@@ -173,29 +223,51 @@ def mutated(chance: random.Random, text: str) -> str:
     )
 
 
-def run_seed(world: World, seed: int) -> tuple[str, int, list[Cost]]:
-    """Run a seed's statements; return its family, its size and what they cost."""
-    chance = random.Random(seed)
-    names = list(FAMILIES)
-    name = names[seed % len(names)]
-    size = size_of(chance)
+def run_seed(
+    world: World, seed: int, limits_met: dict[str, int] | None = None
+) -> tuple[Drawn, list[Cost]]:
+    """Run a seed's statements; return what it was about and what they cost.
+
+    Of a text that a limit refuses there is no longer one: one cost alone. `limits_met` has and
+    gets the shortest of those by family: for what is far longer nothing is run, nothing returned.
+    """
+    about = drawn(seed)
+    limits_met = {} if limits_met is None else limits_met
+    if about.size > _FAR_LONGER * limits_met.get(about.family, sys.maxsize):
+        return about, []
+    chance = random.Random(f"{seed} texts")
     state = chance.getstate()
-    pair = FAMILIES[name](chance, size)
+    make = FAMILIES[about.family]
+    pair = make(chance, about.size)
     takes = pair.takes_parameters
+
+    def cost(text: str) -> Cost:
+        return world.cost(text, about.unit, is_executed=about.is_executed, takes_parameters=takes)
+
     try:
-        costs = [world.cost(text, takes_parameters=takes) for text in (pair.small, pair.large)]
-        if bool(costs[0].printed) != bool(costs[1].printed) and costs[1].outcome == "rows":
-            # The row path is left where a statement is long: on the other one it may double, too.
-            chance.setstate(state)
-            pair = FAMILIES[name](chance, 2 * size)
-            # With blanks: there are plans of what has run already.
-            costs = [
-                world.cost(f"{text}  ", takes_parameters=takes) for text in (pair.small, pair.large)
-            ]
-        if bool(costs[0].printed) == bool(costs[1].printed) or costs[1].outcome != "rows":
-            check_growth(pair, *costs)
+        costs = [cost(pair.small)]
+        if costs[0].outcome.startswith("54"):
+            shortest = min(about.size, limits_met.get(about.family, about.size))
+            limits_met[about.family] = shortest
+        else:
+            costs.append(cost(pair.large))
+            if _leaves_row_path(*costs):
+                # There it may cost more than twice as much: what it does from there on is compared.
+                chance.setstate(state)
+                pair = make(chance, 2 * about.size)
+                # With a blank: there may be a plan of what has run already.
+                costs = [cost(f"{pair.small} "), cost(f"{pair.large} ")]
+            if not _leaves_row_path(*costs):
+                check_growth(pair, *costs)
         if chance.random() < _MUTATED_SHARE:
-            costs.append(world.cost(mutated(chance, pair.small), takes_parameters=takes))
+            text = mutated(chance, pair.small)
+            costs.append(world.cost(text, about.unit, is_executed=True, takes_parameters=takes))
     except FindingError as finding:
-        raise FindingError(f"seed {seed}: {name} of {size:,} bytes: {finding}") from finding
-    return name, size, costs
+        raise FindingError(
+            f"seed {seed}: {about.family} of {about.size:,} bytes: {finding}"
+        ) from finding
+    return about, costs
+
+
+def _leaves_row_path(small: Cost, large: Cost) -> bool:
+    return bool(small.printed) != bool(large.printed) and large.outcome in _ENDED_WELL

@@ -1,6 +1,7 @@
 """Pages: what is built is read back, found by key, bounded by zones; every damaged byte is seen."""
 
 import math
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -137,6 +138,27 @@ def test_dictionary_only_where_it_pays() -> None:
     assert not page.is_dictionary(2)
     assert page.rows(0, 100) == rows
     assert page.zone(1) == ("city0", "city4")
+    assert [page.row(index) for index in range(100)] == rows
+
+
+def test_pages_that_were_read_do_not_keep_the_words_of_their_dictionaries() -> None:
+    table = table_of(BIGINT, TEXT)
+    rows = [(index, f"{index % 1000} {'x' * 100}") for index in range(page_rows_max)]
+    data = build_page(table, rows).data
+    pages = [open_page(data, table) for _ in range(100)]
+    tracemalloc.start()
+    try:
+        for page in pages:
+            assert page.is_dictionary(1)
+            for start in range(0, page_rows_max, 1024):
+                assert page.rows(start, start + 1024) == rows[start : start + 1024]
+            assert page.row(7) == rows[7]
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    words_bytes = 1000 * 150  # of one page
+    assert kept < len(pages) * words_bytes / 4
+    assert peak < len(pages) * words_bytes / 2
 
 
 def test_columns_by_id() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from bookie.runtime.interfaces import Disk
 from bookie.runtime.memory_disk import MemoryDisk
+from herdpy.engine.maintenance import doctor
 from herdpy.engine.maintenance.doctor import Report, examine
 from herdpy.errors import CorruptionError, Error
 from tests.fixtures.engines import Engine, engine, rows, run
@@ -67,6 +68,15 @@ def test_a_sound_database() -> None:
     assert (report.table_count, report.row_count, report.log_record_count) == (2, 360, 3)
     assert report.page_count >= 6
     assert contents(disk) == files()
+
+
+def test_a_log_that_no_checkpoint_has_cut_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not any("checkpoints have failed" in note for note in examine(made(), "here").notes)
+    found = examine(made(), "here").log_byte_count
+    assert found > 0
+    monkeypatch.setattr(doctor, "_LOG_BYTES_MANY", found)
+    (note,) = [each for each in examine(made(), "here").notes if "checkpoints have failed" in each]
+    assert note.startswith(f"the log has {found:,} bytes of records behind the last checkpoint")
 
 
 def test_what_leases_keep_is_no_table_more() -> None:

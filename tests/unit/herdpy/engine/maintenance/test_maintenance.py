@@ -48,6 +48,25 @@ def test_no_table_ever_has_more_runs_than_allowed(db: Engine) -> None:
     assert rows(db.session(), ALL) == expected
 
 
+@pytest.mark.parametrize("count", [100, 1200])
+def test_compaction_comes_to_an_end_where_few_rows_of_a_dictionary_fill_a_page(
+    db: Engine, count: int
+) -> None:
+    session = db.session(autocommit=True)
+    run(session, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+    text = "x" * 10_000  # the pages are short, because it stands in each of them once
+    for low in range(0, 1200, count):
+        session.execute_many(
+            "INSERT INTO t VALUES (?, ?)", [(number, text) for number in range(low, low + count)]
+        )
+        db.database.run_checkpoint()
+    jobs = 0
+    while db.database.run_compaction():
+        jobs += 1
+        assert jobs < 100
+    assert rows(session, "SELECT count(*), min(v) = max(v) FROM t") == [(1200, True)]
+
+
 def test_a_snapshot_goes_on_reading_the_pages_that_compaction_replaced() -> None:
     with engine(disk=MemoryDisk()) as db:
         table(db.session(), *((n, n) for n in range(100)))

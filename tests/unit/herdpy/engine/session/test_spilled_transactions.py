@@ -98,6 +98,30 @@ def test_what_was_in_memory_before_is_kept(db: Engine) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "count", "total", "marked"),
+    [
+        ("INSERT INTO t SELECT id + 100, -1, s FROM t ON CONFLICT DO NOTHING", 100, 500, 100),
+        ("INSERT INTO t SELECT id / 2 + 390, -1, s FROM t ON CONFLICT DO NOTHING", 190, 590, 190),
+        ("UPSERT INTO t SELECT id + 100, -1, s FROM t", ROWS, 500, ROWS),
+        ("UPSERT INTO t SELECT id / 2, -1, s FROM t", ROWS, ROWS, 200),
+    ],
+)  # fmt: skip
+def test_rows_of_a_query_may_meet_others_that_are_there(
+    db: Engine, text: str, count: int, total: int, marked: int
+) -> None:
+    session = filled(db)
+    run(session, "UPDATE t SET s = 'changed' WHERE id = 0")
+    assert run(session, text) == count
+    assert transaction_of(session).has_spilled
+    assert not transaction_of(session).writes
+    found = "SELECT count(*), sum(CASE WHEN v = -1 THEN 1 ELSE 0 END) FROM t"
+    assert rows(session, found) == [(total, marked)]
+    session.commit()
+    db.reopen()
+    assert rows(db.session(), found) == [(total, marked)]
+
+
+@pytest.mark.parametrize(
     ("text", "state"),
     [
         ("INSERT INTO t SELECT id + 399, v, s FROM t", "23505"),
@@ -282,6 +306,8 @@ def _statement(chance: random.Random) -> str:
         f"UPDATE t SET id = id + {chance.choice((1, -1, 30, 200))} WHERE {between}",
         f"DELETE FROM t WHERE {between}",
         f"INSERT INTO t SELECT id + {chance.choice((1, 100))}, v, s FROM t WHERE {between}",
+        f"INSERT INTO t SELECT id + {low}, 7, s FROM t WHERE {between} ON CONFLICT DO NOTHING",
+        f"UPSERT INTO t SELECT CAST(id / 3 AS INTEGER), v, 'up' FROM t WHERE {between} ORDER BY id",
         f"INSERT INTO t VALUES ({low}, 1, 'new')",
         f"INSERT INTO t VALUES ({low}, 1, ''), ({low + 3}, 1, '') ON CONFLICT DO NOTHING",
         f"INSERT INTO t VALUES ({low + 1}, 1, 'new'), ({low + 2}, 2, NULL), ({low + 3}, 3, '')",

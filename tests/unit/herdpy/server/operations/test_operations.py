@@ -10,10 +10,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import herdpy
+from herdpy.engine.maintenance.tasks import MaintenanceTask, Retries
 from herdpy.proto import messages
 from herdpy.server.operations import watch
 from herdpy.server.operations.metrics import kind_of
 from tests.fixtures.servers import RunningServer, running_server
+from tests.sim.clock import SimulatedClock
 
 DatabaseStats = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -72,6 +74,25 @@ def test_not_ready_once_nothing_can_be_written(server: RunningServer) -> None:
     assert "OperationalError (SQLSTATE 58000)" in text
     assert "broken on purpose" not in text + pages.get("/status")[1], "these pages are open to all"
     assert pages.figures()[named("herdpy_ready")] == 0
+
+
+def test_ready_while_background_work_fails_and_says_so(server: RunningServer) -> None:
+    pages, database = Pages(server), server.engine.database
+    clock = SimulatedClock()
+    database.retries = Retries(clock)  # of no thread but this one
+
+    def fail() -> None:
+        raise herdpy.OperationalError("no room for t, key 5")
+
+    database.retries.run([MaintenanceTask("a checkpoint", fail)])
+    told = "OK, but background work fails and is tried again: a checkpoint (see sysmaintenance)\n"
+    assert pages.get("/readyz") == (200, told)
+    names = [f"session {number}" for number in range(7)]
+    database.retries.run([MaintenanceTask(name, fail) for name in names])
+    assert pages.get("/readyz")[1].endswith("session 4 and 2 more (see sysmaintenance)\n")
+    clock.advance(60)
+    database.retries.run([MaintenanceTask("a checkpoint", lambda: None)])
+    assert pages.get("/readyz") == (200, "OK\n")
 
 
 def test_the_log_knows_of_what_nobody_was_told(caplog: pytest.LogCaptureFixture) -> None:
