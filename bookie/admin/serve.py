@@ -39,7 +39,6 @@ from bookie.errors import BookieStartError
 from bookie.management.access import HttpAccess
 from bookie.management.make import make_api
 from bookie.metadata.kazoo_client import KAZOO_LOGGER
-from bookie.runtime.drivers import ThreadDriver
 from bookie.runtime.http import Api
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_disk import OsDisk
@@ -210,7 +209,7 @@ def log_to_stderr() -> None:
     logging.basicConfig(
         level=logging.INFO,
         format="%(asctime)s %(levelname)-5s %(name)s: %(message)s",
-        handlers=[LogLines(ThreadDriver(), _STANDARD_ERROR)],
+        handlers=[LogLines(_STANDARD_ERROR)],
     )
     # It tells of each try to reconnect; that the connection is lost the registration tells.
     logging.getLogger(KAZOO_LOGGER).setLevel(logging.ERROR)

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from contextlib import suppress
 
-from bookie.runtime.interfaces import Driver, Worker
+from bookie.runtime.drivers import Bell
 
 WAITING_BYTES_MAX = 1024 * 1024
 """Some hundreds of the longest lines, as a burst of slow statements has."""
@@ -23,13 +23,12 @@ _END_S = 1.0
 class LogLines(logging.Handler):
     """Writes to a file descriptor, which stays its owner's. Any thread."""
 
-    def __init__(self, driver: Driver, descriptor: int) -> None:
+    def __init__(self, descriptor: int) -> None:
         super().__init__()
         # Constant after __init__.
-        self._driver = driver
         self._descriptor = descriptor
-        self._has_lines = driver.new_bell()
-        self._has_written = driver.new_bell()
+        self._has_lines = Bell()
+        self._has_written = Bell()
         # Own lock; reentrant, as what the collector of garbage calls inside of it may log, too.
         self._lock = threading.RLock()
         self._waiting: deque[bytes] = deque()
@@ -38,7 +37,7 @@ class LogLines(logging.Handler):
         self._lost_count = 0
         self._is_started = False
         self._is_closed = False
-        self._worker: Worker | None = None
+        self._worker: threading.Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -53,7 +52,8 @@ class LogLines(logging.Handler):
             self._put(self._loss() + data)
             is_first, self._is_started = not self._is_started, True
         if is_first:
-            self._worker = self._driver.spawn("log", self._run)
+            self._worker = threading.Thread(target=self._run, name="log", daemon=True)
+            self._worker.start()
         self._has_lines.ring()
 
     def _put(self, data: bytes) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from bookie.runtime.drivers import ThreadDriver
 from bookie.runtime.os_log import LogLines
 from herdpy.model.printable import escaped, escaped_json
 
@@ -23,7 +22,7 @@ _LINE_LENGTH_MAX = 32_000  # characters of one value
 
 def set_up_logs(level: str, log_format: str) -> None:
     """Send what the process logs, from a level on, to standard error."""
-    handler = LogLines(ThreadDriver(), _STANDARD_ERROR)
+    handler = LogLines(_STANDARD_ERROR)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from bookie.runtime.drivers import Mutex, ThreadDriver, new_mutex
+from bookie.runtime.drivers import Mutex, ThreadDriver, new_mutex, run_detached
 from bookie.runtime.interfaces import Clock, Disk, Driver
 from bookie.runtime.memory_disk import MemoryDisk
 from bookie.runtime.os_clock import OsClock

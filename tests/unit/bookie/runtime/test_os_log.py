@@ -42,7 +42,7 @@ def read_all(descriptor: int, handler: LogLines) -> list[str]:
 
 
 def test_lines_come_in_order_and_all_before_the_end(pipe: tuple[int, int]) -> None:
-    handler = LogLines(ThreadDriver(), pipe[1])
+    handler = LogLines(pipe[1])
     for number in range(1_000):
         handler.handle(record("line %d", number))
     handler.handle(record("last"))
@@ -50,7 +50,7 @@ def test_lines_come_in_order_and_all_before_the_end(pipe: tuple[int, int]) -> No
 
 
 def test_who_logs_waits_for_no_reader_and_what_is_lost_is_counted(pipe: tuple[int, int]) -> None:
-    handler = LogLines(ThreadDriver(), pipe[1])
+    handler = LogLines(pipe[1])
     count = 2 * WAITING_BYTES_MAX // len(LINE)
     for _ in range(count):
         handler.handle(record(LINE))  # no one reads: all of them would not return before
@@ -68,7 +68,7 @@ def test_who_logs_waits_for_no_reader_and_what_is_lost_is_counted(pipe: tuple[in
 
 
 def test_a_record_that_cannot_be_formatted_is_told(pipe: tuple[int, int]) -> None:
-    handler = LogLines(ThreadDriver(), pipe[1])
+    handler = LogLines(pipe[1])
     handler.handle(record("%d of two", "none"))
     handler.handle(record("last"))
     first, last = read_all(pipe[0], handler)
@@ -79,7 +79,7 @@ def test_a_record_that_cannot_be_formatted_is_told(pipe: tuple[int, int]) -> Non
 def test_a_reader_that_has_gone_is_no_error(pipe: tuple[int, int]) -> None:
     gone, to_it = os.pipe()
     os.close(gone)
-    handler = LogLines(ThreadDriver(), to_it)
+    handler = LogLines(to_it)
     handler.handle(record("to no one"))
     handler.close()
     handler.close()
