@@ -48,7 +48,7 @@ _MANY_BYTES = 8 * 1024 * 1024
 """Of pages: rows beyond this, or so many, are merged as Arrow columns, part by part."""
 _JOB_BYTES_MAX = 32 * 1024 * 1024
 _COPIES = 5
-"""Of what is merged at one time: as it lies in pages, as columns, sorted, as rows, as a new page."""
+"""Of what is merged at one time: as in its pages, as columns, sorted, as rows, as a new page."""
 _ROW_BYTES = 300
 """Of memory for a row as Python objects, beside its texts."""
 

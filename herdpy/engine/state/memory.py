@@ -2,9 +2,9 @@
 
 The shares are those of Config. Memtables are set by what they measure, and bounded by
 MemtableRoom; what transactions and statements build, and what is kept in caches, asks before it
-takes. So does a compaction that can be put off; what others need, a checkpoint, the commit of pages,
-is held while it is at work, so that those who can be refused find less. DuckDB keeps within a limit
-of its own.
+takes. So does a compaction that can be put off. What has to be done, a checkpoint, the commit of
+pages, is held while it is at work, so that those who can be refused find less. DuckDB keeps within
+a limit of its own.
 """
 
 from collections.abc import Generator
