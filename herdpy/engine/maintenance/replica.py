@@ -297,7 +297,7 @@ class Replica:
         """Write a checkpoint, and before it the merges that it needs. _maintenance is held."""
         finish_listing(self.tablespace, self.manifest)
         for planned in crowded_tables(self.tablespace):
-            if self.space.has_room_for(planned.byte_count):  # else there are more runs for a while
+            if self.space.lend(planned.byte_count):  # else there are more runs for a while
                 self._run_job(planned)
         appended = self.tablespace.log.bytes_appended
         byte_count = self.tablespace.memtable_bytes()
@@ -361,7 +361,7 @@ class Replica:
             with self._maintenance:
                 finish_listing(self.tablespace, self.manifest)
                 planned = self._planner.choose(self.tablespace, self.manifest)
-                is_fitting = planned is None or self.space.has_room_for(planned.byte_count)
+                is_fitting = planned is None or self.space.lend(planned.byte_count)
                 if not is_fitting or (planned is None and self.space.is_full):
                     planned = self._plan_to_free()
                 if planned is None:
