@@ -47,6 +47,10 @@ _MANY_ROWS = 50_000
 _MANY_BYTES = 8 * 1024 * 1024
 """Of pages: rows beyond this, or so many, are merged as Arrow columns, part by part."""
 _JOB_BYTES_MAX = 32 * 1024 * 1024
+_COPIES = 5
+"""Of what is merged at one time: as in its pages, as columns, sorted, as rows, as a new page."""
+_ROW_BYTES = 300
+"""Of memory for a row as Python objects, beside its texts."""
 
 
 class Job(NamedTuple):
@@ -175,6 +179,16 @@ def job_bytes(pages: TablePages, job: Job) -> int:
                     found += entry.ref.length * (rows[1] - rows[0]) // entry.row_count
                     found += _BITMAP_BYTES
     return found
+
+
+def job_memory_bytes(pages: TablePages, job: Job) -> int:
+    """Return about what a job takes in memory while it is written, one part after the other."""
+    entries = [*job.moves, *job.thins]
+    entries += [entry for position in job.runs for entry in pages.runs[position]]
+    for start, stop in job.stretches:
+        entries += pages.base[start:stop]
+    rows = min(sum(entry.row_count for entry in entries), _MANY_ROWS)
+    return _COPIES * min(job_bytes(pages, job), _MANY_BYTES) + _ROW_BYTES * rows
 
 
 def _is_worth_thinning(entry: PageEntry) -> bool:

@@ -15,6 +15,7 @@ from herdpy.storage.compaction import (
     Job,
     bytes_out_of,
     job_bytes,
+    job_memory_bytes,
     job_out_of,
     plan_job,
     plan_runs,
@@ -43,6 +44,11 @@ class Planned(NamedTuple):
     def byte_count(self) -> int:
         """Of the segment that it is going to write, at most."""
         return job_bytes(self.pages, self.job) + _BESIDE_PAGES_BYTES
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of memory that it takes while it is at work, about."""
+        return job_memory_bytes(self.pages, self.job)
 
 
 class Planner:

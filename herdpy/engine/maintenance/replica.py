@@ -16,7 +16,11 @@ from typing import TYPE_CHECKING
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.interfaces import Clock, Disk, Driver, Rng
 from herdpy.config import Config
-from herdpy.engine.maintenance.checkpoint import finish_listing, run_checkpoint
+from herdpy.engine.maintenance.checkpoint import (
+    finish_listing,
+    memory_to_write,
+    run_checkpoint,
+)
 from herdpy.engine.maintenance.compaction import (
     Planned,
     Planner,
@@ -294,19 +298,25 @@ class Replica:
         finish_listing(self.tablespace, self.manifest)
         for planned in crowded_tables(self.tablespace):
             if self.space.lend(planned.byte_count):  # else there are more runs for a while
-                self._compaction_debt += run_job(
-                    self.tablespace, self.manifest, self._disk, self._segments, planned
-                )
+                self._run_job(planned)
         appended = self.tablespace.log.bytes_appended
         byte_count = self.tablespace.memtable_bytes()
-        done = self.checkpoints.measure(
-            lambda: run_checkpoint(self.tablespace, self.manifest, self._disk, self._segments)
-        )
+        with self._memory.job("a checkpoint", memory_to_write(self.tablespace.state)):
+            done = self.checkpoints.measure(
+                lambda: run_checkpoint(self.tablespace, self.manifest, self._disk, self._segments)
+            )
         self.tablespace.room.checkpointed(byte_count, self.checkpoints.last_s)
         self._checkpoint_bytes = appended
         self._checkpoint_wait_s = 0.0
         self.checkpoint_error = None
         return done
+
+    def _run_job(self, planned: Planned) -> None:
+        """Do a job of compaction. _maintenance is held."""
+        with self._memory.job("a compaction", planned.memory_bytes):
+            self._compaction_debt += run_job(
+                self.tablespace, self.manifest, self._disk, self._segments, planned
+            )
 
     def backup(self, backup_id: bytes) -> "Backup":
         """Write a checkpoint and pin it, to be read while others write.
@@ -343,7 +353,10 @@ class Replica:
         return self._compact(is_within_budget=False)
 
     def _compact(self, *, is_within_budget: bool) -> bool:
-        """Do one job; within the budget only if an earlier one is paid off, or it is urgent."""
+        """Do one job; within the budget only if an earlier one is paid off and there is memory.
+
+        An urgent one is done in any case.
+        """
         try:
             with self._maintenance:
                 finish_listing(self.tablespace, self.manifest)
@@ -353,11 +366,11 @@ class Replica:
                     planned = self._plan_to_free()
                 if planned is None:
                     return False
-                if is_within_budget and self._is_in_debt() and not planned.job.is_urgent:
-                    return False
-                self._compaction_debt += run_job(
-                    self.tablespace, self.manifest, self._disk, self._segments, planned
-                )
+                if is_within_budget and not planned.job.is_urgent:
+                    has_room = self._memory.has_room_for_job(planned.memory_bytes)
+                    if self._is_in_debt() or not has_room:
+                        return False
+                self._run_job(planned)
                 self.space.given_back()
                 if self.space.is_full:
                     self.space.look()

@@ -164,6 +164,29 @@ def test_the_maintenance_thread_keeps_the_budget_of_compaction() -> None:
         assert done() == 2
 
 
+def test_jobs_hold_what_they_take_and_a_compaction_waits_for_it(db: Engine) -> None:
+    session, database = db.session(), db.database
+    memory, jobs = database.memory, database.memory.jobs
+    table(session, *((n, n) for n in range(2000)))
+    assert (jobs.bytes_used, jobs.bytes_peak) == (0, 0)
+    database.run_checkpoint()
+    assert jobs.bytes_peak > 2000 * 100
+    run(session, "DELETE FROM t WHERE id < 1000")
+    session.commit()
+    database.run_checkpoint()
+    dead = sum(entry.dead_count for entry in pages(database).entries())
+    jobs.bytes_peak = 0
+    other = memory.transactions.reserve("another")
+    other.hold(database.config.memory_bytes_max)
+    database.run_maintenance_once()
+    assert sum(entry.dead_count for entry in pages(database).entries()) == dead > 0
+    other.close()
+    database.run_maintenance_once()
+    assert sum(entry.dead_count for entry in pages(database).entries()) == 0
+    assert jobs.bytes_peak > 2000 * 100
+    assert jobs.bytes_used == 0
+
+
 def test_the_row_ids_of_dropped_tables_are_forgotten(db: Engine) -> None:
     session, open_one = db.session(autocommit=True), db.session()
     for _ in range(20):
