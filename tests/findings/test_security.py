@@ -1,9 +1,11 @@
 """Findings about security: an ordinary login must not stop the server or outlive its rights."""
 
+import base64
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -277,6 +279,53 @@ def get(port: int) -> bytes:
             return probe.recv(100)
         except ConnectionError:
             return b""
+
+
+# --- S12 ------------------------------------------------------------------------------------------
+
+CALLS = 100
+
+
+def processor_ticks(server: Any) -> int:
+    """Return how long the server's threads have computed so far, in the kernel's ticks."""
+    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+@pytest.mark.finding("S12")
+def test_a_password_in_each_call_costs_hardly_more_than_a_token(serve: Callable[..., Any]) -> None:
+    grpc = pytest.importorskip("grpc")
+    from herdpy.proto import herdpy_pb2 as pb
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = serve(f"server.grpc_port={port}")
+    users_of(server)
+    proof = base64.b64encode(b"root:password").decode()
+    by_password = (("authorization", f"Basic {proof}"),)
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        log_in = channel.stream_stream(
+            "/herdpy.v1.Herdpy/Login",
+            request_serializer=pb.LoginRequest.SerializeToString,
+            response_deserializer=pb.LoginReply.FromString,
+        )
+        (reply,) = log_in(iter(()), metadata=by_password)
+        by_token = (("authorization", f"Bearer {reply.logged_in.token}"),)
+        execute = channel.unary_unary(
+            "/herdpy.v1.Herdpy/Execute",
+            request_serializer=pb.ExecuteRequest.SerializeToString,
+            response_deserializer=pb.ExecuteReply.FromString,
+        )
+
+        def cost(metadata: Any) -> int:
+            before = processor_ticks(server)
+            for _ in range(CALLS):
+                execute(pb.ExecuteRequest(text="SELECT 1"), metadata=metadata)
+            return processor_ticks(server) - before
+
+        cost(by_token)  # what is loaded on first use is no one's
+        of_tokens, of_passwords = cost(by_token), cost(by_password)
+    assert of_passwords < 2 * of_tokens + 10, (of_passwords, of_tokens)
 
 
 # --- S11 ------------------------------------------------------------------------------------------
