@@ -192,6 +192,44 @@ def test_a_statement_of_many_rows_needs_little_memory(tmp_path: Path) -> None:
     assert lines[1:] == ["bounded", f"{rows} {rows * (rows - 1) // 2}"]
 
 
+_MANY_INTEGERS = """
+import os, sys, tracemalloc
+import herdpy
+
+mib = 1024 * 1024
+COLUMNS, ROWS, LIMIT = 200, 4_000, 8 * mib
+connection = herdpy.connect(sys.argv[1], durability="none", memory_bytes_max=2 * LIMIT)
+names = ", ".join(f"c{number} BIGINT" for number in range(COLUMNS))
+connection.execute(f"CREATE TABLE t (id BIGINT PRIMARY KEY, {names})")
+connection.commit()
+text = f"INSERT INTO t VALUES (?{', ?' * COLUMNS})"
+
+def fill(rows):
+    peak = 0
+    for number in range(rows):
+        try:
+            connection.execute(text, [number, *range(300 + number, 300 + number + COLUMNS)])
+        except herdpy.Error as error:
+            return error.sqlstate, peak
+        if number % 50 == 0:
+            peak = max(peak, tracemalloc.get_traced_memory()[0])
+    return "all are in", peak
+
+fill(1_500)  # what is imported for it is not counted
+connection.rollback()
+tracemalloc.start()
+told, peak = fill(ROWS)
+print(told, "bounded" if peak < 2 * LIMIT + 4 * mib else f"{peak // mib} MiB", flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.finding("E4")
+def test_a_transaction_of_integers_takes_what_it_may(tmp_path: Path) -> None:
+    child = python(_MANY_INTEGERS, str(tmp_path / "db"))
+    assert child.stdout.splitlines() == ["all are in bounded"], child.stderr[-2000:]
+
+
 _WIDE_ROWS = """
 import os, sys, threading
 import herdpy, pyarrow as pa

@@ -52,6 +52,8 @@ TICK_S = 0.5
 """How long background work may wait for its next turn."""
 _CHECKPOINT_WAIT_S_MAX = 16.0
 _COLLECT_S = 5.0
+_UNWRITTEN_BYTES = 1024 * 1024
+"""Of records that came in a tick."""
 _LOOK_BYTES = 256 * 1024
 _LOOK_PART = 1 / 64  # of the memtables' share, at the most
 
@@ -470,11 +472,14 @@ class Replica:
     def _mark_if_idle(self) -> None:
         """Once nothing was appended for a tick, hand over what has no waiter, or mark the log.
 
-        A commit of durability none is with the operating system about a second later.
+        A commit of durability none is with the operating system about a second later. Much that no
+        commit asks for, of a long transaction, is handed over at once: it would wait in memory.
         """
         log, now_s = self.tablespace.log, self._clock.monotonic()
         appended = log.bytes_appended
         if appended != self._idle_bytes:
+            if appended - self._idle_bytes >= _UNWRITTEN_BYTES and log.written_lsn < log.last_lsn:
+                self.tablespace.request(Durability.OS)
             self._idle_bytes, self._idle_since_s = appended, now_s
         elif now_s - self._idle_since_s >= TICK_S:
             if log.written_lsn < log.last_lsn:

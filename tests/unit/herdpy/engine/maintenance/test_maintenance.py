@@ -187,6 +187,21 @@ def test_jobs_hold_what_they_take_and_a_compaction_waits_for_it(db: Engine) -> N
     assert jobs.bytes_used == 0
 
 
+def test_the_records_of_a_long_transaction_do_not_wait_in_memory_for_its_end(db: Engine) -> None:
+    session, log = db.session(), db.database.tablespace.log
+    run(session, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+    session.commit()
+    written = [log.written_lsn]
+    for number in range(60):
+        run(session, "INSERT INTO t VALUES (?, ?)", number, "x" * 100_000)
+        if number % 20 == 0:
+            db.database.run_maintenance_once()
+        if log.written_lsn > written[-1]:
+            written.append(log.written_lsn)
+    assert len(written) > 2
+    session.rollback()
+
+
 def test_the_row_ids_of_dropped_tables_are_forgotten(db: Engine) -> None:
     session, open_one = db.session(autocommit=True), db.session()
     for _ in range(20):
