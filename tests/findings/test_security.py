@@ -253,12 +253,47 @@ def idle_sockets(port: int, count: int) -> Iterator[list[socket.socket]]:
         yield [opened.enter_context(socket.create_connection(address)) for _ in range(count)]
 
 
+def wait_for(port: int) -> None:
+    """Wait until a port is open: that of gRPC is after the first one."""
+    for _ in range(100_000):
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            continue
+        return
+    raise AssertionError(f"nothing listens on port {port}")
+
+
 @pytest.mark.finding("S9")
 def test_idle_sockets_of_one_address_keep_no_one_out(serve: Callable[..., Any]) -> None:
     server = serve()
     port = int(server.url.rpartition(":")[2])
     with idle_sockets(port, 250):
         assert sqlstate_of(lambda: connected(server.url).close()) is None
+
+
+@pytest.mark.finding("S9")
+def test_idle_sockets_at_the_port_of_grpc_keep_no_one_out(serve: Callable[..., Any]) -> None:
+    pytest.importorskip("grpc")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    few = ("server.connections_max=20", "server.logins_max=20", "server.login_timeout_s=60")
+    serve(f"server.grpc_port={port}", *few)
+    wait_for(port)
+    with idle_sockets(port, 60) as idle:
+        assert answered(lambda: is_ended(idle[0])), "the oldest does not give way"
+        url = f"herd+grpc://127.0.0.1:{port}"
+        assert answered(lambda: connected(url).execute("SELECT 1").fetchall()) == [(1,)]
+
+
+def is_ended(connection: socket.socket) -> bool:
+    """Wait until the peer has closed a connection, whatever it has said before."""
+    try:
+        while connection.recv(4_096):
+            pass
+    except ConnectionError:
+        pass
+    return True
 
 
 @pytest.mark.finding("S13")
@@ -301,6 +336,7 @@ def test_a_password_in_each_call_costs_hardly_more_than_a_token(serve: Callable[
         port = free.getsockname()[1]
     server = serve(f"server.grpc_port={port}")
     users_of(server)
+    wait_for(port)
     proof = base64.b64encode(b"root:password").decode()
     by_password = (("authorization", f"Basic {proof}"),)
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
