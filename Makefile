@@ -4,6 +4,8 @@
 VERSIONS := 3.14 3.13 3.12 3.11
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest -q -n 2
+# Suites of parts wait for no disk where the machine has 2 GB of memory for their files: $(IN_MEMORY) $(PYTEST) …
+IN_MEMORY := $(shell [ "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 2000000 ] 2>/dev/null && echo TMPDIR=/dev/shm)
 CODE := herdpy bookie spark_connector tests examples
 PIP_FLAGS := --quiet --disable-pip-version-check --no-input
 STAMP := .venv/.stamp
@@ -22,7 +24,7 @@ kill_flags = $(if $(N),--rounds $(N)) $(if $(SEED),--seed $(SEED))
 
 # A suite whose folder is still empty is skipped aloud; one that has tests has to pass them.
 define suite
-@if find $(1) -name 'test_*.py' 2>/dev/null | grep -q .; then set -x; $(PYTEST) $(1); \
+@if find $(1) -name 'test_*.py' 2>/dev/null | grep -q .; then set -x; $(IN_MEMORY) $(PYTEST) $(1); \
 else echo "*** SKIPPED: $(1) has no tests yet"; fi
 endef
 
@@ -74,13 +76,13 @@ layers: setup ## the import rule and the house's own rules
 	$(PYTEST) tests/style --ignore tests/style/test_docs.py
 
 unit: setup ## tests of one module each, of the simulated world, and of findings
-	$(PYTEST) tests/unit tests/sim tests/findings -m "not integration"
+	$(IN_MEMORY) $(PYTEST) tests/unit tests/sim tests/findings -m "not integration"
 
 findings: setup ## each finding's test passes here and fails on the commit of the finding: make findings OLD=62f20b8
 	$(PY) -m tests.findings $(old_flags)
 
 contract: setup ## one suite per interface, over every implementation
-	$(PYTEST) tests/contract
+	$(IN_MEMORY) $(PYTEST) tests/contract
 
 sql: setup ## the *.test files of SQL
 	$(call suite,tests/sql)
@@ -92,7 +94,7 @@ faces: setup ## the SQL and DB-API suites over local, tcp and grpc, blocking and
 	HERDPY_FACES=all $(PYTEST) tests/sql tests/dbapi
 
 crash-sample: setup ## a hundred simulated crashes, every planted fault once, and some damaged directories
-	$(PYTEST) tests/crash tests/damage
+	$(IN_MEMORY) $(PYTEST) tests/crash tests/damage
 
 check: ## all that needs no process, disk or network of its own
 	$(call part,lint)
@@ -175,7 +177,7 @@ docs: setup ## run every example and every code block, check references
 reference: setup ## write docs/reference/ anew from the code
 	$(PY) -m tests.style.generate_reference
 
-interpreters: setup ## unit and DB-API suites on every other Python found, or: make interpreters ON=3.11
+interpreters: setup ## unit, contract and DB-API suites on every other Python found, or: make interpreters ON=3.11 SUITES=tests/dbapi
 	@set -e; own=$$($(PY) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 	for version in $(or $(ON),$(VERSIONS)); do \
 	    if [ $$version = $$own ]; then continue; fi; \
@@ -191,7 +193,7 @@ interpreters: setup ## unit and DB-API suites on every other Python found, or: m
 	        touch $$venv/.stamp; \
 	    fi; \
 	    echo "interpreters: $$($$venv/bin/python --version)"; \
-	    $$venv/bin/python -m pytest -q -n 2 -m "not exhaustive" tests/unit tests/dbapi; \
+	    $(IN_MEMORY) $$venv/bin/python -m pytest -q -n 2 -m "not exhaustive" $(or $(SUITES),tests/unit tests/contract tests/dbapi); \
 	done
 
 bare: setup ## a wheel in an environment with the base install alone, where the DB-API suites run
@@ -211,7 +213,7 @@ test: setup ## everything that must pass before a push, each part with its secon
 	$(call part,sim-recovery N=100)
 	$(call part,kill N=10)
 	$(call part,kill-staging N=10)
-	$(call part,interpreters ON=$(lastword $(VERSIONS))) # the oldest; make setup has taken the newest
+	$(call part,interpreters ON=$(lastword $(VERSIONS)) SUITES="tests/contract tests/dbapi") # the oldest; setup took the newest
 
 spark: setup ## a real local Spark and a real server: every option, type, operation and error
 	$(PY) -m pytest -q --timeout 600 -m "not big" tests/spark

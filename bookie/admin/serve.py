@@ -44,6 +44,7 @@ from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_disk import OsDisk
 from bookie.runtime.os_executors import new_executor
 from bookie.runtime.os_input_files import Reread
+from bookie.runtime.os_log import LogLines
 from bookie.runtime.os_rng import OsRng
 from bookie.server.identity import BookieDirectories
 from bookie.server.node import BookieNode
@@ -55,6 +56,7 @@ from bookie.server.tls import TlsContexts, access_of, server_contexts, warn_of_o
 from bookie.server.wire.client_access import ClientAccess
 
 INDEX_FILE = "index.lmdb"
+_STANDARD_ERROR = 2
 _STORAGE_THREADS = 4
 _BESIDE = ("LOCK", "lost+found", STATE_FILE, f"{STATE_FILE}.new")
 """What may lie in a directory that is to become a bookie's, or has its index alone."""
@@ -203,9 +205,11 @@ def check_openness(host: str) -> None:
 
 
 def log_to_stderr() -> None:
-    """Log what operators want to know, from INFO on."""
+    """Log what operators want to know, from INFO on; nothing waits for who reads it."""
     logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)-5s %(name)s: %(message)s"
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)-5s %(name)s: %(message)s",
+        handlers=[LogLines(_STANDARD_ERROR)],
     )
     # It tells of each try to reconnect; that the connection is lost the registration tells.
     logging.getLogger(KAZOO_LOGGER).setLevel(logging.ERROR)

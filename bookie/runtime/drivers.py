@@ -155,3 +155,13 @@ class ThreadDriver:
         finally:
             error = None  # a frame and an error that hold each other live until the next gc
             coroutine.close()
+
+
+def run_detached(function: Callable[[], object]) -> None:
+    """Run function soon, in a short thread that is not joined; its errors go to sys.unraisablehook.
+
+    For weakref callbacks, which may come while their own thread holds any lock, those of the
+    threading module included: none is taken here. RuntimeError when no thread can start (end of
+    the interpreter).
+    """
+    _thread.start_new_thread(function, ())

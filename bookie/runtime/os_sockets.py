@@ -1,11 +1,14 @@
-"""Socket options that asyncio does not set by itself, and waits of a thread without a loop."""
+"""Sockets beyond asyncio: options, waits of a thread without a loop, those that a library holds."""
 
 import asyncio
 import os
 import select
 import socket
-from collections.abc import Sequence
+import stat
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 
+_DESCRIPTORS = "/dev/fd"
 IDLE_S = 60
 """How long a connection may say nothing before its peer's machine is asked."""
 INTERVAL_S = 20
@@ -71,3 +74,62 @@ def wait_ready(
         [reader for reader in readers if reader.fileno() in ready],
         [writer for writer in writers if writer.fileno() in ready],
     )
+
+
+def open_sockets() -> dict[int, int]:
+    """Return the descriptors of all sockets of this process, by the sockets' own numbers (inodes).
+
+    Empty where the system does not list them. Some milliseconds for a thousand.
+    """
+    found: dict[int, int] = {}
+    try:
+        names = os.listdir(_DESCRIPTORS)  # noqa: PTH208 - a Path for each of thousands
+    except OSError:
+        return found
+    for name in names:
+        try:
+            status = os.fstat(int(name))
+        except (OSError, ValueError):  # closed meanwhile
+            continue
+        if stat.S_ISSOCK(status.st_mode):
+            found[status.st_ino] = int(name)
+    return found
+
+
+def accepted_from(descriptor: int, inode: int, port: int) -> tuple[str, int] | None:
+    """Return the peer of a connection that a port of this process has accepted; None: it is none.
+
+    `inode` says which socket is meant: another one may have the descriptor by now.
+    """
+    with _duplicate(descriptor, inode) as own:
+        if own is None or own.family not in (socket.AF_INET, socket.AF_INET6):
+            return None
+        try:
+            is_it = own.getsockname()[1] == port
+            return own.getpeername()[:2] if is_it else None
+        except OSError:
+            return None
+
+
+def shut_down(descriptor: int, inode: int) -> None:
+    """End a connection that a library of this process holds: the library reads its end."""
+    with _duplicate(descriptor, inode) as own:
+        if own is not None:
+            with suppress(OSError):
+                own.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def _duplicate(descriptor: int, inode: int) -> Generator[socket.socket | None]:
+    """Give another handle of a socket; None: it is closed."""
+    try:
+        copy = os.dup(descriptor)
+    except OSError:
+        yield None
+        return
+    if os.fstat(copy).st_ino != inode:
+        os.close(copy)
+        yield None
+        return
+    with socket.socket(fileno=copy) as own:
+        yield own

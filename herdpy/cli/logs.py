@@ -1,25 +1,28 @@
 """What `herdpy serve` logs, to standard error: lines of text, or one JSON object a line.
 
+Nothing waits for who reads it: lines that are not taken are lost, and counted (os_log.py).
+
 A record's `fields` (extra={"fields": {…}}) are keys of the object, or `key=value` behind the line.
 Only the command line sets up logging; the library leaves the program's as it is.
 """
 
 import datetime
 import logging
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from bookie.runtime.os_log import LogLines
 from herdpy.model.printable import escaped, escaped_json
 
+_STANDARD_ERROR = 2
 _LINE_LENGTH_MAX = 32_000  # characters of one value
 
 
 def set_up_logs(level: str, log_format: str) -> None:
     """Send what the process logs, from a level on, to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = LogLines(_STANDARD_ERROR)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bookie.runtime.os_executors import new_loop
+from bookie.runtime.os_log import takes_a_line
 from herdpy.cli.logs import set_up_logs
 from herdpy.cli.settings import Loaded
 from herdpy.cli.system import AuditFile, make_room, notify
@@ -25,6 +26,7 @@ from herdpy.server.server import Server
 
 _log = logging.getLogger(__name__)
 
+_STANDARD_OUTPUT = 1
 _COLLECTOR = (10_000, 10, 10)
 """Objects more than before until the youngest are looked at; one of ten times also older ones."""
 
@@ -133,10 +135,11 @@ async def _serve(
         notify("READY=1", f"STATUS=serving {directory}")
         await stop.wait()
         notify("STOPPING=1", "STATUS=open transactions have time to end")
-        console.print(
-            f"stopping: {server.connection_count} connections have "
-            f"{config.drain_timeout_s:g} s to end their transactions",
-        )
+        if takes_a_line(_STANDARD_OUTPUT):  # else who should read it would hold up the end
+            console.print(
+                f"stopping: {server.connection_count} connections have "
+                f"{config.drain_timeout_s:g} s to end their transactions",
+            )
         await server.drain(config.drain_timeout_s)
     finally:
         await server.close()

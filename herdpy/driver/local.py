@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from bookie.runtime.drivers import Mutex, ThreadDriver, new_mutex
+from bookie.runtime.drivers import Mutex, ThreadDriver, new_mutex, run_detached
 from bookie.runtime.interfaces import Clock, Disk, Driver
 from bookie.runtime.memory_disk import MemoryDisk
 from bookie.runtime.os_clock import OsClock
-from bookie.runtime.os_detached import run_detached
 from bookie.runtime.os_disk import OsDisk
 from bookie.runtime.os_process import process_generation
 from bookie.runtime.os_rng import OsRng

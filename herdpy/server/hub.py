@@ -4,7 +4,7 @@ What a limit refuses, it refuses with 53xxx and SAFE: nothing has happened.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +89,8 @@ class Hub:
         database.limits.add(partial(server_limits, self), partial(server_waits, self))
         self._users: dict[ServerConnection, User | None] = {}
         """Who were told Welcome, and that shares has counted."""
+        self.on_enter: Callable[[ServerConnection], object] | None = None
+        """Called with each connection that enters."""
 
     def admit(self, connection: "ServerConnection") -> Error | None:
         """Count an unauthenticated connection; or say why it has to go."""
@@ -132,6 +134,8 @@ class Hub:
                 raise refusal
         self._users[connection] = user
         self.unauthenticated.remove(connection)
+        if self.on_enter is not None:
+            self.on_enter(connection)
         self.metrics.connections_accepted += 1
 
     def reload(self, config: ServerConfig) -> None:

@@ -3,7 +3,8 @@
 Statements run on a bounded number of workers. Those inside a transaction have workers of their own,
 so that a COMMIT never waits for a worker; so has a statement that goes on behind a wait, for it
 holds locks. A statement that waits for a lock has no worker (park()). While all workers are taken,
-what a superuser needs to see the server and to KILL runs on reserved ones. On the server's loop.
+what a superuser needs to see the server and to KILL runs on reserved ones. Keys of passwords are
+derived on half of the processors at the most: that is all it takes. On the server's loop.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 
 from bookie.runtime.interfaces import Clock
 from bookie.runtime.os_executors import Executor, new_executor
+from bookie.runtime.os_process import processor_count
 from bookie.runtime.ticket import Ticket
 from herdpy.config import ServerConfig
 from herdpy.engine.statements.lock_wait import LockWait
@@ -30,6 +32,7 @@ class Workers:
         self._count = config.workers
         self._usual = new_executor("statement", config.workers)
         self._urgent = new_executor("transaction", config.connections_max)
+        self._proofs = new_executor("password", max(1, processor_count() // 2))
         self._reserved = new_executor("reserved", max(1, config.superuser_reserved_connections))
         self.waits = 0
         """How many statements have had to wait for a worker."""
@@ -62,6 +65,10 @@ class Workers:
     def submit_reserved(self, job: Callable[[], T]) -> "asyncio.Future[T]":
         """Run a short job of a superuser's on a worker that nothing else may take."""
         return self._submit(self._reserved, job)
+
+    def submit_proof(self, job: Callable[[], T]) -> "asyncio.Future[T]":
+        """Run what derives the key of a password: some milliseconds of a processor."""
+        return self._submit(self._proofs, job)
 
     def _submit(self, executor: Executor, job: Callable[[], T]) -> "asyncio.Future[T]":
         future: asyncio.Future[T] = self._loop.run_in_executor(executor, job)
@@ -186,5 +193,5 @@ class Workers:
 
     def shutdown(self) -> None:
         """End the threads; all jobs are done."""
-        for executor in (self._usual, self._urgent, self._reserved):
+        for executor in (self._usual, self._urgent, self._proofs, self._reserved):
             executor.shutdown()

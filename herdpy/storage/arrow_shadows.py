@@ -1,7 +1,7 @@
 """Levels of pages that overlap: which rows hide others, and all of them as one level.
 
 The key space is cut where pages begin, so that a few hundred thousand rows are looked at at a time,
-or, of long ones, so many that their pages have some ten megabytes.
+or, of long ones, so many that their pages have some eight megabytes.
 Any thread.
 """
 
@@ -20,7 +20,7 @@ from herdpy.storage.page import BuiltPage
 from herdpy.storage.table_pages import PageEntry
 
 _PART_PAGES = 64
-_PART_BYTES = 16 * 1024 * 1024
+_PART_BYTES = 8 * 1024 * 1024
 
 Shadows = dict[PageEntry, int]
 """Bits of rows, the lowest first."""

@@ -47,6 +47,10 @@ _MANY_ROWS = 50_000
 _MANY_BYTES = 8 * 1024 * 1024
 """Of pages: rows beyond this, or so many, are merged as Arrow columns, part by part."""
 _JOB_BYTES_MAX = 32 * 1024 * 1024
+_COPIES = 5
+"""Of what is merged at one time: as in its pages, as columns, sorted, as rows, as a new page."""
+_ROW_BYTES = 300
+"""Of memory for a row as Python objects, beside its texts."""
 
 
 class Job(NamedTuple):
@@ -177,6 +181,16 @@ def job_bytes(pages: TablePages, job: Job) -> int:
     return found
 
 
+def job_memory_bytes(pages: TablePages, job: Job) -> int:
+    """Return about what a job takes in memory while it is written, one part after the other."""
+    entries = [*job.moves, *job.thins]
+    entries += [entry for position in job.runs for entry in pages.runs[position]]
+    for start, stop in job.stretches:
+        entries += pages.base[start:stop]
+    rows = min(sum(entry.row_count for entry in entries), _MANY_ROWS)
+    return _COPIES * min(job_bytes(pages, job), _MANY_BYTES) + _ROW_BYTES * rows
+
+
 def _is_worth_thinning(entry: PageEntry) -> bool:
     return entry.dead_count >= entry.row_count * _WORTH_SHARE
 
@@ -251,7 +265,9 @@ def _small_stretches(pages: TablePages) -> list[tuple[int, int]]:
             start, rows, byte_count, has_small = position, 0, 0, False
         rows += live
         byte_count += size
-        has_small = has_small or live < page_rows_max * _SMALL_SHARE
+        # A page of a dictionary may be short, and its rows too long for a page together: whether
+        # they fit is known when it was tried.
+        has_small = has_small or (live < page_rows_max * _SMALL_SHARE and not entry.is_settled)
     finish(len(pages.base))
     return found
 
@@ -350,6 +366,7 @@ class _Draft(Draft):
         super().__init__(before.table, before)
         self._writer = writer
         self._dead: dict[PageEntry, int] = {}  # bits of pages in runs of which rows were taken
+        self._settled: set[tuple[int, int]] = set()  # places of pages that were not to be merged
 
     def merge_stretch(self, start: int, stop: int) -> None:
         """Write base pages start to stop anew, with the rows that runs have in their range."""
@@ -363,6 +380,7 @@ class _Draft(Draft):
             if (found := _rows_between(entry, low, high)) is not None
         ]
         parts = [(entry, 0, entry.row_count) for entry in base[start:stop]] + taken
+        first = len(self.added)
         if _is_much(parts):
             self._merge_many([base[start:stop], *self.before.runs], low, high, 0)
         else:
@@ -374,6 +392,9 @@ class _Draft(Draft):
             rows.sort(key=self.table.key_of)
             for piece in split_evenly(self.table, rows):
                 self.add(self._writer, build_page(self.table, piece), 0)
+        is_tried = not taken and all(entry.dead is None for entry in base[start:stop])
+        if is_tried and len(self.added) - first >= stop - start:
+            self._settled.update((ref.segment, ref.offset) for ref in self.added[first:])
         self.removed.update(dict.fromkeys(base[start:stop]))
         for entry, begin, end in taken:
             self._take(entry, begin, end)
@@ -452,4 +473,7 @@ class _Draft(Draft):
 
     def finish(self, segment: Segment | None, segments: tuple[NewSegment, ...]) -> WrittenJob:
         pages = self.pages_over(segment)
+        for entry in pages.entries() if self._settled else ():
+            if entry.place in self._settled:
+                entry.is_settled = True
         return WrittenJob(segments, self.listing(self.table.id), pages)

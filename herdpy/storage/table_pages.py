@@ -31,10 +31,10 @@ NO_SEGMENT = -1
 class PageEntry:
     """One page of a table with its deletion bitmap (dead: bits, 1 = dead, None = none).
 
-    Constant after __init__, but for arrow_live, which storage/arrow.py fills.
+    Constant after __init__, but for arrow_live, which storage/arrow.py fills, and is_settled.
     """
 
-    __slots__ = ("arrow_live", "dead", "high", "low", "page", "ref")
+    __slots__ = ("arrow_live", "dead", "high", "is_settled", "low", "page", "ref")
 
     def __init__(self, page: Page, ref: PageRef, low: Key, high: Key, dead: bytes | None) -> None:
         self.page = page
@@ -43,6 +43,8 @@ class PageEntry:
         self.high = high
         self.dead = dead
         self.arrow_live: Any = None
+        self.is_settled = False
+        """Merging it with its neighbours has left as many pages; set by who has made it."""
 
     @property
     def place(self) -> tuple[int, int]:

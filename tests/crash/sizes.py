@@ -29,7 +29,7 @@ _SIZES: list[tuple[str, str, int]] = [
     ("herdpy.storage.arrow_shadows", "_PART_BYTES", _PART_BYTES),
     ("herdpy.engine.state.page_adoption", "FEW_ROWS", _FEW_ROWS),
     ("herdpy.storage.compaction", "_SPARSE_BYTES_MIN", _SPARSE_BYTES),
-    ("herdpy.engine.maintenance.compaction", "_FREED_BYTES_MIN", _FREED_BYTES),
+    ("herdpy.engine.maintenance.compaction", "_BESIDE_PAGES_BYTES", _FREED_BYTES),
     ("herdpy.storage.manifest", "_REWRITE_BYTES_MIN", _REWRITE_BYTES),
     ("herdpy.log.record", "record_bytes_max", _RECORD_BYTES),
     ("herdpy.engine.state.tablespace", "unlogged_bytes_max", _UNLOGGED_BYTES),

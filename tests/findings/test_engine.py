@@ -192,6 +192,115 @@ def test_a_statement_of_many_rows_needs_little_memory(tmp_path: Path) -> None:
     assert lines[1:] == ["bounded", f"{rows} {rows * (rows - 1) // 2}"]
 
 
+_MANY_INTEGERS = """
+import os, sys, tracemalloc
+import herdpy
+
+mib = 1024 * 1024
+COLUMNS, ROWS, LIMIT = 200, 4_000, 8 * mib
+connection = herdpy.connect(sys.argv[1], durability="none", memory_bytes_max=2 * LIMIT)
+names = ", ".join(f"c{number} BIGINT" for number in range(COLUMNS))
+connection.execute(f"CREATE TABLE t (id BIGINT PRIMARY KEY, {names})")
+connection.commit()
+text = f"INSERT INTO t VALUES (?{', ?' * COLUMNS})"
+
+def fill(rows):
+    peak = 0
+    for number in range(rows):
+        try:
+            connection.execute(text, [number, *range(300 + number, 300 + number + COLUMNS)])
+        except herdpy.Error as error:
+            return error.sqlstate, peak
+        if number % 50 == 0:
+            peak = max(peak, tracemalloc.get_traced_memory()[0])
+    return "all are in", peak
+
+fill(1_500)  # what is imported for it is not counted
+connection.rollback()
+tracemalloc.start()
+told, peak = fill(ROWS)
+print(told, "bounded" if peak < 2 * LIMIT + 4 * mib else f"{peak // mib} MiB", flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.finding("E4")
+def test_a_transaction_of_integers_takes_what_it_may(tmp_path: Path) -> None:
+    child = python(_MANY_INTEGERS, str(tmp_path / "db"))
+    assert child.stdout.splitlines() == ["all are in bounded"], child.stderr[-2000:]
+
+
+_WIDE_ROWS = """
+import os, sys, threading
+import herdpy, pyarrow as pa
+
+mib = 1024 * 1024
+ROWS, BUDGET = 120, 32 * mib
+WIDE = "x" * 1_000_000
+
+def anonymous_bytes():
+    with open("/proc/self/status") as status:
+        line = next(line for line in status if line.startswith("RssAnon"))
+    return int(line.split()[1]) * 1024
+
+peak, over = 0, threading.Event()
+def watch():
+    global peak
+    while not over.wait(0.005):
+        peak = max(peak, anonymous_bytes())
+
+def staged():
+    job = connection.begin_staging("t", operation="upsert")
+    with connection.stage(job, 0) as stage:
+        for low in range(0, ROWS, 10):
+            numbers = pa.array(range(low, low + 10), pa.int64())
+            stage.add(pa.table({"id": numbers, "v": [WIDE] * 10}))
+        token = stage.finish()
+    connection.commit_staging(job, [token])
+
+settings = {"autocommit": True, "durability": "none", "memory_bytes_max": BUDGET}
+before = anonymous_bytes()
+threading.Thread(target=watch, daemon=True).start()
+connection = herdpy.connect(sys.argv[1], **settings)
+if sys.argv[2] == "written":
+    connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+    for number in range(ROWS):
+        connection.execute("INSERT INTO t VALUES (?, ?)", (number, f"{number:03} {WIDE}"))
+    for number in range(0, ROWS, 2):
+        connection.execute("UPDATE t SET v = ? WHERE id = ?", (f"{number:03} again {WIDE}", number))
+    for number in range(0, ROWS, 3):  # more runs than there may be
+        connection.execute("UPDATE t SET v = ? WHERE id = ?", (f"{number:03} more {WIDE}", number))
+        if number % 12 == 0:
+            connection.checkpoint()
+    staged()
+    connection.checkpoint()
+elif sys.argv[2] == "changed":
+    for text in (
+        "UPDATE t SET id = id + 1000 WHERE id < 1000", "UPDATE t SET id = id + 1 WHERE id < 10000",
+        "INSERT INTO t SELECT id + 5000, v FROM t WHERE id <= 1001",
+        "DELETE FROM t WHERE id > 1100",
+    ):
+        try:
+            connection.execute(text)
+        except herdpy.Error as error:
+            print(error.sqlstate, flush=True)
+    connection.checkpoint()
+over.set()
+print(*connection.execute("SELECT count(*), sum(id) FROM t").fetchall()[0], flush=True)
+print("bounded" if peak - before < BUDGET + 220 * mib else f"{(peak - before) // mib} MiB more")
+sys.stdout.flush()
+os._exit(0)  # the log is replayed by the next
+"""
+
+
+@pytest.mark.finding("E13")
+def test_rows_of_a_megabyte_are_written_and_compacted_by_bytes(tmp_path: Path) -> None:
+    totals = {"written": "120 7140", "changed": "100 105050", "opened": "100 105050"}
+    for part, expected in totals.items():
+        child = python(_WIDE_ROWS, str(tmp_path / "db"), part)
+        assert child.stdout.splitlines() == [expected, "bounded"], (part, child.stderr[-2000:])
+
+
 @pytest.mark.finding("E2")
 def test_writers_wait_for_a_checkpoint_that_they_have_outrun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

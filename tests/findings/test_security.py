@@ -1,9 +1,11 @@
 """Findings about security: an ordinary login must not stop the server or outlive its rights."""
 
+import base64
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -251,12 +253,47 @@ def idle_sockets(port: int, count: int) -> Iterator[list[socket.socket]]:
         yield [opened.enter_context(socket.create_connection(address)) for _ in range(count)]
 
 
+def wait_for(port: int) -> None:
+    """Wait until a port is open: that of gRPC is after the first one."""
+    for _ in range(100_000):
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            continue
+        return
+    raise AssertionError(f"nothing listens on port {port}")
+
+
 @pytest.mark.finding("S9")
 def test_idle_sockets_of_one_address_keep_no_one_out(serve: Callable[..., Any]) -> None:
     server = serve()
     port = int(server.url.rpartition(":")[2])
     with idle_sockets(port, 250):
         assert sqlstate_of(lambda: connected(server.url).close()) is None
+
+
+@pytest.mark.finding("S9")
+def test_idle_sockets_at_the_port_of_grpc_keep_no_one_out(serve: Callable[..., Any]) -> None:
+    pytest.importorskip("grpc")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    few = ("server.connections_max=20", "server.logins_max=20", "server.login_timeout_s=60")
+    serve(f"server.grpc_port={port}", *few)
+    wait_for(port)
+    with idle_sockets(port, 60) as idle:
+        assert answered(lambda: is_ended(idle[0])), "the oldest does not give way"
+        url = f"herd+grpc://127.0.0.1:{port}"
+        assert answered(lambda: connected(url).execute("SELECT 1").fetchall()) == [(1,)]
+
+
+def is_ended(connection: socket.socket) -> bool:
+    """Wait until the peer has closed a connection, whatever it has said before."""
+    try:
+        while connection.recv(4_096):
+            pass
+    except ConnectionError:
+        pass
+    return True
 
 
 @pytest.mark.finding("S13")
@@ -277,6 +314,54 @@ def get(port: int) -> bytes:
             return probe.recv(100)
         except ConnectionError:
             return b""
+
+
+# --- S12 ------------------------------------------------------------------------------------------
+
+CALLS = 100
+
+
+def processor_ticks(server: Any) -> int:
+    """Return how long the server's threads have computed so far, in the kernel's ticks."""
+    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+@pytest.mark.finding("S12")
+def test_a_password_in_each_call_costs_hardly_more_than_a_token(serve: Callable[..., Any]) -> None:
+    grpc = pytest.importorskip("grpc")
+    from herdpy.proto import herdpy_pb2 as pb
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = serve(f"server.grpc_port={port}")
+    users_of(server)
+    wait_for(port)
+    proof = base64.b64encode(b"root:password").decode()
+    by_password = (("authorization", f"Basic {proof}"),)
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        log_in = channel.stream_stream(
+            "/herdpy.v1.Herdpy/Login",
+            request_serializer=pb.LoginRequest.SerializeToString,
+            response_deserializer=pb.LoginReply.FromString,
+        )
+        (reply,) = log_in(iter(()), metadata=by_password)
+        by_token = (("authorization", f"Bearer {reply.logged_in.token}"),)
+        execute = channel.unary_unary(
+            "/herdpy.v1.Herdpy/Execute",
+            request_serializer=pb.ExecuteRequest.SerializeToString,
+            response_deserializer=pb.ExecuteReply.FromString,
+        )
+
+        def cost(metadata: Any) -> int:
+            before = processor_ticks(server)
+            for _ in range(CALLS):
+                execute(pb.ExecuteRequest(text="SELECT 1"), metadata=metadata)
+            return processor_ticks(server) - before
+
+        cost(by_token)  # what is loaded on first use is no one's
+        of_tokens, of_passwords = cost(by_token), cost(by_password)
+    assert of_passwords < 2 * of_tokens + 10, (of_passwords, of_tokens)
 
 
 # --- S11 ------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,3 +84,37 @@ def test_what_cannot_begin_says_why(tmp_path: Path) -> None:
             assert ran.returncode == 1
             assert f"cannot listen on 127.0.0.1:{port}" in ran.stderr
             assert f"choose another port ({option})" in ran.stderr
+
+
+def test_a_log_of_which_nothing_is_read_holds_up_nothing(tmp_path: Path) -> None:
+    """Log and output go to one pipe, which is full after some thirty statements."""
+    port = own_port()
+    command = [
+        *(sys.executable, "-m", "herdpy.cli", "serve", str(tmp_path / "data")),
+        *("--port", str(port), "--set", "server.slow_statement_s=1e-9"),
+    ]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0, pipesize=65_536
+    )
+    assert process.stdout is not None
+    try:
+        while b"herd://" not in process.stdout.readline():
+            pass
+        text = f"SELECT '{'x' * 2_000}'"
+        counts: list[int] = []
+
+        def ask() -> None:
+            with herdpy.connect(f"herd://127.0.0.1:{port}", autocommit=True) as connection:
+                for _ in range(1_000):
+                    counts.append(len(connection.execute(text).fetchall()))
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        asking.join(60)
+        assert len(counts) == 1_000
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert process.stdout.read().count(b"slow statement") >= 1
+    finally:
+        process.kill()
+        process.communicate()

@@ -118,7 +118,7 @@ WORLD_EXCEPTIONS = {
         "herdpy/driver/remote/grpc_target.py",
     ): "certificates, beside ssl, which reads files",
 }
-RUNTIME_PARTS = ("os_clock", "os_detached", "os_disk", "os_rng", "drivers", "memory_disk")
+RUNTIME_PARTS = ("os_clock", "os_disk", "os_rng", "drivers", "memory_disk")
 WORLD_BUILDER = "herdpy/driver/local.py"
 
 HEAVY = {

@@ -26,6 +26,7 @@ from herdpy.engine.state.state import State, TableState
 from herdpy.engine.state.tablespace import Tablespace, Unpublished
 from herdpy.engine.state.transactions import OwnVersion, Transaction, own_visible
 from herdpy.errors import DiskFullError, InvariantViolation
+from herdpy.limits import page_bytes_max
 from herdpy.log.record import TransactionId
 from herdpy.model.access import (
     Changes,
@@ -173,6 +174,13 @@ def freeze(tablespace: Tablespace, listed: Mapping[str, Sequence[bytes]] | None 
     )
     writes = {name_of(item.id): _writes_of(item, listed or {}) for item in open_at}
     return Frozen(state, engine, next_table_id, leases, in_memory, writes, tuple(open_at))
+
+
+def memory_to_write(state: State) -> int:
+    """Return about what a checkpoint takes in memory, beside the rows that are there already."""
+    rows = sum(len(memtable) for table in state.tables.values() for memtable in table.memtables)
+    pieces = max((stage.piece_bytes for stage in state.staged.stages.values()), default=0)
+    return _ROW_BYTES * rows + _PIECE_COPIES * pieces + _PAGES_BYTES
 
 
 def merge_frozen(tablespace: Tablespace) -> None:
@@ -467,6 +475,12 @@ def restore_open(plain: OpenTransaction, added: Sequence[bytes]) -> Transaction:
 
 _Added = tuple[int, bool, list[tuple[int, list[Any], list[Any] | None]]]
 _LISTED_BYTES_MIN = 64 * 1024
+_ROW_BYTES = 180
+"""A row's places among the newest versions, in their order, and among the rows to be written."""
+_PIECE_COPIES = 4
+"""Of what a stage has in memory: as columns, sorted, as pages, and what is not flushed yet."""
+_PAGES_BYTES = 2 * page_bytes_max
+"""A page that is being built, and what is not flushed of those before it."""
 _WIDE_MIN, _WIDE_MAX = -(2**63), 2**63 - 1
 
 

@@ -15,6 +15,7 @@ from herdpy.storage.compaction import (
     Job,
     bytes_out_of,
     job_bytes,
+    job_memory_bytes,
     job_out_of,
     plan_job,
     plan_runs,
@@ -28,8 +29,8 @@ from herdpy.storage.table_pages import TablePages
 _FREEING_SHARE_MAX = 0.9
 """Of a segment's bytes: if more are written to move out of it, that frees too little."""
 
-_FREED_BYTES_MIN = 16 * 1024
-"""Of a segment, by moving out of it: less is what every segment has beside its pages."""
+_BESIDE_PAGES_BYTES = 16 * 1024
+"""At most, of a segment: moving out of it has to free more, and writing one takes that, too."""
 
 
 class Planned(NamedTuple):
@@ -41,8 +42,13 @@ class Planned(NamedTuple):
 
     @property
     def byte_count(self) -> int:
-        """Of the segment that it is going to write, about."""
-        return job_bytes(self.pages, self.job)
+        """Of the segment that it is going to write, at most."""
+        return job_bytes(self.pages, self.job) + _BESIDE_PAGES_BYTES
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of memory that it takes while it is at work, about."""
+        return job_memory_bytes(self.pages, self.job)
 
 
 class Planner:
@@ -109,7 +115,7 @@ def plan_to_free(tablespace: Tablespace, manifest: Manifest, room: int) -> Plann
         if number in listed.segments
         and number not in kept
         and cost <= room
-        and listed.segments[number] - cost >= _FREED_BYTES_MIN
+        and listed.segments[number] - cost >= _BESIDE_PAGES_BYTES
     ]
     share, number = min(ranks, default=(1.0, 0))
     if share > _FREEING_SHARE_MAX:

@@ -16,7 +16,11 @@ from typing import TYPE_CHECKING
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.interfaces import Clock, Disk, Driver, Rng
 from herdpy.config import Config
-from herdpy.engine.maintenance.checkpoint import finish_listing, run_checkpoint
+from herdpy.engine.maintenance.checkpoint import (
+    finish_listing,
+    memory_to_write,
+    run_checkpoint,
+)
 from herdpy.engine.maintenance.compaction import (
     Planned,
     Planner,
@@ -48,6 +52,8 @@ TICK_S = 0.5
 """How long background work may wait for its next turn."""
 _CHECKPOINT_WAIT_S_MAX = 16.0
 _COLLECT_S = 5.0
+_UNWRITTEN_BYTES = 1024 * 1024
+"""Of records that came in a tick."""
 _LOOK_BYTES = 256 * 1024
 _LOOK_PART = 1 / 64  # of the memtables' share, at the most
 
@@ -293,20 +299,26 @@ class Replica:
         """Write a checkpoint, and before it the merges that it needs. _maintenance is held."""
         finish_listing(self.tablespace, self.manifest)
         for planned in crowded_tables(self.tablespace):
-            if self.space.has_room_for(planned.byte_count):  # else there are more runs for a while
-                self._compaction_debt += run_job(
-                    self.tablespace, self.manifest, self._disk, self._segments, planned
-                )
+            if self.space.lend(planned.byte_count):  # else there are more runs for a while
+                self._run_job(planned)
         appended = self.tablespace.log.bytes_appended
         byte_count = self.tablespace.memtable_bytes()
-        done = self.checkpoints.measure(
-            lambda: run_checkpoint(self.tablespace, self.manifest, self._disk, self._segments)
-        )
+        with self._memory.job("a checkpoint", memory_to_write(self.tablespace.state)):
+            done = self.checkpoints.measure(
+                lambda: run_checkpoint(self.tablespace, self.manifest, self._disk, self._segments)
+            )
         self.tablespace.room.checkpointed(byte_count, self.checkpoints.last_s)
         self._checkpoint_bytes = appended
         self._checkpoint_wait_s = 0.0
         self.checkpoint_error = None
         return done
+
+    def _run_job(self, planned: Planned) -> None:
+        """Do a job of compaction. _maintenance is held."""
+        with self._memory.job("a compaction", planned.memory_bytes):
+            self._compaction_debt += run_job(
+                self.tablespace, self.manifest, self._disk, self._segments, planned
+            )
 
     def backup(self, backup_id: bytes) -> "Backup":
         """Write a checkpoint and pin it, to be read while others write.
@@ -343,21 +355,24 @@ class Replica:
         return self._compact(is_within_budget=False)
 
     def _compact(self, *, is_within_budget: bool) -> bool:
-        """Do one job; within the budget only if an earlier one is paid off, or it is urgent."""
+        """Do one job; within the budget only if an earlier one is paid off and there is memory.
+
+        An urgent one is done in any case.
+        """
         try:
             with self._maintenance:
                 finish_listing(self.tablespace, self.manifest)
                 planned = self._planner.choose(self.tablespace, self.manifest)
-                is_fitting = planned is None or self.space.has_room_for(planned.byte_count)
+                is_fitting = planned is None or self.space.lend(planned.byte_count)
                 if not is_fitting or (planned is None and self.space.is_full):
                     planned = self._plan_to_free()
                 if planned is None:
                     return False
-                if is_within_budget and self._is_in_debt() and not planned.job.is_urgent:
-                    return False
-                self._compaction_debt += run_job(
-                    self.tablespace, self.manifest, self._disk, self._segments, planned
-                )
+                if is_within_budget and not planned.job.is_urgent:
+                    has_room = self._memory.has_room_for_job(planned.memory_bytes)
+                    if self._is_in_debt() or not has_room:
+                        return False
+                self._run_job(planned)
                 self.space.given_back()
                 if self.space.is_full:
                     self.space.look()
@@ -457,11 +472,14 @@ class Replica:
     def _mark_if_idle(self) -> None:
         """Once nothing was appended for a tick, hand over what has no waiter, or mark the log.
 
-        A commit of durability none is with the operating system about a second later.
+        A commit of durability none is with the operating system about a second later. Much that no
+        commit asks for, of a long transaction, is handed over at once: it would wait in memory.
         """
         log, now_s = self.tablespace.log, self._clock.monotonic()
         appended = log.bytes_appended
         if appended != self._idle_bytes:
+            if appended - self._idle_bytes >= _UNWRITTEN_BYTES and log.written_lsn < log.last_lsn:
+                self.tablespace.request(Durability.OS)
             self._idle_bytes, self._idle_since_s = appended, now_s
         elif now_s - self._idle_since_s >= TICK_S:
             if log.written_lsn < log.last_lsn:

@@ -16,6 +16,10 @@ from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.interfaces import DatabaseServices
 from herdpy.errors import InvariantViolation, OperationalError, Retry
 
+_PART_BYTES = 24 * 1024 * 1024
+"""The keys of some pages of several levels: as they are, sorted, and their order."""
+_PIECE_COPIES = 4
+"""Of rows that are in no page: as columns, sorted, and as pages in memory."""
 Planned = Mapping[int, Sequence[Adoption]]
 """By table, a step for each time that it adopts pages."""
 _ATTEMPTS_MAX = 10
@@ -54,7 +58,8 @@ def commit_by_pages(
             tables = _tables(database, table_ids)
             if any(table.frozen for table in tables.values()):
                 continue  # another one's checkpoint has failed meanwhile
-            planned = plan(tables)
+            with database.memory.job("a commit of pages", _memory_to_plan(tablespace)):
+                planned = plan(tables)
             is_planned = planned is not None
             if planned is None:
                 continue
@@ -72,6 +77,11 @@ def commit_by_pages(
         sqlstate="40001",
         retry=Retry.SAFE,
     )
+
+
+def _memory_to_plan(tablespace: Tablespace) -> int:
+    """Return about what it takes to work out a commit: keys of one part, pages of what has none."""
+    return _PART_BYTES + _PIECE_COPIES * tablespace.state.staged.piece_bytes
 
 
 def may_adopt(tablespace: Tablespace, planned: Planned) -> bool:

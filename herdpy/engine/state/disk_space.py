@@ -183,10 +183,16 @@ class DiskSpace:
                 if not (is_disk_full(error) and self.give_up()):
                     raise
 
-    def has_room_for(self, byte_count: int) -> bool:
-        """Return whether so many bytes fit beside what the rows in memory need; measures."""
+    def lend(self, byte_count: int) -> bool:
+        """Return whether so much fits, beside pages of the rows in memory, for a step that begins.
+
+        It measures. The reserve is filled as after make_room(), until given_back().
+        """
         with self._mutex:
-            return self._missing_for(byte_count) <= 0
+            if self._missing_for(byte_count) > 0:
+                return False
+            self._lent = byte_count
+            return True
 
     def room_to_free(self) -> int:
         """Return what a step may write that frees more: half the reserve counts; measures."""

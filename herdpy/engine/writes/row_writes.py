@@ -7,9 +7,9 @@ validated before anything is logged, so a statement happens wholly or not at all
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from operator import itemgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -37,6 +37,7 @@ from herdpy.model.row_memory import row_bytes as one_row_bytes
 from herdpy.model.row_memory import rows_bytes
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Kind, Row
+from herdpy.storage.column import Layout, layout_of
 
 T = TypeVar("T")
 RESTART: Final = object()
@@ -53,7 +54,10 @@ Compute = Callable[[TableSnapshot], tuple[list[Change], int]]
 Stream = Callable[[TableSnapshot], Iterable[Change]]
 """The same, of which not all is held in memory; each change is a row to report."""
 _LOOK_ROWS = 1_024
-"""Of a stream, between two looks at the memory that its changes take."""
+_LOOK_BYTES = 1024 * 1024
+"""Of a stream, and of its texts, between two looks at the memory that its changes take."""
+_STEP_ROWS = 16
+"""Of a stream, between two looks at the lengths of their texts, of a megabyte at the most each."""
 _CHANGE_BYTES = 700
 """Of memory for a changed row beside its cells: tuples, its key and lock, places in dicts."""
 _CELL_BYTES = 48
@@ -145,10 +149,11 @@ class Write:
         if self.stream is None:
             raise InternalError("a write without changes")
         changes: list[Change] = []
-        stream = iter(self.stream(source))
         left = self._memory_bytes_max - self._transaction.byte_count
-        while part := list(islice(stream, _LOOK_ROWS)):
-            left -= len(part) * _change_bytes(part[-1])
+        for part in change_parts(self.table, self.stream(source), _LOOK_ROWS, _LOOK_BYTES):
+            cells = sum(len(row) for row in part[-1] if row is not None)
+            left -= len(part) * (_CHANGE_BYTES + _CELL_BYTES * cells)
+            left -= text_bytes(self.table, part)
             if left < 0:
                 raise TooLargeError
             changes += part
@@ -381,12 +386,37 @@ def _changed_bytes(inserts: Sequence[Row], updates: Sequence[Change], byte_count
     return rows_bytes([*inserts, *map(itemgetter(1), updates)], byte_count, encoded)
 
 
-def _change_bytes(change: Change) -> int:
-    """Return about what a change takes in memory until its transaction has ended."""
-    rows = [row for row in change if row is not None]
-    cells = sum(map(len, rows))
-    texts = sum(len(v) for row in rows for v in row if isinstance(v, str | bytes))
-    return _CHANGE_BYTES + _CELL_BYTES * cells + texts
+def change_parts(
+    table: Table, changes: Iterable[Change], rows_max: int, bytes_max: int
+) -> Iterator[list[Change]]:
+    """Yield changes in lists of so many at most, and of about so many bytes of texts.
+
+    Not many more than those of a part are taken from the iterable before the part is yielded.
+    """
+    left = iter(changes)
+    has_texts = any(layout_of(column.type) is Layout.BYTES for column in table.columns)
+    step = min(_STEP_ROWS, rows_max) if has_texts else rows_max
+    part: list[Change] = []
+    byte_count = 0
+    while some := list(islice(left, min(step, rows_max - len(part)))):
+        part += some
+        if has_texts:
+            byte_count += text_bytes(table, some)
+        if len(part) >= rows_max or byte_count >= bytes_max:
+            yield part
+            part, byte_count = [], 0
+    if part:
+        yield part
+
+
+def text_bytes(table: Table, changes: Sequence[Change]) -> int:
+    """Return how long the texts and byte strings of changes are together."""
+    byte_count = 0
+    for ordinal, column in enumerate(table.columns):
+        if layout_of(column.type) is Layout.BYTES:
+            texts = map(itemgetter(ordinal), filter(None, chain.from_iterable(changes)))
+            byte_count += sum(map(len, cast("Iterator[str]", filter(None, texts))))
+    return byte_count
 
 
 def _resolved(
@@ -423,9 +453,10 @@ def _resolved(
 def looking(items: Iterable[T], check_interrupt: Callable[[], object]) -> Iterator[T]:
     """Yield the items, and call check_interrupt before every some thousand of them."""
     left = iter(items)
-    while some := list(islice(left, _CHECK_ROWS)):
+    for item in left:
         check_interrupt()
-        yield from some
+        yield item
+        yield from islice(left, _CHECK_ROWS - 1)
 
 
 def effects_of(table: Table, changes: Iterable[Change]) -> "dict[Key, Change]":

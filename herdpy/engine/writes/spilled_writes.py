@@ -8,7 +8,6 @@ end well a ROLLBACK TO takes them away. Source: ADR 0057.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
 from typing import Protocol, TypeVar
 
 from bookie.runtime.ticket import Ticket
@@ -19,7 +18,7 @@ from herdpy.engine.state.staged import Operation
 from herdpy.engine.state.state import new_table
 from herdpy.engine.state.tablespace import Entry, Tablespace
 from herdpy.engine.state.transactions import Transaction
-from herdpy.engine.writes.row_writes import RESTART, Change, Write
+from herdpy.engine.writes.row_writes import RESTART, Change, Write, change_parts
 from herdpy.engine.writes.staged_input import numbered_rows, row_records
 from herdpy.errors import Error, OperationalError, Retry
 from herdpy.exec.row.row_check import check_absent
@@ -31,7 +30,9 @@ from herdpy.model.types import Row
 T = TypeVar("T")
 _CHECKPOINTS_MAX = 10
 _PIECE_ROWS = page_rows_max
-"""Of a piece at the most: some milliseconds of work between two looks at the interrupt."""
+_PIECE_BYTES = 4 * 1024 * 1024
+"""Of a piece, and of its texts, about the most: some milliseconds of work between two looks at the
+interrupt, and little memory."""
 
 
 class SpillServices(Protocol):
@@ -130,12 +131,12 @@ class SpilledWrite:
         if not own:
             return
         statement, pages = transaction.statement - 1, self._view().pages
-        for pairs in _pieces(own.items(), _PIECE_ROWS):
-            self._check()
-            gone = [pages.get(key) for key, version in pairs if version[1] is None]
-            kept = [version[1] for _, version in pairs if version[1] is not None]
-            self._add(Operation.DELETE, [row for row in gone if row is not None], statement)
-            self._add(Operation.UPSERT, kept, statement)
+        gone = (pages.get(key) for key, version in own.items() if version[1] is None)
+        kept = (version[1] for version in own.values())
+        for operation, rows in ((Operation.DELETE, gone), (Operation.UPSERT, kept)):
+            for piece in self._pieces((None, row) for row in rows if row is not None):
+                self._check()
+                self._add(operation, [row for _, row in piece if row is not None], statement)
 
     def _spill(self) -> int:
         """Work out the changes and spill them; return the number of rows to report."""
@@ -146,7 +147,7 @@ class SpilledWrite:
             changes, reported = write.changes(snapshot.source(write.table))
             resolved_as = write.resolved_as if reported is None else None
             count = 0
-            for piece in _pieces(changes, _PIECE_ROWS):
+            for piece in self._pieces(changes):
                 self._check()
                 if resolved_as is None:
                     self._add_changes(piece)
@@ -262,8 +263,5 @@ class SpilledWrite:
         except (Error, LogSpaceError):
             pass
 
-
-def _pieces(items: Iterable[T], count: int) -> Iterator[list[T]]:
-    left = iter(items)
-    while piece := list(islice(left, count)):
-        yield piece
+    def _pieces(self, changes: Iterable[Change]) -> Iterator[list[Change]]:
+        return change_parts(self._write.table, changes, _PIECE_ROWS, _PIECE_BYTES)

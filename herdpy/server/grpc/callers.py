@@ -43,6 +43,9 @@ class Caller(NamedTuple):
     password: str | None = None
     proven: User | None = None
     """Whom a token, or a login before, has proved it to be."""
+    has_token: bool = False
+    remember: Callable[[], object] | None = None
+    """Notes that the password was proved."""
 
     @property
     def is_proven(self) -> bool:
@@ -52,7 +55,7 @@ class Caller(NamedTuple):
         return f"Caller({self.user!r})"
 
 
-def caller_of(context: Any, tokens: Tokens) -> Caller:
+def caller_of(context: Any, tokens: Tokens, login_of: Callable[[str], Login | None]) -> Caller:
     """Return who a call's metadata say that it is; OperationalError 28000."""
     found = [value for key, value in context.invocation_metadata() if key == "authorization"]
     if not found:
@@ -60,7 +63,7 @@ def caller_of(context: Any, tokens: Tokens) -> Caller:
     scheme, _, shown = str(found[0]).partition(" ")
     if len(found) == 1 and scheme.lower() == "bearer":
         proven = tokens.user_of(shown, certificate_of(context))
-        return Caller(proven.name, proven=proven)
+        return Caller(proven.name, proven=proven, has_token=True)
     try:
         user, colon, password = b64decode(shown, validate=True).decode().partition(":")
     except ValueError:
@@ -71,7 +74,15 @@ def caller_of(context: Any, tokens: Tokens) -> Caller:
             "and a token",
             sqlstate="28000",
         )
-    return Caller(user, password or None)
+    if not password:
+        return Caller(user)
+    certificate, login = certificate_of(context), login_of(user)
+    proven = tokens.remembered(user, password, certificate)
+    if proven is not None:
+        return Caller(user, proven=proven)
+    # As it was before the proof: a password that changes meanwhile is another one.
+    remember = None if login is None else partial(tokens.remember, login, password, certificate)
+    return Caller(user, password, remember=remember)
 
 
 def certificate_of(context: Any) -> bytes:
@@ -112,6 +123,7 @@ class CallLogin:
         self._user, password = caller.user, caller.password
         login = None if password is None else ScramDriver(self._user, password, binding=None)
         self._machine = DriverMachine(login)
+        self._remember = caller.remember
 
     async def take(self, message: messages.Message) -> bool:
         """Take what the server says, and answer it; True: it was Welcome. OperationalError."""
@@ -122,9 +134,11 @@ class CallLogin:
             if workers.are_busy and self._hub.database.is_superuser(self._user):
                 await workers.submit_reserved(job)
             else:
-                await workers.submit(job, is_urgent=False)
+                await workers.submit_proof(job)
         else:
             job()
+            if isinstance(message, messages.ScramVerified) and self._remember is not None:
+                self._remember()
         for reply in replies:
             self._connection.take(reply, 0)
         return isinstance(message, messages.Welcome)

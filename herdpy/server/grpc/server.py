@@ -14,6 +14,7 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from herdpy.config import ServerConfig
+from herdpy.server.grpc.connections import ConnectionWatch
 from herdpy.server.grpc.service import SERVICE, GrpcService
 from herdpy.server.grpc.standard import add_standard_services
 
@@ -35,7 +36,9 @@ _PING_STRIKES_MAX = 2
 class GrpcServer:
     def __init__(self, hub: "Hub", new_connection: "Callable[[], ServerConnection]") -> None:
         service = GrpcService(hub, new_connection)
+        self._hub = hub
         self._gate = hub.gate
+        self._watch: ConnectionWatch | None = None
         config = hub.config
         # Unauthenticated are those that log in, and those whose first message has not come.
         calls_max = config.connections_max + 2 * config.logins_max + _CALLS_BESIDE
@@ -55,6 +58,7 @@ class GrpcServer:
         except RuntimeError as error:
             raise OSError(str(error)) from error
         await self._server.start()
+        self._watch = ConnectionWatch(self._hub, bound)
         await self._health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
         return bound
 
@@ -84,6 +88,9 @@ class GrpcServer:
     async def close(self) -> None:
         """End the port and all calls, which have been told to end."""
         server, self._server = self._server, None
+        if self._watch is not None:
+            await self._watch.close()
+            self._watch = None
         if server is not None:
             await server.stop(_GRACE_S)
 

@@ -110,7 +110,7 @@ class GrpcService:
 
     def _caller(self, context: Any, *, is_for_all: bool) -> Caller:
         try:
-            caller = caller_of(context, self._tokens)
+            caller = caller_of(context, self._tokens, self._hub.database.login)
             if not is_for_all and not caller.user:
                 self._hub.gate.begin("", None)  # raises where a login is needed
             return caller
@@ -121,7 +121,7 @@ class GrpcService:
     async def _login(self, call: Call) -> None:
         """Login: by a stream, or by the password in the call's metadata."""
         caller, tokens, context = call.caller, self._tokens, call.context
-        if caller.is_proven:
+        if caller.has_token:
             raise OperationalError("login: a token gives no token", sqlstate="28000")
         if caller.user:
             before = self._hub.database.login(caller.user)

@@ -2,7 +2,9 @@
 
 A token counts until its time is over, its user is dropped, or her password changes or may not be
 used any more, or the server ends; and only over TLS with the client certificate that it was given
-to, if there was one. The server keeps its hash. On the server's loop.
+to, if there was one. The server keeps its hash. A password that was proved in a call counts as a
+token, too: deriving its key is made to be dear, and the next call with it does without. Of it the
+server keeps a hash under a key of this process. On the server's loop.
 """
 
 import hashlib
@@ -41,27 +43,50 @@ class Tokens:
         self._database = database
         self._clock = clock
         self._rng = rng
+        self._secret = rng.randbytes(_SECRET_BYTES)  # of the passwords' hashes
         self._given: dict[bytes, _Given] = {}  # the oldest first, by hash
         self._of_users: Counter[str] = Counter()
 
     def give(self, login: Login, certificate: bytes) -> str:
         """Return a new token of a user who has proved the password of this login."""
+        token = urlsafe_b64encode(self._rng.randbytes(_SECRET_BYTES)).decode().rstrip("=")
+        self._keep(_hash(token), login, certificate)
+        return token
+
+    def remember(self, login: Login, password: str, certificate: bytes) -> None:
+        """Note that a user has proved the password of this login by this very text."""
+        self._keep(self._hash_of(login.user.name, password), login, certificate)
+
+    def _keep(self, key: bytes, login: Login, certificate: bytes) -> None:
         user = login.user.name
         self._drop_expired()
+        if key in self._given:
+            self._drop(key)
         while len(self._given) >= TOKENS_MAX:
             self._drop(next(iter(self._given)))
         while self._of_users[user] >= TOKENS_OF_USER_MAX:
             self._drop(next(key for key, each in self._given.items() if each.user == user))
-        token = urlsafe_b64encode(self._rng.randbytes(_SECRET_BYTES)).decode().rstrip("=")
         until_s = self._clock.monotonic() + self.lifetime_s
-        self._given[_hash(token)] = _Given(login, certificate, until_s)
+        self._given[key] = _Given(login, certificate, until_s)
         self._of_users[user] += 1
-        return token
 
     def user_of(self, token: str, certificate: bytes) -> User:
         """Return whose token it is; OperationalError 28000: it is not valid any more."""
+        found = self._user_of(_hash(token), certificate)
+        if found is not None:
+            return found
+        raise OperationalError(
+            "the token is none, its time is over, or its user was dropped or has another password",
+            sqlstate="28000",
+            hint="call Login for another one",
+        )
+
+    def remembered(self, user: str, password: str, certificate: bytes) -> User | None:
+        """Return the user whose password that is, if it was proved lately; None: it has to be."""
+        return self._user_of(self._hash_of(user, password), certificate)
+
+    def _user_of(self, key: bytes, certificate: bytes) -> User | None:
         self._drop_expired()
-        key = _hash(token)
         given = self._given.get(key)
         if given is not None and hmac.compare_digest(given.certificate, certificate):
             now, then = self._database.login(given.user), given.login
@@ -69,11 +94,11 @@ class Tokens:
             if now and now.may_login and (now.verifier, now.user) == (then.verifier, then.user):
                 return now.user
             self._drop(key)
-        raise OperationalError(
-            "the token is none, its time is over, or its user was dropped or has another password",
-            sqlstate="28000",
-            hint="call Login for another one",
-        )
+        return None
+
+    def _hash_of(self, user: str, password: str) -> bytes:
+        text = f"{user}\0{password}".encode(errors="surrogatepass")
+        return hmac.digest(self._secret, text, hashlib.sha256)
 
     def _drop_expired(self) -> None:
         now_s = self._clock.monotonic()

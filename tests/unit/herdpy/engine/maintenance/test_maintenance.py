@@ -48,6 +48,25 @@ def test_no_table_ever_has_more_runs_than_allowed(db: Engine) -> None:
     assert rows(db.session(), ALL) == expected
 
 
+@pytest.mark.parametrize("count", [100, 1200])
+def test_compaction_comes_to_an_end_where_few_rows_of_a_dictionary_fill_a_page(
+    db: Engine, count: int
+) -> None:
+    session = db.session(autocommit=True)
+    run(session, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+    text = "x" * 10_000  # the pages are short, because it stands in each of them once
+    for low in range(0, 1200, count):
+        session.execute_many(
+            "INSERT INTO t VALUES (?, ?)", [(number, text) for number in range(low, low + count)]
+        )
+        db.database.run_checkpoint()
+    jobs = 0
+    while db.database.run_compaction():
+        jobs += 1
+        assert jobs < 100
+    assert rows(session, "SELECT count(*), min(v) = max(v) FROM t") == [(1200, True)]
+
+
 def test_a_snapshot_goes_on_reading_the_pages_that_compaction_replaced() -> None:
     with engine(disk=MemoryDisk()) as db:
         table(db.session(), *((n, n) for n in range(100)))
@@ -143,6 +162,44 @@ def test_the_maintenance_thread_keeps_the_budget_of_compaction() -> None:
         clock.advance(3.0)
         db.database.run_maintenance_once()
         assert done() == 2
+
+
+def test_jobs_hold_what_they_take_and_a_compaction_waits_for_it(db: Engine) -> None:
+    session, database = db.session(), db.database
+    memory, jobs = database.memory, database.memory.jobs
+    table(session, *((n, n) for n in range(2000)))
+    assert (jobs.bytes_used, jobs.bytes_peak) == (0, 0)
+    database.run_checkpoint()
+    assert jobs.bytes_peak > 2000 * 100
+    run(session, "DELETE FROM t WHERE id < 1000")
+    session.commit()
+    database.run_checkpoint()
+    dead = sum(entry.dead_count for entry in pages(database).entries())
+    jobs.bytes_peak = 0
+    other = memory.transactions.reserve("another")
+    other.hold(database.config.memory_bytes_max)
+    database.run_maintenance_once()
+    assert sum(entry.dead_count for entry in pages(database).entries()) == dead > 0
+    other.close()
+    database.run_maintenance_once()
+    assert sum(entry.dead_count for entry in pages(database).entries()) == 0
+    assert jobs.bytes_peak > 2000 * 100
+    assert jobs.bytes_used == 0
+
+
+def test_the_records_of_a_long_transaction_do_not_wait_in_memory_for_its_end(db: Engine) -> None:
+    session, log = db.session(), db.database.tablespace.log
+    run(session, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+    session.commit()
+    written = [log.written_lsn]
+    for number in range(60):
+        run(session, "INSERT INTO t VALUES (?, ?)", number, "x" * 100_000)
+        if number % 20 == 0:
+            db.database.run_maintenance_once()
+        if log.written_lsn > written[-1]:
+            written.append(log.written_lsn)
+    assert len(written) > 2
+    session.rollback()
 
 
 def test_the_row_ids_of_dropped_tables_are_forgotten(db: Engine) -> None:

@@ -105,3 +105,44 @@ def test_no_token_is_kept(world: World) -> None:
     token = world.give()
     assert token not in repr(vars(world.tokens))
     assert len(token) == 43
+
+
+# --- passwords that were proved -------------------------------------------------------------------
+
+
+def remember(world: World, password: str = "first", certificate: bytes = b"") -> None:
+    login = world.engine.database.login("ada")
+    assert login is not None
+    world.tokens.remember(login, password, certificate)
+
+
+def test_a_password_that_was_proved_counts_as_a_token(world: World) -> None:
+    assert world.tokens.remembered("ada", "first", b"") is None
+    remember(world)
+    found = world.tokens.remembered("ada", "first", b"")
+    assert found is not None
+    assert found.name == "ada"
+    for user, password, certificate in (
+        ("ada", "First", b""), ("ada", "", b""), ("bob", "first", b""), ("ada", "first", b"c"),
+        ("ad", "a\0first", b""), ("nobody", "\udcff", b""),
+    ):  # fmt: skip
+        assert world.tokens.remembered(user, password, certificate) is None
+    remember(world)
+    assert len(world.tokens) == 1
+    world.clock.advance(LIFETIME_S)
+    assert world.tokens.remembered("ada", "first", b"") is None
+    assert len(world.tokens) == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["ALTER USER ada PASSWORD 'first'", "ALTER USER ada NOLOGIN", "DROP USER ada"]
+)
+def test_it_has_to_be_proved_again_when_the_user_has_changed(world: World, text: str) -> None:
+    remember(world)
+    world.run(text)
+    assert world.tokens.remembered("ada", "first", b"") is None
+
+
+def test_no_password_is_kept(world: World) -> None:
+    remember(world, "a long password")
+    assert "a long password" not in repr(vars(world.tokens))

@@ -1,4 +1,4 @@
-"""A bookie that asks clients for a certificate serves nothing in clear (S8): by the wire itself."""
+"""Bookies by the wire itself: nothing in clear where certificates are asked for, idle sockets."""
 
 import json
 import shutil
@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -44,14 +45,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture
-def port(tmp_path: Path) -> Iterator[int]:
-    """Run `bookie serve --tls … --tls-trust …`; its port."""
-    authority, name = trustme.CA(), "127.0.0.1"
-    server = authority.issue_cert(name)
-    (tmp_path / "certificate.pem").write_bytes(server.cert_chain_pems[0].bytes())
-    (tmp_path / "key.pem").write_bytes(server.private_key_pem.bytes())
-    (tmp_path / "trust.pem").write_bytes(authority.cert_pem.bytes())
+@contextmanager
+def serving(tmp_path: Path, *options: str) -> Iterator[int]:
+    """Run `bookie serve` with options; its port."""
     (tmp_path / "local").mkdir()
     plan = {"zookeeper_port": free_port(), "bookie_ports": [free_port()]}
     (tmp_path / "local" / "local.json").write_text(json.dumps(plan))
@@ -60,8 +56,7 @@ def port(tmp_path: Path) -> Iterator[int]:
         started.append(Process("local", "1", "--data", str(tmp_path / "local")))
         bookie = Process(
             "serve", "--zookeeper", started[0].told["zookeeper"], "--data", str(tmp_path / "data"),
-            "--port", str(free_port()), "--tls", str(tmp_path / "certificate.pem"),
-            str(tmp_path / "key.pem"), "--tls-trust", str(tmp_path / "trust.pem"),
+            "--port", str(free_port()), *options,
         )  # fmt: skip
         started.append(bookie)
         yield bookie.told["port"]
@@ -119,13 +114,19 @@ REQUESTS_V2 = {
 
 
 def answer_to(port: int, *messages: bytes) -> bytes:
-    """Send messages on one connection, one after the other; return the last answer."""
+    """Send messages on one connection, one after the other; return the last answer.
+
+    ConnectionError: the bookie has closed it.
+    """
     with socket.create_connection(("127.0.0.1", port)) as connection:
         stream = connection.makefile("rb")
         answer = b""
         for message in messages:
             connection.sendall(struct.pack(">i", len(message)) + message)
-            (length,) = struct.unpack(">i", stream.read(4))
+            head = stream.read(4)
+            if len(head) < 4:
+                raise ConnectionAbortedError("closed without an answer")
+            (length,) = struct.unpack(">i", head)
             answer = stream.read(length)
         return answer
 
@@ -139,7 +140,18 @@ def status_v3(answer: bytes) -> int:
 
 
 @pytest.mark.finding("S8")
-def test_s8_a_bookie_that_asks_for_certificates_serves_nothing_in_clear(port: int) -> None:
+def test_s8_a_bookie_that_asks_for_certificates_serves_nothing_in_clear(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    server = authority.issue_cert("127.0.0.1")
+    certificate, key, trust = (tmp_path / f"{name}.pem" for name in ("certificate", "key", "trust"))
+    certificate.write_bytes(server.cert_chain_pems[0].bytes())
+    key.write_bytes(server.private_key_pem.bytes())
+    trust.write_bytes(authority.cert_pem.bytes())
+    with serving(tmp_path, "--tls", str(certificate), str(key), "--tls-trust", str(trust)) as port:
+        check_refusals(port)
+
+
+def check_refusals(port: int) -> None:
     found = {
         operation: status_v3(answer_to(port, request_v3(operation)))
         for operation in BODIES
@@ -151,3 +163,20 @@ def test_s8_a_bookie_that_asks_for_certificates_serves_nothing_in_clear(port: in
         assert code == UNAUTHORIZED_V2, name
     refused_first = answer_to(port, request_v3(READ_ENTRY), request_v3(START_TLS))
     assert status_v3(refused_first) == OK
+
+
+@pytest.mark.finding("S10")
+def test_s10_idle_sockets_keep_no_client_out_of_a_bookie(tmp_path: Path) -> None:
+    count = 20
+    with serving(tmp_path, "--set", f"connections_max={count}") as port, ExitStack() as opened:
+        for _ in range(2 * count):
+            opened.enter_context(socket.create_connection(("127.0.0.1", port)))
+        assert is_answered(port)
+
+
+def is_answered(port: int) -> bool:
+    """Tell whether a bookie answers a request of a new connection."""
+    try:
+        return len(answer_to(port, request_v3(INFO))) > 0
+    except ConnectionError:
+        return False

@@ -1,0 +1,87 @@
+"""A log that goes to a pipe of which nothing is read."""
+
+import logging
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from bookie.runtime.drivers import ThreadDriver
+from bookie.runtime.os_log import WAITING_BYTES_MAX, LogLines, takes_a_line
+
+LINE = "x" * 10_000
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """Give the two ends of a pipe: to read from, to write to."""
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def record(message: str, *arguments: object) -> logging.LogRecord:
+    return logging.LogRecord("herdpy", logging.WARNING, "x.py", 1, message, arguments, None)
+
+
+def read_all(descriptor: int, handler: LogLines) -> list[str]:
+    """Read what is written until the handler is closed."""
+    found: list[bytes] = []
+
+    def read() -> None:
+        while data := os.read(descriptor, 65_536):
+            found.append(data)
+            if data.endswith(b"last\n"):
+                return
+
+    reader = ThreadDriver().spawn("reader", read)
+    handler.close()
+    reader.join()
+    return b"".join(found).decode().splitlines()
+
+
+def test_lines_come_in_order_and_all_before_the_end(pipe: tuple[int, int]) -> None:
+    handler = LogLines(pipe[1])
+    for number in range(1_000):
+        handler.handle(record("line %d", number))
+    handler.handle(record("last"))
+    assert read_all(pipe[0], handler) == [*(f"line {n}" for n in range(1_000)), "last"]
+
+
+def test_who_logs_waits_for_no_reader_and_what_is_lost_is_counted(pipe: tuple[int, int]) -> None:
+    handler = LogLines(pipe[1])
+    count = 2 * WAITING_BYTES_MAX // len(LINE)
+    for _ in range(count):
+        handler.handle(record(LINE))  # no one reads: all of them would not return before
+    while takes_a_line(pipe[1]):
+        pass  # its thread fills the pipe
+    kept: list[bytes] = []
+    while b"lost" not in (kept or [b""])[-1]:
+        kept.append(os.read(pipe[0], 65_536))
+    handler.handle(record("last"))
+    text = b"".join(kept).decode() + "\n".join(read_all(pipe[0], handler))
+    lines = [line for line in text.splitlines() if line == LINE]
+    assert WAITING_BYTES_MAX - 2 * len(LINE) < len(lines) * len(LINE) < count * len(LINE)
+    assert f"({count - len(lines)} lines of the log are lost: what they go to took none)" in text
+    assert text.endswith("last")
+
+
+def test_a_record_that_cannot_be_formatted_is_told(pipe: tuple[int, int]) -> None:
+    handler = LogLines(pipe[1])
+    handler.handle(record("%d of two", "none"))
+    handler.handle(record("last"))
+    first, last = read_all(pipe[0], handler)
+    assert first.startswith("WARNING herdpy: this cannot be formatted: TypeError(")
+    assert last == "last"
+
+
+def test_a_reader_that_has_gone_is_no_error(pipe: tuple[int, int]) -> None:
+    gone, to_it = os.pipe()
+    os.close(gone)
+    handler = LogLines(to_it)
+    handler.handle(record("to no one"))
+    handler.close()
+    handler.close()
+    assert takes_a_line(pipe[1])
+    os.close(to_it)
