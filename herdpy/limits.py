@@ -51,6 +51,9 @@ vector_statements_max = 1_000
 # What functions make of texts and bytes. A value may be 64 times what a row can hold, so that texts
 # can be put together and looked at; it is refused before its memory is taken.
 value_bytes_max = 64 * 1024 * 1024
+# DuckDB makes 2,048 values at a time, and counts no memory of theirs: those of more bytes than this
+# are counted before, with a call of Python's for each vector. As many smaller ones take 64 MiB.
+vector_small_bytes = 32 * 1024
 # Values that a client passes are below it: what is put together of them is checked only above.
 parameter_bytes_max = 16 * 1024 * 1024
 # A call of DuckDB's that nothing ends takes 100 ms at the most: a regular expression reads 10 MB in

@@ -792,7 +792,8 @@ class _Printer:
         sizes = [f"{length}({operand})" for operand in texts]
         if name == "concat_ws":
             sizes[0] = f"{sizes[0]} * {max(len(sizes) - 2, 0)}"
-        return _unless(f"list_sum([{', '.join(sizes)}]) > {value_bytes_max}", text)
+        size = f"CAST(list_sum([{', '.join(sizes)}]) AS BIGINT)"
+        return _unless(f"h_room({size}) > {value_bytes_max}", text)
 
     def _like_within(self, call: tree.Call, texts: Sequence[str], text: str) -> str:
         value, pattern = (bytes_max(part, self.refs) for part in call.arguments[:2])

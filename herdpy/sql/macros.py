@@ -7,7 +7,7 @@ The vector engine makes them once for each connection. An error() with the text
 import re
 from collections.abc import Iterator
 
-from herdpy.limits import regex_bytes_max, value_bytes_max
+from herdpy.limits import regex_bytes_max, value_bytes_max, vector_small_bytes
 
 # What reads as a TIMESTAMPTZ: 1 date, 2 time; of the zone 3 sign, 4 hours, 5 minutes, 6 seconds.
 _ZONED = (
@@ -49,7 +49,8 @@ _WHOLE_MAX, _FIXED = 2**46, 2**52
 _WORDS = {
     "NUMBER": _NUMBER, "ZONED": _ZONED, "WHOLE_MAX": str(_WHOLE_MAX), "FIXED": str(_FIXED),
     "INTERVAL": _interval_pattern(),
-    "VALUE_MAX": str(value_bytes_max), "REGEX_MAX": str(regex_bytes_max),
+    "VALUE_MAX": str(value_bytes_max), "SMALL": str(vector_small_bytes),
+    "REGEX_MAX": str(regex_bytes_max),
 }  # fmt: skip
 """What {NAME} stands for in the text."""
 
@@ -105,10 +106,18 @@ h_substr3(x, s, n): CASE WHEN x IS NULL OR s IS NULL OR n IS NULL THEN NULL
     - greatest(s, 1), 0), 2147483647) AS BIGINT)) END
 h_width(n): CASE WHEN n > 10485760 THEN error('herdpy:54000:requested length too large')
     ELSE CAST(greatest(n, 0) AS INTEGER) END
+-- not small, and too much of it: vector_room (exec/vector/vector_room.py) counts those of a vector
+h_room(n): vector_room(n)
+h_over(n): n > {SMALL} AND h_room(CAST(least(n, {VALUE_MAX} + 1) AS BIGINT)) > {VALUE_MAX}
+-- with x: where n and f are constants DuckDB would compute, and count, one value for all rows
+h_padded(x, n, f): CASE WHEN n <= 10485760
+    THEN greatest(strlen(x), n * CAST(least(strlen(f), 4) AS BIGINT)) END
 h_lpad(x, n, f): CASE WHEN x IS NULL OR n IS NULL OR f IS NULL THEN NULL
-    WHEN f = '' THEN left(x, h_width(n)) ELSE lpad(x, h_width(n), f) END
+    WHEN f = '' THEN left(x, h_width(n)) WHEN h_over(h_padded(x, n, f)) THEN h_too_long()
+    ELSE lpad(x, h_width(n), f) END
 h_rpad(x, n, f): CASE WHEN x IS NULL OR n IS NULL OR f IS NULL THEN NULL
-    WHEN f = '' THEN left(x, h_width(n)) ELSE rpad(x, h_width(n), f) END
+    WHEN f = '' THEN left(x, h_width(n)) WHEN h_over(h_padded(x, n, f)) THEN h_too_long()
+    ELSE rpad(x, h_width(n), f) END
 -- DuckDB's own has what belongs together, as e and its accent, in the order that it was in.
 h_reverse(x): CASE WHEN strlen(x) = length(x) THEN reverse(x) WHEN strlen(x) > {REGEX_MAX}
     THEN error('herdpy:54000:reverse: a text of other letters than ASCII has at most 1 MiB')
@@ -118,13 +127,17 @@ h_too_long_for_like(): error('herdpy:54000:LIKE: the text is too long for a patt
 h_short(x): CASE WHEN strlen(x) > {REGEX_MAX}
     THEN error('herdpy:54000:a text of more than 1 MiB is not read as a value') ELSE x END
 -- DuckDB repeats constants before it looks at the test.
-h_repeat(x, n): CASE WHEN strlen(x) * CAST(n AS HUGEINT) > {VALUE_MAX} THEN h_too_long()
+h_repeat(x, n): CASE WHEN h_over(strlen(x) * CAST(n AS HUGEINT)) THEN h_too_long()
     ELSE repeat(x, CASE WHEN strlen(x) * CAST(n AS HUGEINT) > {VALUE_MAX} THEN 0 ELSE n END) END
 -- by so many bytes at the most, and by how many; the more costly test is made where it matters
 h_grows(x, a, b): strlen(b) > strlen(a) AND strlen(x) // greatest(strlen(a), 1) * CAST(strlen(b)
     AS HUGEINT) > {VALUE_MAX} AND strlen(x) + (strlen(x) - strlen(replace(x, a, '')))
     // greatest(strlen(a), 1) * CAST(strlen(b) - strlen(a) AS HUGEINT) > {VALUE_MAX}
+h_replaced(x, a, b): CASE WHEN strlen(b) > strlen(a) AND strlen(x) // greatest(strlen(a), 1)
+    * CAST(strlen(b) AS HUGEINT) > {SMALL} THEN strlen(x) + (strlen(x) - strlen(replace(x, a, '')))
+    // greatest(strlen(a), 1) * CAST(strlen(b) - strlen(a) AS HUGEINT) ELSE strlen(x) END
 h_replace(x, a, b): CASE WHEN h_grows(x, a, b) THEN h_too_long()
+    WHEN h_over(h_replaced(x, a, b)) THEN h_too_long()
     ELSE replace(x, a, CASE WHEN h_grows(x, a, b) THEN '' ELSE b END) END
 h_split_part(x, d, n): CASE WHEN x IS NULL OR d IS NULL OR n IS NULL THEN NULL
     WHEN n = 0 THEN error('herdpy:22023:field position must not be zero')

@@ -40,7 +40,8 @@ from herdpy.exec.vector.arrow_rows import (
     with_schema,
 )
 from herdpy.exec.vector.arrow_stream import reader_of
-from herdpy.limits import parameter_bytes_max
+from herdpy.exec.vector.vector_room import batch_rows, register
+from herdpy.limits import parameter_bytes_max, value_bytes_max
 from herdpy.model.python_values import shortened
 from herdpy.model.types import TIMESTAMP, Kind, Physical, SqlType
 from herdpy.sql.duckdb_text import Deferred, DuckTable, DuckText
@@ -50,9 +51,10 @@ from herdpy.sql.tree import Expression, Literal, Parameter
 _SEVERAL_ROWS = "more than one row returned by a subquery used as an expression"
 _SIGNAL_TEXT = "Query interrupted"
 _SIGNAL_IN_CALLBACK = re.compile(
-    r"Invalid Input Error: (?:counting|exporting|offering|reading) [^\n:]*"
-    r" failed: KeyboardInterrupt:"
+    r"Invalid Input Error: (?:(?:counting|exporting|offering|reading) [^\n:]* failed|"
+    r"Python exception occurred while executing the UDF): KeyboardInterrupt\b"
 )
+_IN_CALLBACK = "Python exception occurred while executing the UDF: ValueError: "
 _VALUES_AT_ONCE = 131_072  # made of Arrow between two looks at the interrupt: 20 ms
 _ASIDE_CHARACTERS_MIN = 4_096  # of a text that DuckDB may plan for more than some milliseconds
 _CONSTANTS_AT_ONCE = 16_384
@@ -60,7 +62,6 @@ _USAGE = (
     "SELECT coalesce(sum(memory_usage_bytes), 0), coalesce(sum(temporary_storage_bytes), 0) "
     "FROM duckdb_memory()"
 )
-_BATCH_ROWS = 10_240  # a multiple of DuckDB's vectors of 2,048 rows
 
 # In this order: no folder can be set once external access is off, nothing once locked. GLOBAL, as
 # a cursor does not inherit what a plain SET changed.
@@ -115,6 +116,7 @@ class VectorEngine:
         self._mutex = new_mutex()
         self._connection: Any = None
         self._has_macros = False
+        self._room_bytes = value_bytes_max  # of one vector's texts (vector_room.py)
         self._is_closed = False
         self._results: weakref.WeakValueDictionary[int, VectorResult]
         self._results = weakref.WeakValueDictionary()
@@ -207,6 +209,7 @@ class VectorEngine:
             self._connection = self._connect()
         if has_macros and not self._has_macros:
             # They take 25 ms; most queries need none.
+            register(self._connection, self._room_bytes)
             for head, body in MACROS:
                 self._connection.execute(f"CREATE OR REPLACE MACRO {head} AS {body}")
             self._has_macros = True
@@ -243,6 +246,8 @@ class VectorEngine:
             if threads == 0:
                 (cores,) = connection.execute("SELECT current_setting('threads')").fetchall()[0]
                 threads = max(1, cores - 1)
+            # Several of an expression are there at once, beside the memory that DuckDB counts.
+            self._room_bytes = max(value_bytes_max, self._memory_bytes // (4 * threads))
             folder = (self._temp_directory or "").replace("'", "''")
             own = (
                 f"memory_limit = '{self._memory_bytes}B'",
@@ -310,10 +315,12 @@ class VectorResult:
             self._interrupt.on_cancel(partial(_stop, cursor))
             self._interrupt.check()  # a cancel before DuckDB runs would be lost on it
 
+            rows = batch_rows(self._sql, (table for _, table in tables), parameters.values())
+
             def begin() -> Any:
                 relation = cursor.sql(self._sql, params=parameters or None)
                 self._interrupt.check()  # and one that came as a step of it began may be
-                return relation.to_arrow_reader(_BATCH_ROWS)
+                return relation.to_arrow_reader(rows)
 
             self._reader = self._run_aside(begin, partial(_stop, cursor))
             if self.cursor is None:
@@ -490,13 +497,18 @@ def translate_error(text: str, sql: str) -> Error:
         return MemoryLimitError(
             f"the query needs more memory: {message}", hint="Raise memory_bytes_max."
         )
-    if rest.startswith("herdpy:"):  # raised by a macro of sql/functions.py
+    rest = rest.removeprefix(_IN_CALLBACK)
+    if rest.startswith("herdpy:"):  # raised by a macro of sql/functions.py, or vector_room.py
         _, sqlstate, message = rest.split(":", 2)
+        if sqlstate == "53200":
+            return MemoryLimitError(message, hint="Make shorter texts, or of fewer rows.")
         message = _QUOTED.sub(lambda found: f'"{shortened(found[1])}"', message)
         class_ = ProgrammingError if sqlstate == "21000" else DataError
         return class_(message, sqlstate=sqlstate)
     if kind == "Not implemented Error":
         return NotSupportedError(message)
+    if rest.startswith("Arrow Appender: The maximum total string size"):
+        return MemoryLimitError("the texts of a few rows have more than 2 GiB")
     if "Max expression depth limit" in rest:
         return OperationalError("the statement is nested too deep", sqlstate="54001")
     message = _in_our_words(message.split(" when casting from")[0].split(" You might want")[0])
