@@ -18,6 +18,11 @@ def test_damaged_directories_answer_right_or_name_the_damage() -> None:
     assert {outcome.kind for outcome in chunk.outcomes} == set(ALL_KINDS)
 
 
+@pytest.mark.parametrize("seed", [41002446, 41004233])
+def test_rows_of_stages_that_were_published_since_are_missing_by_name(seed: int) -> None:
+    run_seed(seed, lambda _: None)
+
+
 def test_a_seed_repeats_itself() -> None:
     first: list[str] = []
     second: list[str] = []

@@ -36,7 +36,10 @@ class Salvage:
         self._survey = survey
         self._dump = Dump(Snapshot(applier.registry, lambda: applier.state, None))
         self.lost = lost
-        """Rows in pages that could not be read, by table; they may have been changed since."""
+        """Rows in pages that could not be read, by table; they may have been changed since.
+
+        Among them those of stages that were published since, or given up.
+        """
 
     @classmethod
     def begin(cls, disk: Disk, where: str, progress: Progress | None = None) -> "Salvage":
@@ -53,8 +56,8 @@ class Salvage:
         listed = msgspec.structs.replace(listed, engine=without_leases(listed.engine))
         segments = survey.segments(listed)
         survey.check_files(listed)
-        lost: dict[str, int] = {}
-        tables = _tables(survey, listed, segments, lost)
+        lost_of: dict[int, int] = {}
+        tables = _tables(survey, listed, segments, lost_of)
         try:
             applier = state_at_checkpoint(listed, tables)
         except MALFORMED as error:  # of the engine's part: roles, and what was open
@@ -64,6 +67,12 @@ class Salvage:
             apply_records(applier, survey.records(listed, may_be_cut=True))
         except MALFORMED as error:  # what was applied before it stays
             survey.note(error)
+        lost: dict[str, int] = {}
+        for table_id, count in lost_of.items():
+            table = tables[table_id].table
+            is_stage = table.id != table_id
+            if not (is_stage and table_id in applier.state.tables):
+                lost[table.name] = lost.get(table.name, 0) + count
         return cls(survey, applier, lost)
 
     @property
@@ -87,9 +96,9 @@ class Salvage:
 
 
 def _tables(
-    survey: Survey, listed: ManifestState, segments: dict[int, Segment], lost: dict[str, int]
+    survey: Survey, listed: ManifestState, segments: dict[int, Segment], lost_of: dict[int, int]
 ) -> dict[int, TableState]:
-    """Return tables and stages of their whole pages; count in `lost` the rows of the others."""
+    """Return tables and stages of their whole pages; count in lost_of the rows of the others."""
     tables: dict[int, TableState] = {}
     for table_id, item in listed.tables.items():
         table = survey.definition(table_id, item)
@@ -108,6 +117,6 @@ def _tables(
             for ref in item.pages
             if (ref.segment, ref.offset) not in whole
         )
-        if table.id == table_id and count:
-            lost[table.name] = count
+        if count:
+            lost_of[table_id] = count
     return tables

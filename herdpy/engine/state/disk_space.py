@@ -121,7 +121,7 @@ class DiskSpace:
         """
         with self._mutex:
             self._look()
-            room = max(self._free - self._needed, 0) // 2
+            room = max(self._free - self._needed - (self._lent or 0), 0) // 2
             if room < min(byte_count, _SMALL_BYTES):
                 self._become(is_full=True)
             if not self.is_full and room >= byte_count:
