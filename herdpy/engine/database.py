@@ -343,10 +343,13 @@ class Database:
 
     # --- maintenance -----------------------------------------------------------------------------
 
-    def run_checkpoint(self) -> bool:
-        """Write a checkpoint now; False when nothing changed. Any thread; they take turns."""
+    def run_checkpoint(self, check: Callable[[], object] | None = None) -> bool:
+        """Write a checkpoint now; False when nothing changed. Any thread; they take turns.
+
+        check() raises when the caller is cancelled that waits for its turn.
+        """
         self.check_usable()
-        return self.replica.run_checkpoint()
+        return self.replica.run_checkpoint(check)
 
     def run_compaction(self) -> bool:
         """Do the piece of compaction most worth it now; False when none is. Any thread."""

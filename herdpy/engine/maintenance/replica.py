@@ -58,6 +58,10 @@ _LOOK_BYTES = 256 * 1024
 _LOOK_PART = 1 / 64  # of the memtables' share, at the most
 
 
+_LOOK_S = 0.05
+"""How often who waits for a turn looks whether it is cancelled."""
+
+
 class Replica:
     """Any thread may call; closing_steps() end it. `wake` rings for the tasks, and never waits."""
 
@@ -270,8 +274,15 @@ class Replica:
 
     # --- checkpoints and compaction --------------------------------------------------------------
 
-    def run_checkpoint(self) -> bool:
-        """Write a checkpoint now; False when nothing changed. They take turns."""
+    def run_checkpoint(self, check: Callable[[], object] | None = None) -> bool:
+        """Write a checkpoint now; False when nothing changed. They take turns.
+
+        check() raises when the caller is cancelled that waits for its turn.
+        """
+        if check is not None:
+            while not self._maintenance.acquire(timeout=_LOOK_S):
+                check()
+            self._maintenance.release()
         space = self.space
         try:
             with self._maintenance:

@@ -38,7 +38,7 @@ interrupt, and little memory."""
 class SpillServices(Protocol):
     """What spilling needs of the database, where each method says what it does."""
 
-    def run_checkpoint(self) -> bool: ...
+    def run_checkpoint(self, check: Callable[[], object] | None = None) -> bool: ...
     def after_staging(self) -> None: ...
 
 
@@ -113,7 +113,7 @@ class SpilledWrite:
             found = tablespace.state.tables.get(self._write.table.id)
             if found is None or not any(map(len, found.memtables)):
                 return
-            self._services.run_checkpoint()
+            self._services.run_checkpoint(self._check)
         raise OperationalError(
             f"{_CHECKPOINTS_MAX} checkpoints have not written what is in memory of table "
             f'"{self._write.table.name}"',

@@ -9,6 +9,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from herdpy.exec.vector.vector_room import register
+from herdpy.limits import value_bytes_max
 from herdpy.sql import tree
 from herdpy.sql.compile import compile_sql
 from herdpy.sql.duckdb_text import DuckText, print_query
@@ -37,6 +39,7 @@ ARROW_TYPES = {T.name: ARROW, LEG.name: [pa.string(), pa.date32(), pa.int32(), p
 @pytest.fixture
 def cursor() -> Iterator[duckdb.DuckDBPyConnection]:
     connection = duckdb.connect()
+    register(connection, value_bytes_max)
     for head, body in MACROS:
         connection.execute(f"CREATE MACRO {head} AS {body}")
     connection.execute("SET GLOBAL integer_division = true")
