@@ -35,7 +35,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-.PHONY: full-disk help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample damage kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-storage fuzz fuzz-cost ends fuzz-wire integration interrupts threads \
+.PHONY: full-disk help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample damage kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-storage fuzz fuzz-cost ends fuzz-wire integration long interrupts threads \
         findings compat pg-oracle docs reference interpreters bare test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-memory bench-calls bench-embedded \
         bench-ledger bench-recovery bench-herddb bench-network bench-neighbours bench-spark big clean
 
@@ -76,7 +76,7 @@ layers: setup ## the import rule and the house's own rules
 	$(PYTEST) tests/style --ignore tests/style/test_docs.py
 
 unit: setup ## tests of one module each, of the simulated world, and of findings
-	$(IN_MEMORY) $(PYTEST) tests/unit tests/sim tests/findings -m "not integration"
+	$(IN_MEMORY) $(PYTEST) tests/unit tests/sim tests/findings -m "not integration and not long"
 
 findings: setup ## each finding's test passes here and fails on the commit of the finding: make findings OLD=62f20b8
 	$(PY) -m tests.findings $(old_flags)
@@ -88,7 +88,7 @@ sql: setup ## the *.test files of SQL
 	$(call suite,tests/sql)
 
 dbapi: setup ## the public DB-API suite and ours, in memory and on a directory
-	$(PYTEST) tests/dbapi
+	$(IN_MEMORY) $(PYTEST) tests/dbapi
 
 faces: setup ## the SQL and DB-API suites over local, tcp and grpc, blocking and asyncio
 	HERDPY_FACES=all $(PYTEST) tests/sql tests/dbapi
@@ -155,7 +155,10 @@ fuzz: setup ## every property test (hypothesis) with more examples: make fuzz N=
 	HERDPY_EXAMPLES=$(or $(N),500) $(PYTEST) tests -m hypothesis
 
 integration: setup ## real processes and real disks; a client in Node, where npm is
-	$(PYTEST) tests/integration tests/interop/test_grpc_node.py tests/findings -m "integration or not finding"
+	$(PYTEST) tests/integration tests/interop/test_grpc_node.py tests/findings -m "(integration or not finding) and not long"
+
+long: setup ## whole jobs of real processes, of half a minute and more each; ends in every phase of statements
+	$(PYTEST) tests/unit tests/integration -m long
 
 interrupts: setup ## Ctrl-C at every line of every statement (half an hour)
 	HERDPY_LINE_STRIDE=1 $(PYTEST) --timeout 3600 tests/unit/herdpy/engine/test_keyboard_interrupt.py
@@ -193,7 +196,7 @@ interpreters: setup ## unit, contract and DB-API suites on every other Python fo
 	        touch $$venv/.stamp; \
 	    fi; \
 	    echo "interpreters: $$($$venv/bin/python --version)"; \
-	    $(IN_MEMORY) $$venv/bin/python -m pytest -q -n 2 -m "not exhaustive" $(or $(SUITES),tests/unit tests/contract tests/dbapi); \
+	    $(IN_MEMORY) $$venv/bin/python -m pytest -q -n 2 -m "not exhaustive and not long" $(or $(SUITES),tests/unit tests/contract tests/dbapi); \
 	done
 
 bare: setup ## a wheel in an environment with the base install alone, where the DB-API suites run
@@ -213,7 +216,7 @@ test: setup ## everything that must pass before a push, each part with its secon
 	$(call part,sim-recovery N=100)
 	$(call part,kill N=10)
 	$(call part,kill-staging N=10)
-	$(call part,interpreters ON=$(lastword $(VERSIONS)) SUITES="tests/contract tests/dbapi") # the oldest; setup took the newest
+	$(call part,interpreters ON=$(lastword $(VERSIONS)) SUITES="tests/contract tests/dbapi -k 'not tcp-sync and not grpc-sync'") # the oldest; setup took the newest
 
 spark: setup ## a real local Spark and a real server: every option, type, operation and error
 	$(PY) -m pytest -q --timeout 600 -m "not big" tests/spark

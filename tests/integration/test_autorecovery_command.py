@@ -97,6 +97,7 @@ def test_a_killed_bookie_is_made_up_for_by_itself(cluster: CommandedCluster) -> 
     assert victim not in {one["bookie_id"] for one in known}
 
 
+@pytest.mark.long
 def test_an_operator_recovers_a_bookie_by_hand(cluster: CommandedCluster) -> None:
     assert cluster.lines("replication", "delay") == [{"delay_s": 0}]
     assert cluster.lines("replication", "delay", "7") == [{"delay_s": 7}]
@@ -139,6 +140,7 @@ def test_an_operator_recovers_a_bookie_by_hand(cluster: CommandedCluster) -> Non
     assert cluster.lines("cookie", "delete", "--yes", victim) == [{"deleted": victim}]
 
 
+@pytest.mark.long
 def test_a_drained_bookie_may_go(cluster: CommandedCluster, tmp_path: Path) -> None:
     # The workers beside bookies copy to those alone, which some ledgers have among their members.
     access = tmp_path / "access"

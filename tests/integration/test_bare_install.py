@@ -40,6 +40,7 @@ _SUITES = [f"tests/dbapi/test_{name}.py" for name in ("compliance", "driver", "s
 """The public suite and what moves most data; `make bare` runs the whole folder."""
 
 
+@pytest.mark.long
 @pytest.mark.timeout(580)
 def test_db_api_suites_embedded_and_over_tcp() -> None:
     ran = subprocess.run(

@@ -12,6 +12,7 @@ from tests.benchmarks.neighbours_client import ABUSES
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.long
 def test_every_abuse_runs(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     ran = subprocess.run(

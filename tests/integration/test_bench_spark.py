@@ -13,6 +13,7 @@ from tests.benchmarks.harness import replace_table
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_every_case_runs(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]

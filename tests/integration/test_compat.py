@@ -12,6 +12,7 @@ from tests.fixtures.old_commit import ROOT, environment_of
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)  # a dozen processes, one after the other
 def test_a_directory_and_sessions_of_the_same_commit(tmp_path: Path) -> None:
     here = Commit("here", sys.executable, environment_of(ROOT))

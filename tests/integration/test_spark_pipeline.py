@@ -23,6 +23,7 @@ LATE = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_the_example_of_spark(tmp_path: Path) -> None:
     with served(tmp_path / "data") as server:

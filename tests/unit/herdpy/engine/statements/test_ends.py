@@ -128,7 +128,7 @@ def run(
     return ended, seen, after
 
 
-@pytest.mark.exhaustive
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("phase", PHASES)
 def test_the_end_comes_soon(connection: Connection, phase: str, way: str) -> None:
@@ -188,6 +188,7 @@ def run_whole(
     return ended, decided or count, count - at
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_the_end_comes_soon_among_many_rows(connection: Connection, name: str, way: str) -> None:
