@@ -153,7 +153,7 @@ def _is_unneeded(difference: Difference) -> bool:
     failing = {part.sqlstate for part in difference.parts} - {None}
     raised = failing.intersection(codes)
     is_change = difference.node.kind is K.UNKNOWN
-    if is_change and {str(code)[:2] for code in codes} == {"22", "23"}:
+    if is_change and [str(code)[:2] for code in codes] == ["22", "23"]:
         return True  # of two rows, each refused, the first: by key here, by its place there
     if is_change and difference.ours.row_count == 0 and codes[0] is None:
         raised.add(codes[1])  # the assignment of a constant, which no part of it is
