@@ -43,6 +43,7 @@ _MEANINGS = (
     ("spare-*.log", "a log file that the next one will reuse"),
     ("*.log", "write-ahead log: every commit, synced before it is acknowledged"),
     ("*.segment", "pages of tables, by column; never changed once written"),
+    ("reserve", "room that is given up on a full disk, for what frees some"),
 )
 
 
