@@ -86,10 +86,14 @@ class ThreadRunner:
         if self._is_over:
             return body()  # the connection is closed: nothing waits any more
         # What has run is let go before its answer is known, and not by the thread, some time later.
-        job = self._executor.submit(_call, [body])
+        # Its answer is no future's result: futures that are chained refer to each other, and
+        # would keep it until the collector comes.
+        answers: list[T] = []
+        job = self._executor.submit(_call, [body], answers)
         future = asyncio.wrap_future(job)
         try:
-            return await asyncio.shield(future)
+            await asyncio.shield(future)
+            return answers.pop()
         except asyncio.CancelledError:
             while not job.done():
                 if not job.cancel() and self._connection is not None:
@@ -108,5 +112,5 @@ class ThreadRunner:
         self._executor.shutdown(wait=True)  # at once: every call has ended
 
 
-def _call(held: list[Callable[[], T]]) -> T:
-    return held.pop()()
+def _call(held: list[Callable[[], T]], answers: list[T]) -> None:
+    answers.append(held.pop()())

@@ -154,6 +154,8 @@ class DatabaseClaim:
 
     def open(self, options: Options) -> Session:
         """Open the database, or join it, and return a new session of it."""
+        if abandoned_claims:  # of a connection that is gone the caller may ask for other options
+            close_abandoned()
         return _under(self._shared.mutex, lambda: self._open(self._shared, options))
 
     def _open(self, shared: _Shared, options: Options) -> Session:

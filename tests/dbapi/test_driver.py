@@ -418,6 +418,17 @@ def test_a_collected_connection_closes_the_database(directory) -> None:
         assert count(connection) == 0
 
 
+def test_connect_waits_for_the_close_of_collected_connections(directory) -> None:
+    """Repeated, since the close runs on a thread of its own and is often there in time."""
+    for _ in range(10):
+        connection = herdpy.connect(directory)
+        connection.execute("CREATE TABLE IF NOT EXISTS t (id BIGINT PRIMARY KEY)")
+        connection.commit()
+        del connection
+        with herdpy.connect(directory, durability="none") as other:
+            assert count(other) == 0
+
+
 def test_one_engine_per_directory(directory, tmp_path) -> None:
     with herdpy.connect(directory) as one:
         one.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
