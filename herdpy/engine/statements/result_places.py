@@ -62,14 +62,13 @@ class Place:
         self.holder = holder
         self.used_s = used_s
         """When it was read last, by Clock.monotonic()."""
-        self.result: weakref.ref[Endable] | None = None
+        self.result: _Watch | None = None
         """Weak: a result that its program forgets is gone at once, and the place with it."""
 
     def watch(self, result: Endable) -> None:
         """Be the place of a result, as long as it is there."""
-        abandoned = self._places.abandoned
-        # No lock is taken here: this may run wherever the collector of garbage does.
-        self.result = weakref.ref(result, lambda _: abandoned.append(self))
+        self.result = _Watch(result, self._places.abandoned.append)
+        self.result.place = self
 
     def read(self) -> None:
         """Note that the result is being read."""
@@ -78,6 +77,17 @@ class Place:
     def close(self) -> None:
         """Give the place back; repeatable."""
         self._places.give(self)
+
+
+class _Watch(weakref.ref[Endable]):
+    """A weak reference that knows the place of its result.
+
+    Its callback may run wherever the collector of garbage does: so it takes no lock, and is no
+    code of Python, in which the interpreter could raise and drop a KeyboardInterrupt.
+    """
+
+    __slots__ = ("place",)
+    place: Place
 
 
 class _Wait(NamedTuple):
@@ -95,8 +105,8 @@ class ResultPlaces:
         self.count_max = count_max
         self.unread_s = 0.0
         """Set by a server; 0: no shares and no waits."""
-        self.abandoned: deque[Place] = deque()
-        """Places of results that were collected, to be given back by the next who comes."""
+        self.abandoned: deque[_Watch] = deque()
+        """Of results that were collected: their places are given back by the next who comes."""
         # Own mutex.
         self._mutex = new_mutex()
         self._places: dict[Place, None] = {}
@@ -228,7 +238,7 @@ class ResultPlaces:
         Their statements were cancelled.
         """
         while self.abandoned:
-            self._places.pop(self.abandoned.popleft(), None)
+            self._places.pop(self.abandoned.popleft().place, None)
         for session, since_s in list(self._granted.items()):
             if now_s - since_s >= _GRANT_S:
                 del self._granted[session]

@@ -9,6 +9,7 @@ from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.statements.result_places import Holder, Place, ResultPlaces
 from herdpy.errors import Error
 from herdpy.model.access import User
+from tests.fixtures.interrupts import LineInterrupter
 from tests.sim.clock import SimulatedClock
 
 UNREAD_S = 60.0
@@ -163,6 +164,16 @@ def test_a_forgotten_result_gives_its_place_back() -> None:
     gc.collect()
     world.take(ANN)
     assert world.places.used == 1
+
+
+def test_no_interrupt_is_lost_while_a_result_is_collected() -> None:
+    world = World(1)
+    held = [world.take(None)]
+    with LineInterrupter(1) as interrupter:
+        held.clear()
+        gc.collect()
+    assert interrupter.where == ""  # there is no line of ours, where it would be dropped
+    world.take(None)
 
 
 def test_a_fetch_cannot_wait() -> None:
