@@ -124,6 +124,9 @@ def _difference(label: str, ours: str | None, theirs: str | None, *parts: str | 
         (_difference("UPDATE", None, "XX000", None), False),
         (_difference("UPDATE", "22003", None, None), False),
         (_difference("UPDATE", "22012", "23505", "22012"), True),
+        (_difference("UPDATE", "22003", "42846", "42846"), True),  # of a constant, before types
+        (_difference("UPDATE", "22003", "42846", None), False),
+        (_difference("UPDATE", "22012", "42846", "42846"), False),
     ],
     ids=lambda found: str(found)[:30] if isinstance(found, bool) else found.label,
 )
