@@ -30,7 +30,7 @@ class Pair(NamedTuple):
     large: str
     takes_parameters: bool = False
     fixed: int = 0
-    """Characters of both that stand there once."""
+    """Characters of both that are there once, or as often."""
 
 
 class Wide(NamedTuple):
@@ -87,7 +87,8 @@ class Deep(NamedTuple):
             f"SELECT {', '.join([nested(form, levels)] * count)} FROM {source}"
             for levels in (depth, 2 * depth)
         )
-        return Pair(small, large, fixed=len(f"SELECT  FROM {source}"))
+        # What each level adds is twice as much; the column in the middle, and a comma, are not.
+        return Pair(small, large, fixed=len(f"SELECT  FROM {source}") + count * len("i, "))
 
 
 class Long(NamedTuple):

@@ -59,14 +59,14 @@ class Drawn(NamedTuple):
 
 
 class Cost(NamedTuple):
-    count: int
+    counted: int
     unit: Unit
     printed: int
     outcome: str
     """"rows", an SQLSTATE, or "printed": it was not to be executed."""
 
     def names(self) -> str:
-        return f"{self.count:,} {self.unit}, {self.printed:,} printed characters ({self.outcome})"
+        return f"{self.counted:,} {self.unit}, {self.printed:,} printed characters ({self.outcome})"
 
 
 class World:
@@ -192,19 +192,20 @@ def drawn(seed: int) -> Drawn:
     return Drawn(names[place], decade, size, unit, chance.random() < _EXECUTED_SHARE)
 
 
-def check_growth(pair: Pair, small: Cost, large: Cost) -> None:
-    """Raise FindingError where the longer statement costs more than in proportion."""
+def grows_too_fast(pair: Pair, small: Cost, large: Cost) -> str | None:
+    """Tell what the longer statement costs more of than in proportion; None: of nothing."""
     ratio = GROWTH_MAX / 2 * (len(pair.large) - pair.fixed) / (len(pair.small) - pair.fixed)
     for name, before, after, free in (
-        (small.unit, small.count, large.count, _FREE[small.unit]),
+        (small.unit, small.counted, large.counted, _FREE[small.unit]),
         ("printed characters", small.printed, large.printed, _PRINTED_FREE),
     ):
         # Of one that ended early what it would have taken is not known.
         if small.outcome in _ENDED_WELL and after > ratio * before + free:
-            raise FindingError(
+            return (
                 f"{name}: {before:,} for {len(pair.small):,} bytes of text and {after:,} for"
                 f" {len(pair.large):,}; {small.names()}; {large.names()}"
             )
+    return None
 
 
 def mutated(chance: random.Random, text: str) -> str:
@@ -236,13 +237,19 @@ def run_seed(
     if about.size > _FAR_LONGER * limits_met.get(about.family, sys.maxsize):
         return about, []
     chance = random.Random(f"{seed} texts")
-    state = chance.getstate()
     make = FAMILIES[about.family]
     pair = make(chance, about.size)
     takes = pair.takes_parameters
 
     def cost(text: str) -> Cost:
+        text = f"{text} --{seed}"  # there may be a plan of what another seed has run
         return world.cost(text, about.unit, is_executed=about.is_executed, takes_parameters=takes)
+
+    def again(size: int) -> tuple[Pair, list[Cost]]:
+        """Measure the same at another length; with blanks, as there are plans of what has run."""
+        same = random.Random(f"{seed} texts")
+        made, blanks = make(same, size), " " * (1 + size % 1_000)
+        return made, [cost(f"{made.small}{blanks}"), cost(f"{made.large}{blanks}")]
 
     try:
         costs = [cost(pair.small)]
@@ -252,13 +259,16 @@ def run_seed(
         else:
             costs.append(cost(pair.large))
             if _leaves_row_path(*costs):
-                # There it may cost more than twice as much: what it does from there on is compared.
-                chance.setstate(state)
-                pair = make(chance, 2 * about.size)
-                # With a blank: there may be a plan of what has run already.
-                costs = [cost(f"{pair.small} "), cost(f"{pair.large} ")]
-            if not _leaves_row_path(*costs):
-                check_growth(pair, *costs)
+                pair, costs = again(2 * about.size)
+            finding = None if _leaves_row_path(*costs) else grows_too_fast(pair, *costs)
+            if finding is not None:
+                # From some length on it may be done, or tested, in another way, that costs more:
+                # what is superlinear grows too fast at another length, too.
+                other, others = again(2 * len(pair.small))
+                if others[1].outcome not in _ENDED_WELL:
+                    other, others = again(len(pair.small) // 2)
+                if grows_too_fast(other, *others) is not None:
+                    raise FindingError(finding)
         if chance.random() < _MUTATED_SHARE:
             text = mutated(chance, pair.small)
             costs.append(world.cost(text, about.unit, is_executed=True, takes_parameters=takes))

@@ -7,6 +7,7 @@ from herdpy.exec.vector import duck
 from herdpy.sql.duckdb_text import _Printer
 from herdpy.sql.reading.extent import Budget, Extent
 from herdpy.sql.scope import StatementContext
+from herdpy.sql.tree import Case
 from tests.fixtures.plants import Plant
 
 
@@ -27,20 +28,21 @@ def _counted_anew(right: Any) -> Any:
 
 
 def _fails_on_many(right: Any) -> Any:
-    def case(self: _Printer, node: Any) -> str:
-        if len(node.branches) > 20:
+    def expression(self: _Printer, expression: Any) -> str:
+        if isinstance(expression, Case) and len(expression.branches) > 20:
             raise LookupError("planted")
-        return right(self, node)
+        return right(self, expression)
 
-    return case
+    return expression
 
 
 def _printed_thrice(right: Any) -> Any:
-    def case(self: _Printer, node: Any) -> str:
-        text = right(self, node)
-        return f"(CASE WHEN {text} IS NULL THEN {text} ELSE {text} END)"
+    def expression(self: _Printer, expression: Any) -> str:
+        text = right(self, expression)
+        is_case = isinstance(expression, Case)
+        return f"(CASE WHEN {text} IS NULL THEN {text} ELSE {text} END)" if is_case else text
 
-    return case
+    return expression
 
 
 def _keeps_what_it_read(right: Any) -> Any:
@@ -65,7 +67,7 @@ def _compared_with_all(right: Any) -> Any:
 
 
 PLANTS = {
-    "a CASE stands three times": Plant(_Printer, "case", _printed_thrice),
+    "a CASE stands three times": Plant(_Printer, "expression", _printed_thrice),
     "a text is kept for each of its words": Plant(Extent, "add", _keeps_what_it_read),
     "a parameter is compared with all before": Plant(
         StatementContext, "settle", _compared_with_all
@@ -75,5 +77,5 @@ PLANTS = {
     ),
     "an operand is printed wherever it is needed": Plant(_Printer, "applied", _printed_again),
     "a pass begins anew for each node": Plant(Budget, "spend", _counted_anew),
-    "a branch too many raises": Plant(_Printer, "case", _fails_on_many),
+    "a branch too many raises": Plant(_Printer, "expression", _fails_on_many),
 }
