@@ -256,6 +256,7 @@ def test_files_are_read_offline(local: dict[str, Any]) -> None:
     assert run("inspect", "journal", data, "--file", "77").returncode == 2
 
 
+@pytest.mark.long
 def test_no_zookeeper_is_said() -> None:
     skip_without_zookeeper()  # the sentence comes after a wait of 15 s, which is no unit test's
     found = run("ledger", "list")

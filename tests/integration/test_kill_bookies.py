@@ -11,10 +11,14 @@ from tests.kill_bookies.__main__ import kind_of, line_of, play_round
 from tests.kill_bookies.rounds import ROUNDS
 from tests.kill_bookies.world import DIGEST, BrokenPromiseError, check_copy, payload
 
+_LONG = ("drain",)
+_KINDS = [pytest.param(kind, marks=pytest.mark.long if kind in _LONG else ()) for kind in ROUNDS]
+"""A drain waits for ledgers that are open; test_bookie_management.py has one that is quicker."""
+
 
 @pytest.mark.integration
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("kind", ROUNDS)
+@pytest.mark.parametrize("kind", _KINDS)
 def test_nothing_acknowledged_is_lost(kind: str, seed: int, tmp_path: Path) -> None:
     skip_without_zookeeper()
     evidence = play_round(tmp_path, 0, seed, (kind,), ledgers=20)
