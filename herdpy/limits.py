@@ -77,7 +77,11 @@ role_count_max = 1_000_000  # of anything that a role may have a maximum of
 
 # Transactions.
 statement_restarts_max = 100
-row_locks_max = 1_000_000
+# Changed rows of a transaction that are kept in memory: its COMMIT keeps the others waiting for
+# about a tenth of a second. More are spilled, and their table is locked.
+memory_changes_max = 100_000
+# Rows that are locked, logged or applied while the monitor is held: one or two milliseconds.
+monitor_rows_max = 1_000
 # Of rows of one table that a transaction has changed and the log does not have yet.
 unlogged_bytes_max = 64 * 1024
 # Inserts or changes of a table by a transaction, over all transactions: the COMMITs of all may use

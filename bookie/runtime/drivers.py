@@ -7,6 +7,7 @@ of the process; their owners join them in close().
 
 import _thread
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from bookie.runtime.os_clock import OsClock
 from bookie.runtime.ticket import Ticket
 
 T = TypeVar("T")
+_LET_IN_S = 0.0001  # as long as the system takes to wake a thread
 
 Mutex = (
     _thread.LockType
@@ -24,6 +26,14 @@ Mutex = (
 def new_mutex() -> Mutex:
     """Return an unlocked lock: not reentrant, used by `with`."""
     return _thread.allocate_lock()
+
+
+def let_others_in() -> None:
+    """Let a thread have the mutex that this one has just given up, and is to take again soon.
+
+    A mutex has no queue: who takes it again at once is always the first.
+    """
+    time.sleep(_LET_IN_S)
 
 
 class Bell:

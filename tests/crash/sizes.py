@@ -18,6 +18,7 @@ _PART_BYTES = 4 * 1024
 _FREED_BYTES = 256
 _LOOK_ROWS = 2
 _PIECE_ROWS = 5
+MONITOR_ROWS = 3
 
 _SIZES: list[tuple[str, str, int]] = [
     ("herdpy.storage.page", "page_rows_max", _PAGE_ROWS),
@@ -35,6 +36,10 @@ _SIZES: list[tuple[str, str, int]] = [
     ("herdpy.engine.state.tablespace", "unlogged_bytes_max", _UNLOGGED_BYTES),
     ("herdpy.engine.writes.row_writes", "_LOOK_ROWS", _LOOK_ROWS),
     ("herdpy.engine.writes.spilled_writes", "_PIECE_ROWS", _PIECE_ROWS),
+    ("herdpy.engine.writes.row_writes", "monitor_rows_max", MONITOR_ROWS),
+    ("herdpy.engine.writes.inserts", "monitor_rows_max", MONITOR_ROWS),
+    ("herdpy.engine.state.applier", "monitor_rows_max", MONITOR_ROWS),
+    ("herdpy.engine.state.tablespace", "monitor_rows_max", MONITOR_ROWS),
 ]
 
 

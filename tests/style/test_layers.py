@@ -119,6 +119,7 @@ WORLD_EXCEPTIONS = {
     ): "certificates, beside ssl, which reads files",
 }
 RUNTIME_PARTS = ("os_clock", "os_disk", "os_rng", "drivers", "memory_disk")
+ALLOWED_PARTS = (["new_mutex"], ["Mutex"], ["let_others_in"])
 WORLD_BUILDER = "herdpy/driver/local.py"
 
 HEAVY = {
@@ -269,7 +270,7 @@ def _connector(parts: list[str]) -> str | None:
 def _world(path: str, module: str) -> str | None:
     parts = module.split(".")
     if parts[:2] == ["bookie", "runtime"] and path.startswith("herdpy/") and len(parts) > 2:
-        makes_world = parts[2] in RUNTIME_PARTS and parts[3:] not in (["new_mutex"], ["Mutex"])
+        makes_world = parts[2] in RUNTIME_PARTS and parts[3:] not in ALLOWED_PARTS
         if makes_world and path != WORLD_BUILDER:
             return f"only {WORLD_BUILDER} builds clocks, disks, chance and threads"
         return None

@@ -94,6 +94,8 @@ class OpenAt(NamedTuple):
     id: TransactionId | None
     begun_us: int
     statement: int
+    whole: int
+    """The statement before which all have logged the last of their parts."""
     byte_count: int
     writes: dict[int, dict[Key, OwnVersion]]
     listed: dict[int, int]
@@ -121,8 +123,7 @@ def freeze(tablespace: Tablespace, listed: Mapping[str, Sequence[bytes]] | None 
 
     `listed`: what the manifest has of transactions.
     """
-    with tablespace.monitor:
-        tablespace.enter()
+    with tablespace.settled():
         tablespace.check_writable()
         applier = tablespace.applier
         state = applier.state
@@ -138,7 +139,8 @@ def freeze(tablespace: Tablespace, listed: Mapping[str, Sequence[bytes]] | None 
             OpenAt(
                 transaction.id,
                 transaction.begun_us,
-                transaction.statement_at(state.lsn),
+                statement := transaction.statement_at(state.lsn),
+                statement if transaction.cut is None else min(statement, transaction.cut),
                 transaction.byte_count,
                 {number: writes.copy() for number, writes in transaction.writes.items()},
                 transaction.listed,
@@ -369,7 +371,7 @@ def note_listed(tablespace: Tablespace, open_at: Sequence[OpenAt]) -> None:
             # Else what it has was made void since it was looked at.
             if transaction is not None and transaction.listings == item.listings:
                 numbers = (*item.writes, *item.listed)
-                transaction.listed = dict.fromkeys(numbers, item.statement)
+                transaction.listed = dict.fromkeys(numbers, item.whole)
 
 
 def _listed_pages(listed: ManifestState, table_id: int) -> tuple[PageRef, ...]:

@@ -14,6 +14,7 @@ from herdpy.engine.session.activity import Client, Running
 from herdpy.engine.state.commit_tokens import UsedToken
 from herdpy.engine.state.error_messages import dropped_error
 from herdpy.engine.state.log_space import with_log_space
+from herdpy.engine.state.memtable_room import MemtableFullError
 from herdpy.engine.state.transactions import Transaction, TransactionState
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.lock_wait import LockWait
@@ -285,8 +286,8 @@ class SessionCore:
     def finish_write(self, transaction: Transaction) -> None:
         """Wait for the commit of what begin_write() gave, if that is the statement's own."""
         if transaction.is_autocommit:
-            if transaction.has_spilled:
-                self._commit(transaction)
+            if transaction.has_spilled or transaction.writes:
+                self._commit_statement(transaction)
             elif transaction.state is TransactionState.ACTIVE:  # nothing was logged
                 self.tablespace.rollback(transaction)
             else:
@@ -295,6 +296,18 @@ class SessionCore:
             self.slow_down(transaction)
         else:
             self.database.after_write()
+
+    def _commit_statement(self, transaction: Transaction) -> None:
+        """Commit what an autocommit statement has logged by parts.
+
+        MemtableFullError: it is undone, and may be run again.
+        """
+        try:
+            self._commit(transaction)
+        except MemtableFullError:
+            self.tablespace.rollback(transaction)
+            self.statement = None
+            raise
 
     def slow_down(self, transaction: Transaction) -> None:
         """Have maintenance begin what is due, and the next write wait if it is late; never waits.
@@ -336,6 +349,7 @@ class SessionCore:
         if tablespace.syncer is not None:
             tablespace.syncer.request(durability)
         if not outcome.is_done:
+            tablespace.apply_rest()
             self.database.driver.wait(outcome)
         outcome.result()
         if durability is Durability.OS and tablespace.log.failure is not None:

@@ -5,7 +5,7 @@ until then. More are staged (staging.py), so that they need none, but not in a t
 they are kept as well, and an ingest is bounded (53200). One thread at a time.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from bookie.runtime.ticket import Ticket
@@ -27,7 +27,7 @@ from herdpy.engine.writes.row_writes import Change, Write
 from herdpy.errors import InterfaceError, MemoryLimitError, ProgrammingError
 from herdpy.exec.row.row_check import rows_by_key
 from herdpy.model.schema import Table
-from herdpy.model.types import Key, Row
+from herdpy.model.types import Row
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -288,12 +288,11 @@ class _FreshRows(FreshInsert):
 
     __slots__ = ()
 
-    def _lock(self, keys: Collection[Key]) -> Ticket[None] | None:
-        if len(keys) >= _TABLE_LOCK_ROWS:
-            locks, table = self._tablespace.locks, (self.table.id,)
-            if locks.acquire_if_free(self._transaction, table, Mode.EXCLUSIVE):
-                return None
-        return super()._lock(keys)
+    def _has_table(self, key_count: int) -> bool:
+        if key_count < _TABLE_LOCK_ROWS:
+            return False
+        locks, table = self._tablespace.locks, (self.table.id,)
+        return locks.acquire_if_free(self._transaction, table, Mode.EXCLUSIVE)
 
 
 class _WholeTable(Write):

@@ -8,19 +8,21 @@ In-transaction records change only the transaction's write set. COMMIT and autoc
 changes into memtables, stamped with the next position, and then a new State is published.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import msgspec
 
 from herdpy.engine.state.commit_tokens import CommitTokens
+from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.page_adoption import Adoption, adopt, adopt_spilled
 from herdpy.engine.state.snapshot_leases import Leases
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.state import State, new_table
-from herdpy.engine.state.transactions import Transaction
+from herdpy.engine.state.transactions import Ahead, Transaction
 from herdpy.errors import InvariantViolation
+from herdpy.limits import monitor_rows_max
 from herdpy.log.record import (
     Begin,
     BeginLease,
@@ -197,7 +199,7 @@ class Applier:
         if table.is_heap and record.inserts:
             last = record.inserts[-1][-1]
             self.next_row_id[table.id] = max(self.next_row_id.get(table.id, 1), int(last or 0) + 1)
-        if owner is not None and owner.is_autocommit:
+        if owner is not None and owner.is_autocommit and owner.cut is None:
             if owner.whole is not None and owner.whole is not record:
                 raise InvariantViolation("I4: a statement whose rows came by two records")
             owner.whole = record  # made by the leader, with all rows of the statement in it
@@ -324,18 +326,60 @@ class Applier:
         if transaction.whole is not None:
             self._put_whole(state, transaction.whole, position, byte_count)
         if transaction.has_spilled:
-            state = self._adopt_spilled(state, record.tx, position)
-        count = sum(len(writes) for writes in transaction.writes.values())
-        row_bytes = transaction.byte_count // max(count, 1)
+            state = self._adopt_spilled(state, transaction, position)
+        if transaction.ahead is not None:  # put_ahead() has put them
+            tables = {
+                number: table._replace(memtable=transaction.ahead.made.get(number, table.memtable))
+                for number, table in state.tables.items()
+            }
+            return state._replace(tables=tables)
         for table_id, writes in transaction.writes.items():
             table_state = state.tables.get(table_id)
             if table_state is not None:  # else created or dropped in this very transaction
-                memtable, keys = table_state.memtable, writes.keys()
-                rows = [version[1] for version in writes.values()]
-                if not memtable.put_new(keys, rows, position, row_bytes):
-                    changes = zip(keys, rows, strict=True)
-                    memtable.put_all(changes, position, row_bytes, self._horizon)
+                self._put(table_state.memtable, transaction, table_id, writes.keys(), position)
         return state
+
+    def put_ahead(self, record: Record) -> bool:
+        """Put the next changes of a large COMMIT where apply() would; True: apply() may come.
+
+        Until then no reader has the position that they get. The leader's; apply() of this record
+        must be the next one of all. Repeatable.
+        """
+        transaction = self.transactions.get(record.tx) if isinstance(record, Commit) else None
+        if transaction is None:
+            return True
+        ahead = transaction.ahead
+        if ahead is None:
+            if transaction.change_count <= monitor_rows_max:
+                return True
+            ahead = transaction.ahead = Ahead(transaction.writes, monitor_rows_max)
+        if not ahead.parts:
+            return True
+        table_id, keys = ahead.parts[0]
+        table_state = self.state.tables.get(table_id)
+        if table_state is not None:
+            memtable = table_state.memtable
+        else:  # made by the transaction itself, or dropped
+            memtable = ahead.made.setdefault(table_id, Memtable())
+        self._put(memtable, transaction, table_id, keys, self.state.position + 1)
+        ahead.parts.popleft()
+        return not ahead.parts
+
+    def _put(
+        self,
+        memtable: Memtable,
+        transaction: Transaction,
+        table_id: int,
+        keys: Collection[Key],
+        position: int,
+    ) -> None:
+        """Put changes of a transaction, each with its share of the transaction's bytes."""
+        row_bytes = transaction.byte_count // max(transaction.change_count, 1)
+        writes = transaction.writes[table_id]
+        rows = [version[1] for version in map(writes.__getitem__, keys)]
+        if not memtable.put_new(keys, rows, position, row_bytes):
+            changes = zip(keys, rows, strict=True)
+            memtable.put_all(changes, position, row_bytes, self._horizon)
 
     def _apply_staging(self, record: StagingRecord, lsn: Lsn) -> State:
         state = self.state
@@ -360,9 +404,13 @@ class Applier:
         owner_of = state.catalog.access.owner_of
         return state._replace(staged=state.staged.apply(record, table, lsn, owner_of))
 
-    def _adopt_spilled(self, state: State, tx: TransactionId, position: int) -> State:
-        """Give what a transaction spilled to its tables, but for those that it dropped."""
-        staged, tables = state.staged, dict(state.tables)
+    def _adopt_spilled(self, state: State, transaction: Transaction, position: int) -> State:
+        """Give what a transaction spilled to its tables, but for those that it dropped.
+
+        What it has changed since, and kept in memory, is later than all of that.
+        """
+        staged, tables, tx = state.staged, dict(state.tables), transaction.id
+        assert tx is not None
         for table_id in staged.spilled_tables(tx):
             if table_id in tables:
                 tables[table_id] = adopt_spilled(
@@ -372,6 +420,7 @@ class Applier:
                     self._horizon,
                     self.planned.get(table_id, ()),
                     can_adopt_pages=self._is_quiet(table_id),
+                    newer=transaction.writes.get(table_id, {}),
                 )
         return state._replace(tables=tables, staged=staged.without_spilled(tx))
 

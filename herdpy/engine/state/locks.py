@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from itertools import repeat
-from operator import is_
 from typing import Protocol
 
 from bookie.runtime.ticket import Ticket
@@ -27,8 +26,6 @@ class Mode(IntEnum):
     EXCLUSIVE = 2
 
 
-_MANY_LOCKS = 1_000
-"""Of an owner that may give up all that is held EXCLUSIVE at once."""
 Lock = Callable[[Resource, Mode], None]
 """Acquires a lock for the statement that runs, or raises that it must wait."""
 
@@ -164,11 +161,11 @@ class LockTable:
         """Give up every lock and every place in a queue; repeatable."""
         if owner.waits_for is not None:
             self.abandon(owner)
+        self._give_up(owner, owner.locks)
+        owner.locks.clear()
+
+    def _give_up(self, owner: Owner, held: Iterable[Resource]) -> None:
         exclusive, shared, queues = self._exclusive, self._shared, self._queues
-        held: Iterable[Resource] = owner.locks
-        if len(owner.locks) > _MANY_LOCKS and not queues and self._has_all(owner):
-            exclusive.clear()
-            held = list(shared)
         for resource in held:
             if exclusive.get(resource) is owner:
                 del exclusive[resource]
@@ -178,13 +175,18 @@ class LockTable:
                     shared.pop(resource, None)
             if queues and resource in queues:
                 self._settle(resource)
-        owner.locks.clear()
 
-    def _has_all(self, owner: Owner) -> bool:
-        """Return whether all that is held EXCLUSIVE is one owner's."""
-        exclusive = self._exclusive
-        is_enough = len(exclusive) <= len(owner.locks)
-        return is_enough and all(map(is_, exclusive.values(), repeat(owner)))
+    def release_some(self, owner: Owner, count_max: int) -> bool:
+        """Give up so many locks at the most, the newest first; True: none is left. Repeatable."""
+        held = owner.locks
+        if len(held) <= count_max:
+            self.release_all(owner)
+            return True
+        if owner.waits_for is not None:
+            self.abandon(owner)
+        self._give_up(owner, held[-count_max:])
+        del held[-count_max:]
+        return False
 
     def wake_all(self) -> None:
         """Complete every Ticket and grant nothing: no lock is granted any more; repeatable."""

@@ -9,7 +9,7 @@ Monitor of the tablespace, but for plan_adoption(), which reads immutable object
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import is_
 from typing import NamedTuple
@@ -51,11 +51,13 @@ def adopt(
     planned: Adoption | None,
     *,
     can_adopt_pages: bool,
+    newer: Collection[Key] = (),
 ) -> TableState:
     """Return the table with the stages' rows as of `position`.
 
     planned: what plan_adoption() returned, which is used if it was about the same; with one the
     rows stay in pages however few they are.
+    newer: keys for which the memtable has, or is to get, a later change of the same position.
     can_adopt_pages False: a compaction is writing the table's pages anew, or a lease is yet to
     become pages.
     """
@@ -64,12 +66,13 @@ def adopt(
     row_bytes = encoded_row_bytes(_ROW_BYTES, len(table.table.columns))
     is_few = planned is None and is_by_rows(stages, operation)
     if is_few or not can_adopt_pages or table.frozen:
-        table.memtable.put_all(_effects(table, stages, operation), position, row_bytes, horizon)
+        changes = _effects(table, stages, operation)
+        table.memtable.put_all(_without(changes, newer), position, row_bytes, horizon)
         return table
     if planned is None or not _is_about(planned, table, stages):
         planned = plan_adoption(table, stages, operation)
     changes = _memtable_changes(table, planned.staged, operation)
-    table.memtable.put_all(changes, position, row_bytes, horizon)
+    table.memtable.put_all(_without(changes, newer), position, row_bytes, horizon)
     return table._replace(pages=planned.after, is_unlisted=True)
 
 
@@ -81,6 +84,7 @@ def adopt_spilled(
     planned: Sequence[Adoption],
     *,
     can_adopt_pages: bool,
+    newer: Collection[Key] = (),
 ) -> TableState:
     """Return the table with what a transaction spilled as of `position`; as adopt()."""
     for place, stage in enumerate(stages):
@@ -92,8 +96,15 @@ def adopt_spilled(
             horizon,
             planned[place] if place < len(planned) else None,
             can_adopt_pages=can_adopt_pages,
+            newer=newer,
         )
     return table
+
+
+def _without(
+    changes: Iterable[tuple[Key, Row | None]], newer: Collection[Key]
+) -> Iterable[tuple[Key, Row | None]]:
+    return (change for change in changes if change[0] not in newer) if newer else changes
 
 
 class SpilledView(NamedTuple):

@@ -209,6 +209,9 @@ class Snapshot:
         self._catalog_changes = transaction.catalog_changes if transaction is not None else {}
         self._access_changes: Changes = transaction.access_changes if transaction else {}
         self.statement = transaction.statement if transaction is not None else 0
+        if transaction is not None and transaction.cut is not None:
+            # A statement that is at work, or did not end well and is undone yet.
+            self.statement = min(self.statement, transaction.cut)
         self._system: dict[int, dict[Key, OwnVersion]] | None = None
 
     def source(self, table: Table) -> "TableSnapshot":
@@ -238,10 +241,7 @@ class Snapshot:
         """Return a table with what earlier statements of the transaction have spilled."""
         transaction = self._transaction
         assert transaction is not None
-        before, cut = self.statement, transaction.cut
-        if cut is not None:  # a statement that did not end well, and is undone yet
-            before = min(before, cut)
-        stages = self.state.staged.spilled(transaction.id, table.id, before)
+        stages = self.state.staged.spilled(transaction.id, table.id, self.statement)
         if not stages:
             return table_state
         self.shows_own_writes = True

@@ -11,13 +11,14 @@ statement happens wholly or not at all.
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from bookie.runtime.drivers import new_mutex
+from bookie.runtime.drivers import let_others_in, new_mutex
 from bookie.runtime.interfaces import Clock
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.applier import Applier
@@ -38,7 +39,12 @@ from herdpy.engine.state.snapshots import Snapshot
 from herdpy.engine.state.state import State
 from herdpy.engine.state.transactions import Transaction, TransactionState
 from herdpy.errors import Error, InternalError, InvariantViolation
-from herdpy.limits import record_bytes_max, unlogged_bytes_max, unlogged_tables_max
+from herdpy.limits import (
+    monitor_rows_max,
+    record_bytes_max,
+    unlogged_bytes_max,
+    unlogged_tables_max,
+)
 from herdpy.log.interfaces import Append, CommitLog, LogSpaceError, Syncer
 from herdpy.log.record import (
     Begin,
@@ -186,6 +192,8 @@ class Tablespace:
         self._noted: dict[Transaction, None] = {}  # with rows that the log does not have yet
         self._unlogged: dict[Transaction, None] = {}  # rolled back, but the log does not say so
         self._queue: deque[Entry] = deque()
+        self.is_applying = False  # by any thread
+        """A part of a large COMMIT is applied: the next to enter the monitor goes on with it."""
         self._retired: list[tuple[weakref.ref[Memtable], int]] = []
         """Memtables that went into pages, with the first snapshot token that cannot have them."""
 
@@ -429,6 +437,8 @@ class Tablespace:
         log as they are. Errors of submit() and commit_token().
         """
         if not transaction.is_autocommit:
+            if transaction.cut is not None:
+                return False  # the log has to get the end of an earlier statement first
             return self._note_change(transaction, table, key, old, new, memory_bytes_max)
         token: tuple[CommitToken | None, int] = (None, 0)
         if transaction.token is not None:
@@ -516,6 +526,14 @@ class Tablespace:
         if self._queue:
             with self.monitor:
                 self.enter()
+            self.apply_rest()
+
+    def apply_rest(self) -> None:
+        """Go on with a large COMMIT, some rows for each time that the monitor is held."""
+        while self.is_applying:
+            let_others_in()
+            with self.monitor:
+                self.enter()
 
     def _note(self, noted: Noted) -> None:
         """Fill in a row that was noted; repeatable."""
@@ -571,9 +589,21 @@ class Tablespace:
             entry.is_filled = True
         self._incoming = None
 
+    @contextmanager
+    def settled(self) -> Generator[None]:
+        """Hold the monitor while no COMMIT is applied in part: memtables have whole ones only."""
+        while True:
+            self.apply_rest()
+            with self.monitor:
+                self.enter()
+                if not self.is_applying:
+                    yield
+                    return
+
     def drain(self) -> None:
         """Apply what the log has made durable, in order, and tell those who wait; repeatable."""
         queue, applier = self._queue, self.applier
+        self.is_applying = False
         while queue:
             entry = queue[0]
             lsn = entry.lsn or _lsn(entry)
@@ -591,6 +621,9 @@ class Tablespace:
                 if isinstance(record, CommitStaging):
                     entry.is_void = not applier.state.staged.can_commit(record)
                 try:
+                    if entry.ends and not applier.put_ahead(record):
+                        self.is_applying = True
+                        return
                     applier.apply(record, lsn, entry.memtable_bytes)
                 except MemoryError:
                     raise  # as an interrupt: the next to enter the monitor goes on
@@ -602,7 +635,10 @@ class Tablespace:
                     applier.finish(record)
             if entry.ends:
                 entry.transaction.state = TransactionState.ENDED
-                self.locks.release_all(entry.transaction)  # _release(), without its call
+                # As _release() does, without its call.
+                if not self.locks.release_some(entry.transaction, monitor_rows_max):
+                    self.is_applying = True
+                    return
                 if entry.transaction.held is not None:
                     entry.transaction.give_back()
                 if self._lease_delays:
@@ -634,6 +670,7 @@ class Tablespace:
         """Stop: what is not applied fails with the error, or SAFE when the log surely lacks it."""
         if self.failure is None:
             self.failure = error
+        self._complete_applying()
         self.locks.wake_all()  # each tries again, and is told
         end = self.log.failed_after
         while self._queue:
@@ -641,6 +678,14 @@ class Tablespace:
             is_absent = end is not None and _lsn(entry) > end
             self._undo(entry.transaction, absent_error() if is_absent else error)
             self._queue.popleft()
+
+    def _complete_applying(self) -> None:
+        """End what is applied in part: no other change may get its position. Monitor held."""
+        try:
+            while self.is_applying:
+                self.drain()
+        except Exception:  # noqa: BLE001, S110 - drain() has stopped the tablespace for it
+            pass
 
     def _undo(self, transaction: Transaction, error: Error) -> None:
         """End a transaction under its session, with the error for the caller that waits."""
@@ -665,6 +710,7 @@ class Tablespace:
                 if self._incoming is not None:
                     self._take(self._incoming)
                 self.drain()
+            self.apply_rest()
         except MemoryError:
             raise  # what is not applied stays in the queue
         except Exception as error:
@@ -738,6 +784,7 @@ class Tablespace:
         InvariantViolation: the log lacks what was durable; the tablespace stays held.
         """
         with self.monitor:
+            self._complete_applying()
             before = self.applier
             if end < self.durable_lsn or log.last_lsn < before.state.lsn:
                 raise InvariantViolation(
@@ -838,7 +885,8 @@ class Tablespace:
         with self.monitor:
             self.enter()
             self.log_commit(transaction)
-            return transaction.outcome
+        self.apply_rest()
+        return transaction.outcome
 
     def log_commit(self, transaction: Transaction) -> None:
         """Log COMMIT, once, as commit(). Monitor held."""
@@ -876,7 +924,12 @@ class Tablespace:
                 transaction.abort_error = reason
             if transaction.id is not None and transaction.id in self.applier.transactions:
                 self.log_rollback(transaction)
-            self.end(transaction)
+            if len(transaction.locks) <= monitor_rows_max:
+                self.end(transaction)
+                return
+        while not self.run(partial(self.locks.release_some, transaction, monitor_rows_max)):
+            let_others_in()
+        self.run(partial(self.end, transaction))
 
     def decide(self, token: CommitToken) -> "Outcome | Ticket[None]":
         """Return what became of a token; or the Ticket to wait for before asking again.
@@ -905,6 +958,15 @@ class Tablespace:
         with self.monitor:
             self.enter()
             self._submit_alone(record, Durability.NONE)
+
+    def undo_cut(self, transaction: Transaction) -> None:
+        """Undo a statement that was left half logged; what fails is done with the next entry."""
+        try:
+            with self.monitor:
+                self.enter()
+                self.log_cut(transaction, is_urgent=True)
+        except (Error, LogSpaceError):
+            pass
 
     def check_user(self, user: User | None) -> None:
         """Raise 57P01 for a user who was dropped, as far as the log goes. Monitor held."""

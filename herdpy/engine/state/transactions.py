@@ -4,7 +4,8 @@ Threads: fields change under the tablespace's monitor; `writes` may be read with
 transaction's own session, because each key's chain changes by one dict store.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.commit_tokens import UsedToken
 from herdpy.engine.state.locks import Resource, Waiter
+from herdpy.engine.state.memtable import Memtable
 from herdpy.log.record import EncodedRows, Rows, TransactionId
 from herdpy.model.access import Changes, Fact, FactKey
 from herdpy.model.durability import Durability
@@ -39,6 +41,22 @@ def own_visible(newest: OwnVersion | None, statement: int) -> OwnVersion | None:
     return version
 
 
+class Ahead:
+    """The changes of a COMMIT on their way into memtables, by parts. Monitor of the tablespace."""
+
+    __slots__ = ("made", "parts")
+
+    def __init__(self, writes: Mapping[int, Iterable[Key]], count_max: int) -> None:
+        self.parts = deque(
+            (number, keys[low : low + count_max])
+            for number, keys in ((number, list(found)) for number, found in writes.items())
+            for low in range(0, len(keys), count_max)
+        )
+        """(table id, keys that are not put yet), at most so many at a time."""
+        self.made: dict[int, Memtable] = {}
+        """Of tables that the transaction itself makes, by id."""
+
+
 class TransactionState(Enum):
     """ACTIVE → COMMITTING → ENDED, or ACTIVE → ENDED (rolled back)."""
 
@@ -55,6 +73,7 @@ class Transaction:
         "abort_error",
         "access_changes",
         "access_log",
+        "ahead",
         "begun_us",
         "byte_count",
         "bytes_let",
@@ -120,6 +139,8 @@ class Transaction:
         self.changed_rows: dict[int, EncodedRows] = {}
         self.has_spilled = False
         """Some of its changes are, or were, in stages (staged.py)."""
+        self.ahead: Ahead | None = None
+        """Its COMMIT is being applied by parts."""
         self.cut: int | None = None
         """A statement that has begun to spill: if it does not end well the log gets a ROLLBACK TO
         it, before anything else of the transaction."""
@@ -186,12 +207,16 @@ class Transaction:
         table.update(zip(keys, zip(repeat(statement), rows, repeat(None)), strict=False))
         return True
 
+    @property
+    def change_count(self) -> int:
+        """How many changed rows it has in memory."""
+        return sum(map(len, self.writes.values()))
+
     def drop_writes(self, table_id: int) -> None:
         """Forget the changes of a table, which are in stages now; who reads has the former dict."""
         gone = self.writes.get(table_id)
         if gone is not None:
-            count = sum(map(len, self.writes.values()))
-            self.byte_count -= self.byte_count * len(gone) // max(count, 1)
+            self.byte_count -= self.byte_count * len(gone) // max(self.change_count, 1)
             self.writes = {key: kept for key, kept in self.writes.items() if key != table_id}
             self._unlist([table_id])
             self.bytes_let = 0

@@ -292,6 +292,7 @@ class Execution:
         """Run a write until it is logged; make() makes it anew for each restart."""
         restarts = 0
         while True:
+            write.frees_space = frees_space
             outcome = with_log_space(self._tablespace, write.attempt, frees_space=frees_space)
             if outcome is SPILL:
                 outcome = self._spilled(write, frees_space=frees_space)

@@ -17,6 +17,7 @@ from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transactions import OwnVersion, Transaction
 from herdpy.engine.writes.row_writes import RESTART, SPILL, Change, Write, looking
 from herdpy.exec.row.select import Resolve
+from herdpy.limits import monitor_rows_max
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 from herdpy.storage.table_pages import TablePages
@@ -51,7 +52,7 @@ class FreshInsert(Write):
         self._rows = rows
         self._keys: list[Key] = table.keys_of(rows)
 
-    def _changes(self, source: TableSnapshot) -> tuple[list[Change], int]:
+    def _changes(self, _source: TableSnapshot | None = None) -> tuple[list[Change], int]:
         return [(None, row) for row in self._rows], len(self._rows)
 
     def attempt(self) -> "int | Ticket[None] | object":
@@ -67,6 +68,8 @@ class FreshInsert(Write):
         pages = seen.pages if seen is not None else None
         if not are_fresh(keys, seen, own, pages, self._check_interrupt):
             return super().attempt()
+        if len(keys) > monitor_rows_max:
+            return self._attempt_by_parts(before, seen)
         with tablespace.monitor:
             tablespace.enter()
             tablespace.check_writable()
@@ -86,6 +89,20 @@ class FreshInsert(Write):
                     transaction.fresh = ((), ())
                 return len(keys) if is_logged else SPILL
         return super().attempt()
+
+    def _attempt_by_parts(
+        self, before: State, seen: TableState | None
+    ) -> "int | Ticket[None] | object":
+        """As attempt(), for more rows than the monitor is held for."""
+        if not self.has_room(len(self._rows)):
+            return SPILL
+        wait = self._lock_table() or self._lock_by_parts(self._keys)
+        if wait is not None:
+            return wait
+        if not self._is_still_fresh(before, seen):
+            return super().attempt()
+        changes, _ = self._changes()
+        return len(self._keys) if self._log_by_parts(changes) else SPILL
 
     def _is_still_fresh(self, before: State, seen: TableState | None) -> bool:
         """Return whether what was found before the locks still holds under them."""

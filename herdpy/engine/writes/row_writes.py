@@ -7,22 +7,25 @@ validated before anything is logged, so a statement happens wholly or not at all
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 from operator import itemgetter
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
+from bookie.runtime.drivers import let_others_in
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.locks import Mode
-from herdpy.engine.state.snapshots import TableSnapshot
+from herdpy.engine.state.log_space import with_log_space
+from herdpy.engine.state.snapshots import Snapshot, TableSnapshot
 from herdpy.engine.state.staged import Operation
 from herdpy.engine.state.tablespace import Entry, Tablespace
 from herdpy.engine.state.transactions import Transaction
 from herdpy.errors import InternalError, InvariantViolation
 from herdpy.exec.row.row_check import check_absent, row_bytes, rows_by_key, too_long_change
 from herdpy.exec.row.select import Resolve
-from herdpy.limits import row_bytes_max, row_locks_max
+from herdpy.limits import memory_changes_max, monitor_rows_max, row_bytes_max
 from herdpy.log.record import (
     CommitToken,
     Record,
@@ -45,7 +48,6 @@ SPILL: Final = object()
 """The changes are too much for memory: spilled_writes.py does the write."""
 ROW_ID_RESERVATION: Final = 32
 _CHECK_ROWS = 1_024  # between two looks at the interrupt
-_LOCKS_AT_ONCE = 65_536  # likewise: 20 ms
 
 Change = tuple[Row | None, Row | None]
 """(row before, row after); None before is an insert, None after a delete."""
@@ -76,6 +78,7 @@ class Write:
         "_tablespace",
         "_transaction",
         "compute",
+        "frees_space",
         "is_insert",
         "kept",
         "resolve",
@@ -117,6 +120,8 @@ class Write:
         self.is_insert = is_insert and self.resolve is None
         self.kept: Collection[Key] = ()
         """The keys whose rows the last find() has seen, and leaves as they are."""
+        self.frees_space = False
+        """It may use what is kept for a full disk."""
         self._memory_bytes_max = memory_bytes_max
         self._check_interrupt = check_interrupt
 
@@ -165,14 +170,9 @@ class Write:
         MemtableFullError: nor did it; call again when its ticket is done.
         """
         tablespace, table, transaction = self._tablespace, self.table, self._transaction
-        with tablespace.monitor:
-            tablespace.enter()
-            tablespace.check_writable()
-            wait = tablespace.locks.acquire(transaction, (table.id,), Mode.SHARED)
-            if wait is not None:
-                return wait
-            if not self.is_current():
-                return RESTART
+        wait = self._lock_table()
+        if wait is not None:
+            return wait
         snapshot = tablespace.snapshot(transaction)
         try:
             snapshot.check_interrupt = self._check_interrupt
@@ -183,6 +183,8 @@ class Write:
                 return SPILL
             if not changes and not self.kept:
                 return count
+            if not self.has_room(len(changes)):
+                return SPILL
             expected = effects_of(table, self._looking(changes))
             if self.is_insert:
                 if not table.is_heap:
@@ -192,25 +194,34 @@ class Write:
                 found = {
                     key: old or source.get(key) for key, (old, _) in self._looking(expected.items())
                 }
+            if len(changes) + len(self.kept) > monitor_rows_max:
+                wait = self._lock_by_parts(expected) or self._lock_kept_by_parts()
+                if wait is not None:
+                    return wait
+                # Other transactions change none of the rows that are locked. One that stays they
+                # may delete from here on: that is as if this statement had run before.
+                if not self._is_as_found(snapshot, found):
+                    return RESTART
+                self._check_duplicates(expected, found)
+                return count if self._log_by_parts(changes) else SPILL
             with tablespace.monitor:
                 tablespace.enter()
                 tablespace.check_writable()
-                wait = self._lock(expected) or self._lock_kept()
+                wait = self._lock(expected) or self._lock_kept(self.kept)
                 if wait is not None:
                     return wait
-                if tablespace.state.position != snapshot.state.position:
-                    latest = tablespace.latest(transaction)
-                    try:
-                        if not self._is_unchanged(latest.source(table), found):
-                            return RESTART
-                    finally:
-                        latest.close()
+                if not self._is_as_found(snapshot, found):
+                    return RESTART
                 self._check_duplicates(expected, found)
                 if changes and not self._log(changes):
                     return SPILL
                 return count
         finally:
             snapshot.close()
+
+    def has_room(self, count: int) -> bool:
+        """Return whether so many changes more may be kept in memory."""
+        return count + self._transaction.change_count <= memory_changes_max
 
     def is_current(self) -> bool:
         """Return whether the table is still there as the statement was planned for it."""
@@ -221,31 +232,69 @@ class Write:
         return self.table.id in state.tables
 
     def _lock(self, keys: Collection[Key]) -> Ticket[None] | None:
-        locks, transaction, table_id = self._tablespace.locks, self._transaction, self.table.id
-        if len(keys) > row_locks_max:
-            return locks.acquire(transaction, (table_id,), Mode.EXCLUSIVE)
-        if len(keys) <= _LOCKS_AT_ONCE:
-            return locks.acquire_rows(transaction, table_id, keys)
+        if self._has_table(len(keys)):
+            return None
+        return self._tablespace.locks.acquire_rows(self._transaction, self.table.id, keys)
+
+    def _has_table(self, key_count: int) -> bool:
+        """Return whether the whole table is locked, so that rows need not be. Monitor held."""
+        return False
+
+    def _lock_table(self) -> "Ticket[None] | object | None":
+        """Share the table with other writers; RESTART: it is not the one that was planned for."""
+        tablespace = self._tablespace
+        with tablespace.monitor:
+            tablespace.enter()
+            tablespace.check_writable()
+            wait = tablespace.locks.acquire(self._transaction, (self.table.id,), Mode.SHARED)
+            return RESTART if wait is None and not self.is_current() else wait
+
+    def _lock_by_parts(self, keys: Collection[Key]) -> Ticket[None] | None:
+        tablespace = self._tablespace
+        if tablespace.run_writing(lambda: self._has_table(len(keys))):
+            return None
+        acquire = tablespace.locks.acquire_rows
+        return self._by_parts(keys, partial(acquire, self._transaction, self.table.id))
+
+    def _lock_kept_by_parts(self) -> Ticket[None] | None:
+        return self._by_parts(self.kept, self._lock_kept)
+
+    def _by_parts(
+        self, keys: Iterable[Key], lock: Callable[[list[Key]], Ticket[None] | None]
+    ) -> Ticket[None] | None:
+        """Lock keys, some for each time that the monitor is held."""
         left = iter(keys)
-        while some := list(islice(left, _LOCKS_AT_ONCE)):
+        while part := list(islice(left, monitor_rows_max)):
             self._check_interrupt()
-            wait = locks.acquire_rows(transaction, table_id, some)
+            wait = self._tablespace.run_writing(partial(lock, part))
             if wait is not None:
                 return wait
+            let_others_in()
         return None
+
+    def _is_as_found(self, snapshot: Snapshot, found: dict[Key, Row | None]) -> bool:
+        """Return whether what was found in a snapshot is there still, under the locks."""
+        tablespace = self._tablespace
+        if tablespace.state.position == snapshot.state.position:
+            return True
+        latest = tablespace.latest(self._transaction)
+        try:
+            return self._is_unchanged(latest.source(self.table), found)
+        finally:
+            latest.close()
 
     def _looking(self, items: Collection[T]) -> Iterable[T]:
         """Return the items, and look at the interrupt now and then."""
         return items if len(items) <= _CHECK_ROWS else looking(items, self._check_interrupt)
 
-    def _lock_kept(self) -> Ticket[None] | None:
+    def _lock_kept(self, keys: Iterable[Key]) -> Ticket[None] | None:
         """Wait for the other transactions that are just writing a row that is to stay.
 
         Whether it stays is known when they have ended. Only then is it locked, because one of
         several that wait may insert it; a row that no transaction writes costs no lock.
         """
         locks, transaction, table_id = self._tablespace.locks, self._transaction, self.table.id
-        for key in self.kept:
+        for key in keys:
             if locks.is_taken(transaction, (table_id, key)):
                 wait = locks.acquire(transaction, (table_id, key), Mode.EXCLUSIVE)
                 if wait is not None:
@@ -276,9 +325,55 @@ class Write:
             if new is not None and old is None:
                 check_absent(self.table, key, found[key])
 
-    def _log(self, changes: list[Change]) -> bool:
+    def _log_by_parts(self, changes: Sequence[Change]) -> bool:
+        """Log changes, some for each time that the monitor is held; False: too much for memory.
+
+        False, or any error: what was logged is undone. An autocommit statement is still to be
+        committed. MemtableFullError: nothing was logged.
+        """
+        tablespace, transaction = self._tablespace, self._transaction
+        statement, byte_count = transaction.statement, transaction.byte_count
+        if transaction.is_autocommit:
+            tablespace.run(partial(self._check_memtables, self._estimate(changes)))
+        is_logged = False
+        try:
+            for low in range(0, len(changes), monitor_rows_max):
+                self._check_interrupt()
+                part = list(changes[low : low + monitor_rows_max])
+                step = partial(self._log_part, part, statement)
+                write = partial(tablespace.run_writing, step)
+                if not with_log_space(tablespace, write, frees_space=self.frees_space):
+                    return False
+                let_others_in()
+            is_logged = True
+        finally:
+            if not is_logged:
+                tablespace.undo_cut(transaction)
+                transaction.byte_count = byte_count
+        transaction.cut = None
+        return True
+
+    def _log_part(self, changes: list[Change], statement: int) -> bool:
+        """Log a part of the statement's changes, which a ROLLBACK TO undoes. Monitor held."""
+        transaction = self._transaction
+        if transaction.cut != statement:
+            self._tablespace.log_cut(transaction)
+            transaction.cut = statement
+        return self._log(changes, spilling=statement)
+
+    def _estimate(self, changes: Sequence[Change]) -> int:
+        """Return about what changes take in memtables."""
+        rows = sum(new is not None for _, new in changes)
+        return rows * len(self.table.columns) * _CELL_BYTES + text_bytes(self.table, changes)
+
+    def _check_memtables(self, byte_count: int) -> None:
+        if not self._tablespace.lets_in(byte_count):
+            raise self._tablespace.room.full()
+
+    def _log(self, changes: list[Change], spilling: int | None = None) -> bool:
         """Encode the changes and submit them with what they need around them.
 
+        `spilling`: the statement that they are a part of, which goes on.
         False: the transaction may not hold so much more; nothing has happened.
         """
         before: list[Record] = []
@@ -286,23 +381,29 @@ class Write:
             changes, before = self._number_rows(changes)
         inserts = [new for old, new in changes if old is None and new is not None]
         updates = [change for change in changes if change[0] is not None]
-        return self._log_rows(inserts, updates, before)
+        return self._log_rows(inserts, updates, before, spilling)
 
     def _log_rows(
-        self, inserts: Sequence[Row], updates: Sequence[Change], before: list[Record]
+        self,
+        inserts: Sequence[Row],
+        updates: Sequence[Change],
+        before: list[Record],
+        spilling: int | None = None,
     ) -> bool:
         tablespace, transaction = self._tablespace, self._transaction
         rows: Rows | None = None
         parts: tuple[bytes, ...] = ()
         after: list[Record] = []
         is_short = len(inserts) <= many_rows  # else it is surely more than one record
-        if transaction.is_autocommit and is_short and not transaction.catalog_changes:
+        is_alone = transaction.is_autocommit and spilling is None
+        if is_alone and is_short and not transaction.catalog_changes:
             rows, parts = self._encoded(
                 None, inserts, updates, *tablespace.commit_token(transaction)
             )
         if rows is None or len(parts) != 1:
-            rows, parts = self._encoded(tablespace.id_of(transaction), inserts, updates)
-            if transaction.is_autocommit:
+            tx = tablespace.id_of(transaction)
+            rows, parts = self._encoded(tx, inserts, updates, statement=spilling)
+            if is_alone:
                 after = [tablespace.commit_record(transaction)]
         size = _changed_bytes(inserts, updates, sum(map(len, parts)))
         byte_count = transaction.byte_count + size
@@ -315,8 +416,10 @@ class Write:
         if before or after:
             records = (*before, rows, *after)
             encoded = (*map(encode, before), *parts, *map(encode, after))
-        if not transaction.is_autocommit:
-            tablespace.submit(Entry(records, encoded, transaction, ends=False))
+        if not is_alone:
+            entry = Entry(records, encoded, transaction, ends=False)
+            entry.spilling = spilling
+            tablespace.submit(entry)
         elif tablespace.lets_in(size):
             entry = Entry(records, encoded, transaction, ends=True, memtable_bytes=size)
             tablespace.submit(entry)
@@ -333,10 +436,14 @@ class Write:
         updates: Sequence[Change],
         token: CommitToken | None = None,
         acknowledged: int = 0,
+        *,
+        statement: int | None = None,
     ) -> tuple[Rows, tuple[bytes, ...]]:
         """Return the record and its parts; 54000 to change a row longer than new ones may be."""
         table = self.table
-        place = (tx, self._transaction.statement, 0, True, table.id, table.version)
+        if statement is None:
+            statement = self._transaction.statement
+        place = (tx, statement, 0, True, table.id, table.version)
         data: tuple[Any, Any] = (inserts, updates)
         rows = Rows(*place, *data, token, acknowledged)
         try:

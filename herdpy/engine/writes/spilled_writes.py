@@ -20,10 +20,9 @@ from herdpy.engine.state.tablespace import Entry, Tablespace
 from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.writes.row_writes import RESTART, Change, Write, change_parts
 from herdpy.engine.writes.staged_input import numbered_rows, row_records
-from herdpy.errors import Error, OperationalError, Retry
+from herdpy.errors import OperationalError, Retry
 from herdpy.exec.row.row_check import check_absent
 from herdpy.limits import page_rows_max
-from herdpy.log.interfaces import LogSpaceError
 from herdpy.log.record import BeginSpill, Record, StageRows, encode
 from herdpy.model.types import Row
 
@@ -77,7 +76,7 @@ class SpilledWrite:
             count = self._spill()
             self._check_repeats()
         except BaseException:
-            self._undo()
+            self._tablespace.undo_cut(self._transaction)
             raise
         # In this order: a statement that is to be undone is not seen (Snapshot.source).
         transaction.statement += 1
@@ -252,16 +251,6 @@ class SpilledWrite:
         view = spilled_view(found, stages, transaction.views.get(table.id))
         transaction.views[table.id] = view
         return view
-
-    def _undo(self) -> None:
-        """Take away what was spilled; what fails is done with the transaction's next entry."""
-        tablespace = self._tablespace
-        try:
-            with tablespace.monitor:
-                tablespace.enter()
-                tablespace.log_cut(self._transaction, is_urgent=True)
-        except (Error, LogSpaceError):
-            pass
 
     def _pieces(self, changes: Iterable[Change]) -> Iterator[list[Change]]:
         return change_parts(self._write.table, changes, _PIECE_ROWS, _PIECE_BYTES)

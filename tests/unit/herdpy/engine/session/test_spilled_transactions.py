@@ -8,6 +8,7 @@ import pytest
 from herdpy.config import Config
 from herdpy.engine.maintenance.leftovers import segment_files
 from herdpy.engine.session.session import Session
+from herdpy.engine.state import applier, page_adoption, tablespace
 from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.writes import row_writes, spilled_writes
@@ -59,6 +60,26 @@ def stages(db: Engine) -> int:
 
 def totals(session: Session) -> tuple[int, int]:
     return rows(session, "SELECT count(*), coalesce(sum(v), 0) FROM t")[0]
+
+
+@pytest.mark.parametrize("few_rows", [0, 10_000])
+def test_what_is_changed_behind_a_spill_is_the_later(
+    db: Engine, monkeypatch: pytest.MonkeyPatch, few_rows: int
+) -> None:
+    """E5: a COMMIT by parts puts what is in memory before it adopts what was spilled."""
+    monkeypatch.setattr(page_adoption, "FEW_ROWS", few_rows)
+    for module in (applier, tablespace, row_writes):
+        monkeypatch.setattr(module, "monitor_rows_max", 3)
+    session, other = filled(db), db.session(autocommit=True)
+    run(session, "UPDATE t SET v = v + 1")
+    assert transaction_of(session).has_spilled
+    run(session, "UPDATE t SET v = -v WHERE id < 5")
+    run(session, "DELETE FROM t WHERE id BETWEEN 5 AND 9")
+    assert len(transaction_of(session).writes) == 1
+    session.commit()
+    expected = [(number, -number - 1) for number in range(5)] + [(10, 11)]
+    assert rows(other, "SELECT id, v FROM t WHERE id <= 10 ORDER BY id") == expected
+    assert totals(other)[0] == ROWS - 5
 
 
 def test_a_statement_over_its_share_spills_and_is_seen_by_the_next(db: Engine) -> None:

@@ -1,0 +1,349 @@
+"""Statements and COMMITs of many rows hold the monitor for some at a time; still all or nothing."""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from herdpy.config import Config
+from herdpy.engine.session.session import Session
+from herdpy.engine.state import applier, tablespace
+from herdpy.engine.writes import inserts, row_writes
+from herdpy.errors import DiskFullError, IntegrityError
+from herdpy.log.interfaces import LogSpaceError
+from tests.crash.checks import check_digest
+from tests.fixtures.engines import Engine, engine, rows, run
+from tests.fixtures.interrupts import LineInterrupter
+from tests.unit.herdpy.engine.test_keyboard_interrupt import FIRST_LINE, STRIDE
+
+PART = 10
+ROWS = 95
+STATEMENTS = {
+    "INSERT": "INSERT INTO e SELECT id, v FROM t",
+    "INSERT without key": "INSERT INTO h SELECT id, v FROM t",
+    "INSERT of some": "INSERT INTO half SELECT id, v FROM t ON CONFLICT DO NOTHING",
+    "UPDATE": "UPDATE t SET v = v + 1",
+    "UPDATE of keys": "UPDATE t SET id = id + 1",
+    "UPDATE without key": "UPDATE h SET v = v + 1",
+    "DELETE": "DELETE FROM t",
+}
+TABLES = ("t", "e", "h", "half", "small")
+
+Between = Callable[[Callable[[], object]], None]
+
+
+@pytest.fixture
+def between(monkeypatch: pytest.MonkeyPatch) -> Between:
+    """Have something done between two visits to the monitor; parts are small."""
+    for module in (applier, tablespace, inserts, row_writes):
+        monkeypatch.setattr(module, "monitor_rows_max", PART)
+    places = (tablespace, row_writes)
+    for module in places:
+        monkeypatch.setattr(module, "let_others_in", lambda: None)
+
+    def watch(act: Callable[[], object]) -> None:
+        def act_once_at_a_time() -> None:
+            for module in places:
+                monkeypatch.setattr(module, "let_others_in", lambda: None)
+            try:
+                act()
+            finally:
+                watch(act)
+
+        for module in places:
+            monkeypatch.setattr(module, "let_others_in", act_once_at_a_time)
+
+    return watch
+
+
+@pytest.fixture
+def db(between: Between) -> Iterator[Engine]:
+    with engine() as made:
+        yield made
+
+
+def filled(db: Engine, *, autocommit: bool = False) -> Session:
+    session = db.session(autocommit=autocommit)
+    for name in TABLES:
+        key = "" if name == "h" else " PRIMARY KEY"
+        run(session, f"CREATE TABLE {name} (id BIGINT{key}, v BIGINT)")
+    pairs = [(number, number) for number in range(ROWS)]
+    for name, step in (("t", 1), ("half", 2), ("h", 1)):
+        session.execute_many(f"INSERT INTO {name} VALUES (?, ?)", pairs[::step])
+    session.commit()
+    return session
+
+
+def contents(session: Session) -> list[list[tuple[Any, ...]]]:
+    return [rows(session, f"SELECT id, v FROM {name} ORDER BY id, v") for name in TABLES]
+
+
+class WatchedMonitor:
+    """The monitor of a tablespace; `most`: how many rows and locks one visit has changed."""
+
+    def __init__(self, db: Engine) -> None:
+        self._tablespace = db.database.tablespace
+        self._monitor = self._tablespace.monitor
+        self._before: list[int] = []
+        self.most = 0
+        self._tablespace.monitor = self  # type: ignore[assignment]
+
+    def _counts(self) -> list[int]:
+        transactions = self._tablespace.applier.transactions.values()
+        state = self._tablespace.applier.state
+        made = [table for each in transactions if each.ahead for table in each.ahead.made.values()]
+        memtables = [table.memtable for table in state.tables.values()]
+        return [
+            sum(each.change_count for each in transactions),
+            sum(len(memtable.touched) for memtable in (*memtables, *made)),
+            len(self._tablespace.locks.held()),
+        ]
+
+    def __enter__(self) -> bool:
+        self._monitor.acquire()
+        self._before = self._counts()
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        now = self._counts()
+        # At the end of a transaction its write set goes, at once.
+        changed = [now[0] - self._before[0], now[1] - self._before[1]]
+        changed.append(abs(now[2] - self._before[2]))
+        self.most = max(self.most, *changed)
+        self._monitor.release()
+
+    def acquire(self, *arguments: Any) -> bool:
+        return self._monitor.acquire(*arguments)
+
+    def release(self) -> None:
+        self._monitor.release()
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+@pytest.mark.parametrize("end", ["autocommit", "commit", "rollback"])
+def test_one_visit_changes_few_rows(db: Engine, name: str, end: str) -> None:
+    session = filled(db, autocommit=end == "autocommit")
+    before = contents(session)
+    session.rollback()
+    monitor = WatchedMonitor(db)
+    run(session, STATEMENTS[name])
+    if end == "commit":
+        session.commit()
+    elif end == "rollback":
+        session.rollback()
+    assert 0 < monitor.most <= 2 * PART + 1  # a changed key is two changes; and the table's lock
+    assert (contents(session) == before) == (end == "rollback")
+    session.rollback()
+    assert db.locks == {}
+    kept = contents(db.session())
+    check_digest(db.database)
+    db.reopen()
+    assert contents(db.session()) == kept
+
+
+def test_a_table_that_the_transaction_makes(db: Engine) -> None:
+    session = db.session()
+    run(session, "CREATE TABLE made (id BIGINT PRIMARY KEY, v BIGINT)")
+    pairs = [(number, number) for number in range(ROWS)]
+    session.execute_many("INSERT INTO made VALUES (?, ?)", pairs)
+    monitor = WatchedMonitor(db)
+    session.commit()
+    assert 0 < monitor.most <= PART
+    assert rows(db.session(), "SELECT id, v FROM made ORDER BY id") == pairs
+    db.reopen()
+    assert rows(db.session(), "SELECT id, v FROM made ORDER BY id") == pairs
+
+
+@pytest.mark.parametrize("durability", ["sync", "none"])
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_no_reader_sees_a_part(db: Engine, between: Between, name: str, durability: str) -> None:
+    session = filled(db)
+    session.rollback()
+    before = contents(session)
+    session.rollback()
+    session.begin(durability)
+    reader, seen = db.session(autocommit=True), []
+    between(lambda: seen.append(contents(reader)))
+    run(session, STATEMENTS[name])
+    assert seen
+    assert all(each == before for each in seen)
+    own = contents(session)
+    seen.clear()
+    between(lambda: seen.append(contents(reader)))
+    session.commit()
+    assert len(seen) > ROWS // PART // 2
+    assert all(each in (before, own) for each in seen)
+    assert before in seen
+    assert contents(reader) == own
+
+
+@pytest.mark.parametrize("is_vector", [False, True])
+def test_what_other_sessions_do_meanwhile(db: Engine, between: Between, is_vector: bool) -> None:
+    """Commits on another table, vector reads that keep an overlay, and checkpoints."""
+    session, other = filled(db), db.session(autocommit=True, durability="none")
+    numbers, done = count(), []
+
+    def act() -> None:
+        number = next(numbers)
+        done.append(number)
+        if number % 3 == 0:
+            db.database.run_checkpoint()
+        elif is_vector:
+            rows(other, "SELECT count(*), sum(v) FROM t GROUP BY v % 2")
+        else:
+            run(other, "INSERT INTO small VALUES (?, ?)", number, number)
+
+    between(act)
+    run(session, STATEMENTS["UPDATE"])
+    run(session, STATEMENTS["INSERT"])
+    session.commit()
+    assert len(done) > ROWS // PART
+    expected = [(number, number + 1) for number in range(ROWS)]
+    assert rows(session, "SELECT id, v FROM t ORDER BY id") == expected
+    assert rows(session, "SELECT id, v FROM e ORDER BY id") == expected
+    assert rows(other, "SELECT sum(v) FROM t") == [(sum(range(ROWS + 1)),)]
+    small = [] if is_vector else [(number, number) for number in done if number % 3]
+    assert rows(other, "SELECT id, v FROM small ORDER BY id") == small
+    session.rollback()
+    kept = contents(db.session())
+    db.reopen()
+    assert contents(db.session()) == kept
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_a_log_without_room_undoes_the_statement(
+    db: Engine, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    session = filled(db)
+    run(session, "INSERT INTO small VALUES (1, 1)")
+    before, left = contents(session), count(4, -1)
+    space = db.database.tablespace
+    append = space.log.append
+
+    def full(entry: Any, *, is_urgent: bool = False) -> None:
+        if not is_urgent and next(left) <= 0:
+            raise LogSpaceError
+        append(entry, is_urgent=is_urgent)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise DiskFullError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(space.log, "append", full)
+        patch.setattr(row_writes, "with_log_space", _refusing(refuse))
+        with pytest.raises(DiskFullError):
+            run(session, STATEMENTS[name])
+    assert contents(session) == before
+    run(session, "INSERT INTO small VALUES (2, 2)")
+    session.commit()
+    after = contents(db.session())
+    assert after[:4] == before[:4]
+    assert after[4] == [(1, 1), (2, 2)]
+    db.reopen()
+    assert contents(db.session()) == after
+
+
+def _refusing(refuse: Callable[..., None]) -> Callable[..., Any]:
+    def with_log_space(_space: Any, step: Callable[[], Any], **_: object) -> Any:
+        try:
+            return step()
+        except LogSpaceError:
+            refuse()
+
+    return with_log_space
+
+
+def test_a_failed_statement_leaves_the_transaction_going_on(db: Engine, between: Between) -> None:
+    session = filled(db)
+    run(session, "INSERT INTO e VALUES (90, 0)")
+    own = contents(session)
+    with pytest.raises(IntegrityError):
+        run(session, STATEMENTS["INSERT"])
+    assert contents(session) == own
+    calls = count(1)
+
+    def stop() -> None:
+        if next(calls) == 15:  # behind the locks, among the parts
+            raise KeyboardInterrupt
+
+    between(stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(session, STATEMENTS["UPDATE"])
+    between(lambda: None)
+    assert contents(session) == own
+    run(session, "INSERT INTO small VALUES (3, 3)")
+    run(session, STATEMENTS["UPDATE"])
+    session.commit()
+    assert rows(session, "SELECT sum(v) FROM t") == [(sum(range(ROWS + 1)),)]
+    assert rows(session, "SELECT id FROM small") == [(3,)]
+
+
+def test_more_rows_than_are_kept_in_memory_spill(
+    db: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_writes, "memory_changes_max", 2 * ROWS - 1)
+    session = filled(db)
+    run(session, STATEMENTS["UPDATE"])
+    assert not db.database.tablespace.state.staged.stages
+    run(session, STATEMENTS["UPDATE"])
+    run(session, STATEMENTS["INSERT"])
+    assert db.database.tablespace.state.staged.stages
+    session.commit()
+    expected = [(number, number + 2) for number in range(ROWS)]
+    assert rows(session, "SELECT id, v FROM t ORDER BY id") == expected
+    assert rows(session, "SELECT id, v FROM e ORDER BY id") == expected
+
+
+@pytest.mark.parametrize("act", ["statement", "autocommit", "commit", "rollback"])
+def test_an_interrupt_at_any_line(between: Between, act: str) -> None:
+    text = "UPDATE t SET id = id + 1, v = v + 1"
+    old = [(number, number) for number in range(25)]
+    new = [(number + 1, number + 1) for number in range(25)]
+    for number in count(FIRST_LINE, STRIDE):
+        with engine(config=Config(log_file_bytes_first=64 * 1024)) as db:
+            session = db.session(autocommit=act == "autocommit", durability="none")
+            run(session, "CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+            session.execute_many("INSERT INTO t VALUES (?, ?)", old)
+            session.commit()
+            if act in ("commit", "rollback"):
+                run(session, text)
+            interrupter = LineInterrupter(number)
+            try:
+                with interrupter:
+                    if act == "commit":
+                        session.commit()
+                    elif act == "rollback":
+                        session.rollback()
+                    else:
+                        run(session, text)
+            except KeyboardInterrupt:
+                pass
+            try:
+                _check(db, session, act, old, new)
+            except BaseException as error:
+                error.add_note(f"interrupted at line {number}: {interrupter.where}")
+                raise
+        if not interrupter.where:
+            break
+
+
+def _check(
+    db: Engine, session: Session, act: str, old: list[tuple[int, int]], new: list[tuple[int, int]]
+) -> None:
+    text = "SELECT id, v FROM t ORDER BY id"
+    if act == "rollback":  # the program does it again
+        session.rollback()
+    own, other = rows(session, text), db.session(autocommit=True)
+    assert own in {"rollback": (old,), "commit": (new,)}.get(act, (old, new))
+    if act == "statement":
+        assert rows(other, text) == old
+    run(session, "INSERT INTO t VALUES (100, 1)")
+    run(session, "UPDATE t SET v = v + 0 WHERE id < 50")
+    session.commit()
+    assert rows(other, text) == [*own, (100, 1)]
+    assert db.locks == {}
+    assert not db.database.tablespace.is_applying
+    db.database.run_checkpoint()
+    db.reopen()
+    assert rows(db.session(), text) == [*own, (100, 1)]
