@@ -234,16 +234,18 @@ class LogReader:
         header = handle.read_at(0, HEADER_BYTES)
         found = owner_of(header)
         wanted = file.file_id or self._log_id
-        if found is None or found.file_number < file.stamp:
+        if found is None or found.id == wanted or found.file_number < file.stamp:
             return
-        # Its CRC cannot be checked, because that begins with the other log's id. A header of ours
-        # that a power failure tore shows no id that the frame behind it has, too.
+        # A header of ours that a power failure tore may show another id, too. Two things it cannot
+        # have: a right CRC with that id, and a frame behind it that shows the same one. Of a frame
+        # of another log only the second can be looked for: its CRC begins with that log's id.
+        whole = _FrameReader(handle, self._log_id, found.file_number, None).frame(0)
         behind = owner_of(handle.read_at(found.end, HEADER_BYTES))
-        if found.id != wanted and behind is not None and behind.id == found.id:
+        if isinstance(whole, Frame) or (behind is not None and behind.id == found.id):
             raise damaged(
                 f"log file {file.path}: expected frames with id {wanted.hex()} at offset 0, found "
-                f"one of file number {found.file_number} with id {found.id.hex()}: damaged, or a "
-                "file of another database, or of a copy of this one"
+                f"one of file number {found.file_number} with id {found.id.hex()}: damaged, or "
+                "this file or the manifest is of another database, or of a copy of this one"
             )
 
     def _check_length(self, file: LogFile, found: int, expected: int) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.damage.__main__ import run_chunk
 from tests.damage.plants import PLANTS
-from tests.damage.run_seed import ALL_KINDS, run_seed
+from tests.damage.run_seed import ALL_KINDS, Outcome, run_seed
 
 _PLANT_RUNS = 1000
 # The others need a certain file to be damaged in one way after a certain life: one seed in some
@@ -21,6 +21,10 @@ def test_damaged_directories_answer_right_or_name_the_damage() -> None:
 @pytest.mark.parametrize("seed", [41002446, 41004233])
 def test_rows_of_stages_that_were_published_since_are_missing_by_name(seed: int) -> None:
     run_seed(seed, lambda _: None)
+
+
+def test_a_manifest_of_a_copy_is_found_by_one_frame_of_the_newest_log_file() -> None:
+    assert run_seed(41003186) == Outcome("of another database", "refused")
 
 
 def test_a_seed_repeats_itself() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from herdpy.errors import CorruptionError, InvariantViolation, LogFailedError
 from herdpy.log.file_log import FileLog
 from herdpy.log.file_replay import find_unlisted_frame
-from herdpy.log.frame import frame_bytes
+from herdpy.log.frame import HEADER_BYTES, encode_frame, frame_bytes
 from herdpy.log.interfaces import Append, LogSpaceError
 from herdpy.model.lsn import START_LSN, Lsn
 from tests.fixtures.interrupts import LineInterrupter
@@ -179,6 +179,38 @@ class TestEnd:
             CorruptionError, match=r"00000001\.log: .* offset 0, .* another database"
         ):
             home.records()
+
+    @pytest.mark.parametrize("number", [1, 2])
+    def test_one_frame_of_another_file_of_this_log_is_damage(self, number: int) -> None:
+        """A copy of the directory went on: the log is the same one, and its files have other ids.
+
+        The frame is the only one of the newest file, and its own checksum is all that there is.
+        """
+        home = home_with([b"a"])
+        header = home.disk.read(home.path())[:HEADER_BYTES]
+        frame = encode_frame(
+            [b"theirs"],
+            log_id=LOG_ID,
+            file_id=bytes(16),
+            file_number=number,
+            file_bytes=4096,
+            offset=0,
+            sequence=1,
+            durable_sequence=0,
+        )
+        overwrite(home, 0, frame)
+        with pytest.raises(
+            CorruptionError, match=r"00000001\.log: .* offset 0, .* copy of this one"
+        ):
+            home.records()
+        for position in range(HEADER_BYTES):  # torn at power failure, from either side
+            for torn in (
+                header[:position] + frame[position:],
+                frame[:position] + header[position:HEADER_BYTES] + frame[HEADER_BYTES:],
+            ):
+                overwrite(home, 0, torn)
+                if torn != frame:
+                    assert home.records() == []
 
     def test_a_file_missing_from_the_list_is_damage(self) -> None:
         home = home_with(*([bytes([n]) * 500] for n in range(20)))
