@@ -40,6 +40,8 @@ _URGENT_SHARE = 0.5
 """Of a table's rows: with so many in L0, compaction does not wait for its budget."""
 _BITMAP_BYTES = 640
 """Of a page at most, with header and alignment."""
+_LISTED_BYTES = 128
+"""Of the manifest at most, beside two keys, for a page that goes and the one that comes for it."""
 _UNEVEN = 1.25
 """What is alive of a page may have the longer rows."""
 _JOB_PAGES_MAX = 32
@@ -138,7 +140,10 @@ def _plan_moves(pages: TablePages, sparse: Set[int]) -> Job | None:
 
 
 def bytes_out_of(pages: TablePages) -> dict[int, int]:
-    """Return for each segment what jobs write to move a table's pages out of it, by its number."""
+    """Return for each segment what jobs write to move a table's pages out of it, by its number.
+
+    As job_bytes(), with what the manifest takes.
+    """
     found: dict[int, int] = {}
     for entry in pages.entries():
         bitmap = entry.ref.bitmap
@@ -166,7 +171,10 @@ def job_out_of(pages: TablePages, segment: int) -> Job | None:
 
 
 def job_bytes(pages: TablePages, job: Job) -> int:
-    """Return about what a job is going to write, rather too much."""
+    """Return about what a job is going to write, rather too much.
+
+    In its segment, and in the manifest, which names each page with its first and last key.
+    """
     found = sum(map(_whole_bytes, job.moves)) + sum(map(_live_bytes, job.thins))
     found += sum(_live_bytes(entry) for position in job.runs for entry in pages.runs[position])
     for start, stop in job.stretches:
@@ -177,7 +185,7 @@ def job_bytes(pages: TablePages, job: Job) -> int:
             for entry in run:
                 if (rows := _rows_between(entry, low, high)) is not None:
                     found += entry.ref.length * (rows[1] - rows[0]) // entry.row_count
-                    found += _BITMAP_BYTES
+                    found += _BITMAP_BYTES + _listed_bytes(entry)
     return found
 
 
@@ -198,11 +206,18 @@ def _is_worth_thinning(entry: PageEntry) -> bool:
 def _live_bytes(entry: PageEntry) -> int:
     """Return about how long a page is without its dead rows, whose lengths are not known."""
     alive = (entry.row_count - entry.dead_count) / entry.row_count
-    return int(entry.ref.length * min(_UNEVEN * alive, 1.0)) + _BITMAP_BYTES
+    likely = int(entry.ref.length * min(_UNEVEN * alive, 1.0))
+    return likely + _BITMAP_BYTES + _listed_bytes(entry)
 
 
 def _whole_bytes(entry: PageEntry) -> int:
-    return entry.ref.length + (entry.ref.bitmap.length if entry.ref.bitmap else 0)
+    bitmap = entry.ref.bitmap
+    return entry.ref.length + (bitmap.length if bitmap else 0) + _listed_bytes(entry)
+
+
+def _listed_bytes(entry: PageEntry) -> int:
+    """Return what the manifest takes for writing a page anew: the keys may be other ones then."""
+    return _LISTED_BYTES + 2 * max(len(entry.ref.low_key), len(entry.ref.high_key))
 
 
 def _plan_stretches(pages: TablePages) -> Job | None:

@@ -30,7 +30,10 @@ _FREEING_SHARE_MAX = 0.9
 """Of a segment's bytes: if more are written to move out of it, that frees too little."""
 
 _BESIDE_PAGES_BYTES = 16 * 1024
-"""At most, of a segment: moving out of it has to free more, and writing one takes that, too."""
+"""At most, of a segment: moving out of it has to free more, and writing one takes that, too.
+
+Its header, what the edit says beside its pages, and the last blocks of both files.
+"""
 
 
 class Planned(NamedTuple):
@@ -42,7 +45,7 @@ class Planned(NamedTuple):
 
     @property
     def byte_count(self) -> int:
-        """Of the segment that it is going to write, at most."""
+        """Of the disk that it is going to take, at most: its segment, and its manifest edit."""
         return job_bytes(self.pages, self.job) + _BESIDE_PAGES_BYTES
 
     @property

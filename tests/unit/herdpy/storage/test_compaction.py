@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import msgpack
 
 from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.limits import l0_runs_max, page_rows_max
 from herdpy.model.schema import Table, table_from_plain
 from herdpy.model.types import BIGINT, DOUBLE, TEXT, Key, Row
 from herdpy.storage.checkpoint_writer import TableDelta, write_delta
-from herdpy.storage.compaction import plan_job, plan_runs, sparse_segments, write_job
+from herdpy.storage.compaction import job_bytes, plan_job, plan_runs, sparse_segments, write_job
 from herdpy.storage.manifest import Checkpoint, Compaction, ManifestState, apply_edit, in_edit
 from herdpy.storage.segment import segment_name
 from herdpy.storage.table_pages import TablePages
@@ -23,6 +24,8 @@ from tests.fixtures.storage_tables import rows_by_key, table_of
 SINGLE = table_of(BIGINT, TEXT)
 COMPOSITE = table_of(BIGINT, TEXT, DOUBLE, key=(1, 2))
 JOBS_MAX = 200
+BESIDE_PAGES_BYTES = 256
+"""The segment's header, and what an edit has beside its pages; an estimate leaves 16 KiB for it."""
 
 
 class Store:
@@ -71,11 +74,15 @@ class Store:
         pytest.fail("compaction does not come to an end")
 
     def _run(self, job: Any) -> None:
-        written = write_job(self.folder, self.state.next_segment, self.pages, job)
+        before = self.pages
+        written = write_job(self.folder, self.state.next_segment, before, job)
         self.compaction_bytes += written.byte_count
         self.pages = written.pages
         segments, ids = in_edit(written.segments)
-        self._apply(Compaction(segments, (written.edit,), ids))
+        edit = Compaction(segments, (written.edit,), ids)
+        self._apply(edit)
+        taken = written.byte_count + len(msgpack.encode(edit))
+        assert taken <= job_bytes(before, job) + BESIDE_PAGES_BYTES
 
     def _apply(self, edit: Any) -> None:
         self.state = apply_edit(self.state, edit)

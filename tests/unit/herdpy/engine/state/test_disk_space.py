@@ -12,6 +12,7 @@ from herdpy.config import Config
 from herdpy.engine.state.disk_reserve import ReserveFile, reserve_bytes_of
 from herdpy.engine.state.page_estimate import checkpoint_bytes
 from herdpy.errors import DiskFullError, Retry
+from tests.crash.sizes import small_sizes
 from tests.fixtures.engines import Engine, engine, rows, run
 from tests.sim.disk import SimulatedDisk
 
@@ -243,6 +244,28 @@ def test_a_compaction_does_not_begin_without_room(db: Engine, disk: SimulatedDis
     assert [path for kind, path, _ in disk.trace if "/segments/" in path] == []
     disk.capacity_bytes = None
     assert db.database.run_compaction()
+
+
+def test_a_compaction_begins_only_with_room_for_its_edit(disk: SimulatedDisk) -> None:
+    """The manifest names every page that is moved, with its first and its last key."""
+    config = Config(log_file_bytes_first=8 * MIB, disk_reserve_bytes=0)
+    with small_sizes(), engine(disk=disk, config=config) as db:
+        session = db.session(autocommit=True)
+        run(session, "CREATE TABLE t (k TEXT PRIMARY KEY)")
+        run(session, "CREATE TABLE u (id BIGINT PRIMARY KEY, v TEXT)")
+        for key in range(320):
+            run(session, "INSERT INTO t VALUES (?)", f"{key:04}" * 20)
+            run(session, "INSERT INTO u VALUES (?, ?)", key, f"{key:04}" * 110)
+        db.database.run_checkpoint()
+        run(session, "DROP TABLE u")
+        db.database.run_checkpoint()  # most of the segment is garbage now
+        for left in range(0, MIB, 500):
+            disk.capacity_bytes = disk.used_bytes + left
+            if db.database.run_compaction():  # else it has not begun
+                break
+        else:
+            pytest.fail("there is never room enough")
+        assert disk.list("default/segments") == ["00000002.segment"]
 
 
 def test_a_checkpoint_does_not_begin_without_room(db: Engine, disk: SimulatedDisk) -> None:
