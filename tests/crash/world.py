@@ -853,14 +853,21 @@ class World:
         spare = [path for n, path in numbered_files(self.disk, "default/log") if n not in logs]
         assert len(spare) <= _SPARES_MAX, f"log files of no use: {spare}"
 
-    def _check_fault(self, error: Error) -> None:
-        """A checkpoint or compaction may fail with the disk; the database goes on without it."""
+    def _check_fault(self, error: Error, *, gives_way: bool = False) -> None:
+        """A checkpoint or compaction may fail with the disk; the database goes on without it.
+
+        gives_way: it may also do so where statements that free space had to use half the reserve,
+        which is for them alone, while it ran.
+        """
         reserve_bytes = self.style.config.disk_reserve_bytes
         may_be_full = self.is_filled and not reserve_bytes
         if self.is_filled and self.style.is_tight:
             # Before anything is written, and when what goes on has used the reserve up.
             needed = self.database.replica.space.figures().needed_bytes
             may_be_full = "the rows in memory need" in error.message and needed < 3 * reserve_bytes
+        if gives_way and reserve_bytes and error.sqlstate == "53100":
+            held_bytes = self.database.replica.space.figures().reserve_held_bytes
+            may_be_full = may_be_full or held_bytes <= reserve_bytes // 2
         if error.sqlstate[:2] == "XX" or not (self.has_fault or may_be_full):
             raise error
         self.done["maintenance failed"] += 1
@@ -920,7 +927,7 @@ class World:
             try:
                 self.done["compaction"] += self.database.run_compaction()
             except Error as error:
-                self._check_fault(error)
+                self._check_fault(error, gives_way=True)
         self._is_maintaining = False
 
     # --- snapshots that must not change (I9) -----------------------------------------------------
