@@ -118,6 +118,9 @@ def _difference(label: str, ours: str | None, theirs: str | None, *parts: str | 
         (_difference("sum(i)", None, "22012", "22012"), False),
         (_difference("i + j", "22012", "22003", "22012", "22003"), True),  # which of them
         (_difference("i + j", "22012", "22023", "22012", None), False),
+        (_difference("i + j", "42846", "22P02", "42846", "22P02"), True),
+        (_difference("i + j", "42846", "22P02", "42846", None), False),
+        (_difference("i + j", "XX000", "22P02", "XX000", "22P02"), False),
         (_difference("i + j", "22012", "42883", "22012", None), True),
         (_difference("i + j", "XX000", None, "XX000", None), False),
         (_difference("UPDATE", None, "22003", None), True),  # of a constant, and of no row
