@@ -155,6 +155,26 @@ def test_a_table_that_the_transaction_makes(db: Engine) -> None:
     assert rows(db.session(), "SELECT id, v FROM made ORDER BY id") == pairs
 
 
+def test_a_table_that_the_transaction_makes_and_spills_into(
+    db: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few spilled rows go into the new memtable, beside those that came there by parts."""
+    monkeypatch.setattr(row_writes, "memory_changes_max", ROWS + 1)
+    session = filled(db)
+    run(session, STATEMENTS["UPDATE"])
+    run(session, "CREATE TABLE made (id BIGINT PRIMARY KEY, v BIGINT)")
+    run(session, "INSERT INTO made SELECT id, 1 FROM t WHERE id < 20")
+    assert db.database.tablespace.state.staged.stages
+    run(session, "INSERT INTO made VALUES (100, 2)")
+    session.commit()
+    expected = [*((number, 1) for number in range(20)), (100, 2)]
+    assert rows(db.session(), "SELECT id, v FROM made ORDER BY id") == expected
+    check_digest(db.database)
+    db.database.run_checkpoint()
+    db.reopen()
+    assert rows(db.session(), "SELECT id, v FROM made ORDER BY id") == expected
+
+
 @pytest.mark.parametrize("durability", ["sync", "none"])
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_no_reader_sees_a_part(db: Engine, between: Between, name: str, durability: str) -> None:
