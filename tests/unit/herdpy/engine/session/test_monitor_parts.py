@@ -15,6 +15,7 @@ from herdpy.log.interfaces import LogSpaceError
 from tests.crash.checks import check_digest
 from tests.fixtures.engines import Engine, engine, rows, run
 from tests.fixtures.interrupts import LineInterrupter
+from tests.sim.disk import SimulatedDisk
 from tests.unit.herdpy.engine.test_keyboard_interrupt import FIRST_LINE, STRIDE
 
 PART = 10
@@ -297,6 +298,35 @@ def test_a_failed_statement_leaves_the_transaction_going_on(db: Engine, between:
     session.commit()
     assert rows(session, "SELECT sum(v) FROM t") == [(sum(range(ROWS + 1)),)]
     assert rows(session, "SELECT id FROM small") == [(3,)]
+
+
+def test_a_crash_behind_a_checkpoint_in_the_middle_of_a_statement_that_fails(
+    between: Between,
+) -> None:
+    """What the transaction had made of a row before counts, so it is listed."""
+    disk = SimulatedDisk(1)
+    db = Engine(disk=disk)
+    session = filled(db)
+    run(session, "UPDATE t SET v = 1000 WHERE id = 1")
+    run(session, "DELETE FROM t WHERE id = 2")
+    calls = count(1)
+
+    def act() -> None:
+        number = next(calls)
+        if number == 13:  # behind the locks, among the parts
+            db.database.run_checkpoint()
+        elif number == 15:
+            raise KeyboardInterrupt
+
+    between(act)
+    with pytest.raises(KeyboardInterrupt):
+        run(session, "UPDATE t SET v = v + 1")
+    between(lambda: None)
+    session.commit()
+    kept = contents(db.session())
+    assert kept[0][:3] == [(0, 0), (1, 1000), (3, 3)]
+    with engine(disk=disk.crash()) as crashed:
+        assert contents(crashed.session()) == kept
 
 
 def test_more_rows_than_are_kept_in_memory_spill(
