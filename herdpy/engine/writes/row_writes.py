@@ -350,7 +350,8 @@ class Write:
             if not is_logged:
                 tablespace.undo_cut(transaction)
                 transaction.byte_count = byte_count
-        transaction.cut = None
+        if transaction.cut == statement:  # else nothing was logged, and an earlier one is undone yet
+            transaction.cut = None
         return True
 
     def _log_part(self, changes: list[Change], statement: int) -> bool:

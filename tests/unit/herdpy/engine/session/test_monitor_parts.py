@@ -13,7 +13,7 @@ from herdpy.engine.writes import inserts, row_writes
 from herdpy.errors import DiskFullError, IntegrityError
 from herdpy.log.interfaces import LogSpaceError
 from tests.crash.checks import check_digest
-from tests.fixtures.engines import Engine, engine, rows, run
+from tests.fixtures.engines import Engine, attempt_and_wait, engine, rows, run
 from tests.fixtures.interrupts import LineInterrupter
 from tests.sim.disk import SimulatedDisk
 from tests.unit.herdpy.engine.test_keyboard_interrupt import FIRST_LINE, STRIDE
@@ -263,6 +263,49 @@ def test_a_log_without_room_undoes_the_statement(
     assert after[4] == [(1, 1), (2, 2)]
     db.reopen()
     assert contents(db.session()) == after
+
+
+@pytest.mark.parametrize("name", ["UPDATE", "DELETE"])
+def test_a_statement_that_the_log_has_no_room_to_undo_yet(
+    db: Engine, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Nothing shows it, and nothing else of the transaction brings it back."""
+    session = filled(db)
+    point = "SELECT v FROM t WHERE id = ?"
+    for number in range(2):  # the second one by the fast path
+        assert rows(session, point, number) == [(number,)]
+    run(session, "INSERT INTO small VALUES (1, 1)")
+    before, left = contents(session), count(4, -1)
+    log = db.database.tablespace.log
+    append = log.append
+
+    def full(entry: Any, *, is_urgent: bool = False) -> None:
+        if next(left) <= 0:
+            raise LogSpaceError
+        append(entry, is_urgent=is_urgent)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise DiskFullError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log, "append", full)
+        patch.setattr(row_writes, "with_log_space", _refusing(refuse))
+        with pytest.raises(DiskFullError):
+            run(session, STATEMENTS[name])
+        (transaction,) = db.database.tablespace.applier.transactions.values()
+        assert transaction.cut is not None
+        fast = attempt_and_wait(session, point, [1])
+        assert fast is None or fast[1] == [(1,)]
+        assert [rows(session, point, number) for number in (0, 1)] == [[(0,)], [(1,)]]
+        assert contents(session) == before
+        assert run(session, "INSERT INTO t SELECT id, 0 FROM t ON CONFLICT DO NOTHING") == 0
+        assert contents(session) == before
+    with pytest.raises(IntegrityError):
+        run(session, "INSERT INTO t VALUES (1, -1)")
+    session.commit()
+    assert contents(db.session()) == before
+    db.reopen()
+    assert contents(db.session()) == before
 
 
 def _refusing(refuse: Callable[..., None]) -> Callable[..., Any]:
