@@ -318,6 +318,47 @@ def _refusing(refuse: Callable[..., None]) -> Callable[..., Any]:
     return with_log_space
 
 
+def test_who_goes_on_with_a_commit_sees_that_it_is_not_over(
+    db: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while another thread is just doing a part: else nobody would do the next one."""
+    session = filled(db)
+    run(session, STATEMENTS["UPDATE"])
+    space, seen = db.database.tablespace, []
+    put_ahead = applier.Applier.put_ahead
+
+    def watched(self: applier.Applier, record: Any) -> bool:
+        seen.append(space.is_applying)
+        return put_ahead(self, record)
+
+    monkeypatch.setattr(applier.Applier, "put_ahead", watched)
+    session.commit()
+    assert len(seen) >= ROWS // PART
+    assert all(seen[1:])
+    assert not space.is_applying
+
+
+def test_a_part_of_a_commit_that_breaks_stops_the_tablespace(
+    db: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = filled(db)
+    run(session, STATEMENTS["UPDATE"])
+    put_ahead, calls = applier.Applier.put_ahead, count(1)
+
+    def breaking(self: applier.Applier, record: Any) -> bool:
+        if next(calls) > 3:
+            raise ValueError("broken")
+        return put_ahead(self, record)
+
+    monkeypatch.setattr(applier.Applier, "put_ahead", breaking)
+    with pytest.raises(ValueError, match="broken"):
+        session.commit()
+    assert not db.database.tablespace.is_applying
+    monkeypatch.undo()
+    db.reopen()
+    assert rows(db.session(), "SELECT sum(v) FROM t") == [(sum(range(ROWS + 1)),)]
+
+
 def test_a_failed_statement_leaves_the_transaction_going_on(db: Engine, between: Between) -> None:
     session = filled(db)
     run(session, "INSERT INTO e VALUES (90, 0)")
