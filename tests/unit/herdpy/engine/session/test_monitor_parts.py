@@ -12,6 +12,7 @@ from herdpy.engine.state import applier, tablespace
 from herdpy.engine.writes import inserts, row_writes
 from herdpy.errors import DiskFullError, IntegrityError
 from herdpy.log.interfaces import LogSpaceError
+from herdpy.storage.table_pages import TablePages
 from tests.crash.checks import check_digest
 from tests.fixtures.engines import Engine, attempt_and_wait, engine, rows, run
 from tests.fixtures.interrupts import LineInterrupter
@@ -174,6 +175,28 @@ def test_a_table_that_the_transaction_makes_and_spills_into(
     db.database.run_checkpoint()
     db.reopen()
     assert rows(db.session(), "SELECT id, v FROM made ORDER BY id") == expected
+
+
+def test_what_came_by_parts_is_not_looked_up_in_spilled_pages(
+    db: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_writes, "memory_changes_max", ROWS - 1)
+    session = filled(db)
+    run(session, STATEMENTS["UPDATE"])
+    run(session, "UPDATE t SET v = v + 1 WHERE id < 50")
+    looked_up: list[object] = []
+    get = TablePages.get
+
+    def counted(self: TablePages, key: Any) -> Any:
+        looked_up.append(key)
+        return get(self, key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TablePages, "get", counted)
+        session.commit()
+    assert not looked_up
+    expected = [(number, number + 1 + (number < 50)) for number in range(ROWS)]
+    assert rows(db.session(), "SELECT id, v FROM t ORDER BY id") == expected
 
 
 @pytest.mark.parametrize("durability", ["sync", "none"])
