@@ -452,6 +452,21 @@ def test_more_rows_than_are_kept_in_memory_spill(
     assert rows(session, "SELECT id, v FROM e ORDER BY id") == expected
 
 
+def test_small_statements_behind_many_rows_do_not_spill(
+    db: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_writes, "memory_changes_max", ROWS)
+    session, other = filled(db), db.session(autocommit=True)
+    run(session, STATEMENTS["UPDATE"])
+    for number in range(0, 20, 2):
+        run(session, "UPDATE half SET v = -1 WHERE id + 0 = ?", number)
+    assert not db.database.tablespace.state.staged.stages
+    run(other, "UPDATE half SET v = -2 WHERE id = 30")
+    session.commit()
+    expected = [(number, -1) for number in range(0, 20, 2)] + [(30, -2)]
+    assert rows(other, "SELECT id, v FROM half WHERE v < 0 ORDER BY id") == expected
+
+
 @pytest.mark.parametrize("act", ["statement", "autocommit", "commit", "rollback"])
 def test_an_interrupt_at_any_line(between: Between, act: str) -> None:
     text = "UPDATE t SET id = id + 1, v = v + 1"
