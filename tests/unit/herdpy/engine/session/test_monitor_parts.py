@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from herdpy.config import Config
+from herdpy.engine.maintenance.checkpoint import freeze
 from herdpy.engine.session.session import Session
 from herdpy.engine.state import applier, tablespace
 from herdpy.engine.writes import inserts, row_writes
@@ -253,6 +254,32 @@ def test_what_other_sessions_do_meanwhile(db: Engine, between: Between, is_vecto
     kept = contents(db.session())
     db.reopen()
     assert contents(db.session()) == kept
+
+
+def test_a_checkpoint_begins_with_whole_commits_only(db: Engine, between: Between) -> None:
+    """Its pages have what was visible: later versions would go with the memtable."""
+    session = filled(db)
+    session.rollback()
+    run(session, STATEMENTS["UPDATE"])
+    space, is_begun = db.database.tablespace, []
+
+    def act() -> None:
+        if space.is_applying and not is_begun:
+            is_begun.append(True)
+            state = freeze(space).state
+            memtables = [frozen for table in state.tables.values() for frozen in table.frozen]
+            assert memtables
+            newest = [version[0] for each in memtables for version in each.chains.values()]
+            assert max(newest) <= state.position
+
+    between(act)
+    session.commit()
+    assert is_begun
+    between(lambda: None)
+    db.database.run_checkpoint()
+    db.reopen()
+    expected = [(number, number + 1) for number in range(ROWS)]
+    assert rows(db.session(), "SELECT id, v FROM t ORDER BY id") == expected
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
