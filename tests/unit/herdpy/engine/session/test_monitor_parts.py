@@ -11,7 +11,7 @@ from herdpy.engine.maintenance.checkpoint import freeze
 from herdpy.engine.session.session import Session
 from herdpy.engine.state import applier, tablespace
 from herdpy.engine.writes import inserts, row_writes
-from herdpy.errors import DiskFullError, IntegrityError
+from herdpy.errors import DiskFullError, IntegrityError, SerializationError
 from herdpy.log.interfaces import LogSpaceError
 from herdpy.storage.table_pages import TablePages
 from tests.crash.checks import check_digest
@@ -461,6 +461,28 @@ def test_a_crash_behind_a_checkpoint_in_the_middle_of_a_statement_that_fails(
     assert kept[0][:3] == [(0, 0), (1, 1000), (3, 3)]
     with engine(disk=disk.crash()) as crashed:
         assert contents(crashed.session()) == kept
+
+
+def test_a_commit_behind_an_interrupted_rollback_is_none(db: Engine, between: Between) -> None:
+    session = filled(db)
+    session.rollback()
+    before = contents(db.session())
+    run(session, STATEMENTS["UPDATE"])
+    calls = count(1)
+
+    def stop() -> None:
+        if next(calls) == 3:
+            raise KeyboardInterrupt
+
+    between(stop)
+    with pytest.raises(KeyboardInterrupt):
+        session.rollback()
+    between(lambda: None)
+    with pytest.raises(SerializationError):
+        session.commit()
+    assert contents(session) == before
+    session.commit()
+    assert db.locks == {}
 
 
 def test_more_rows_than_are_kept_in_memory_spill(
