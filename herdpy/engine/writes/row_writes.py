@@ -355,7 +355,7 @@ class Write:
             if not is_logged:
                 tablespace.undo_cut(transaction)
                 transaction.byte_count = byte_count
-        if transaction.cut == statement:  # else nothing was logged, and an earlier one is undone yet
+        if transaction.cut == statement:  # else it logged nothing: an earlier one is to be undone
             transaction.cut = None
         return True
 
