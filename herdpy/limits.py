@@ -78,7 +78,7 @@ role_count_max = 1_000_000  # of anything that a role may have a maximum of
 # Transactions.
 statement_restarts_max = 100
 # Changed rows of a transaction that are kept in memory: its COMMIT keeps the others waiting for
-# about a tenth of a second. More are spilled, and their table is locked.
+# about a tenth of a second. A statement of many rows that brings more spills, and locks its table.
 memory_changes_max = 100_000
 # Rows that are locked, logged or applied while the monitor is held: one or two milliseconds.
 monitor_rows_max = 1_000

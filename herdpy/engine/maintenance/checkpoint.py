@@ -418,22 +418,29 @@ def _writes_of(item: OpenAt, listed: Mapping[str, Sequence[bytes]]) -> bytes:
     found: list[Any] = []
     for number in sorted({*item.writes, *item.listed}):
         since = 0 if is_anew else item.listed.get(number, 0)
-        seen = (
-            (key, own_visible(version, item.statement))
-            for key, version in item.writes.get(number, {}).items()
-        )
         rows = [
             (
                 version[0],
                 _plain_cells(key),
                 None if version[1] is None else _plain_cells(version[1]),
             )
-            for key, version in seen
-            if version is not None and version[0] >= since
+            for key, newest in item.writes.get(number, {}).items()
+            for version in _versions_of(newest, item)
+            if version[0] >= since
         ]
         if rows or (since == 0 and number in item.listed):
             found.append((number, since == 0, rows))
     return msgspec.msgpack.encode(found) if found else b""
+
+
+def _versions_of(newest: OwnVersion, item: OpenAt) -> list[OwnVersion]:
+    """Return what a checkpoint lists of a row's changes, the older one first.
+
+    Of a statement that is at work a ROLLBACK TO may come: then what was there before it counts.
+    """
+    before, last = own_visible(newest, item.whole), own_visible(newest, item.statement)
+    found = (last,) if before is last else (before, last)
+    return [version for version in found if version is not None]
 
 
 def _open_to_plain(item: OpenAt) -> OpenTransaction:

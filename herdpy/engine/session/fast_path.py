@@ -117,6 +117,7 @@ class FastPath:
                 or transaction.access_changes
                 or transaction.reads_at
                 or transaction.has_spilled
+                or transaction.cut is not None
             ):
                 return None
             if read is None:

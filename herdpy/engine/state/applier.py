@@ -325,14 +325,16 @@ class Applier:
             )
         if transaction.whole is not None:
             self._put_whole(state, transaction.whole, position, byte_count)
-        if transaction.has_spilled:
-            state = self._adopt_spilled(state, transaction, position)
         if transaction.ahead is not None:  # put_ahead() has put them
             tables = {
                 number: table._replace(memtable=transaction.ahead.made.get(number, table.memtable))
                 for number, table in state.tables.items()
             }
-            return state._replace(tables=tables)
+            state = state._replace(tables=tables)
+        if transaction.has_spilled:  # behind it, because it puts rows into memtables, too
+            state = self._adopt_spilled(state, transaction, position)
+        if transaction.ahead is not None:
+            return state
         for table_id, writes in transaction.writes.items():
             table_state = state.tables.get(table_id)
             if table_state is not None:  # else created or dropped in this very transaction

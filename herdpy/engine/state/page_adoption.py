@@ -71,8 +71,8 @@ def adopt(
         return table
     if planned is None or not _is_about(planned, table, stages):
         planned = plan_adoption(table, stages, operation)
-    changes = _memtable_changes(table, planned.staged, operation)
-    table.memtable.put_all(_without(changes, newer), position, row_bytes, horizon)
+    changes = _memtable_changes(table, planned.staged, operation, newer)
+    table.memtable.put_all(changes, position, row_bytes, horizon)
     return table._replace(pages=planned.after, is_unlisted=True)
 
 
@@ -370,13 +370,15 @@ def _packed(table: Table, pages: TablePages, added: Sequence[PageEntry]) -> Tabl
 
 
 def _memtable_changes(
-    table: TableState, staged: TablePages, operation: Operation
+    table: TableState, staged: TablePages, operation: Operation, newer: Collection[Key]
 ) -> Iterable[tuple[Key, Row | None]]:
-    """Return what changes of the keys in memtables, which hide the pages."""
+    """Return what changes of the keys in memtables, which hide the pages, but for `newer` ones."""
     if table.table.is_heap and operation is Operation.APPEND:
         return []
     changes: list[tuple[Key, Row | None]] = []
     for key, version in table.memtable.chains.items():
+        if key in newer:
+            continue
         now: Row | None = version[1]
         row = staged.get(key)
         if operation is Operation.REPLACE:

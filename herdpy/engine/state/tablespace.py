@@ -603,7 +603,6 @@ class Tablespace:
     def drain(self) -> None:
         """Apply what the log has made durable, in order, and tell those who wait; repeatable."""
         queue, applier = self._queue, self.applier
-        self.is_applying = False
         while queue:
             entry = queue[0]
             lsn = entry.lsn or _lsn(entry)
@@ -628,6 +627,7 @@ class Tablespace:
                 except MemoryError:
                     raise  # as an interrupt: the next to enter the monitor goes on
                 except Exception as error:
+                    self.is_applying = False  # this part would fail again
                     self._fail(_as_error(error))
                     raise
             for record in entry.changes:
@@ -643,7 +643,9 @@ class Tablespace:
                     entry.transaction.give_back()
                 if self._lease_delays:
                     self._end_delay(entry.transaction)
-                # Before it leaves the queue, so that its session is surely told.
+                # Before it leaves the queue, so that its session is surely told. And not earlier
+                # than here: who goes on with it must not see in between that there is no more.
+                self.is_applying = False
                 entry.transaction.outcome.complete(None)
             queue.popleft()
 
@@ -678,6 +680,7 @@ class Tablespace:
             is_absent = end is not None and _lsn(entry) > end
             self._undo(entry.transaction, absent_error() if is_absent else error)
             self._queue.popleft()
+        self.is_applying = False
 
     def _complete_applying(self) -> None:
         """End what is applied in part: no other change may get its position. Monitor held."""
@@ -847,6 +850,7 @@ class Tablespace:
                 self.end(entry.transaction)
                 entry.transaction.outcome.complete(None)
             self._queue.popleft()
+        self.is_applying = False
 
     # --- transactions: take the monitor themselves ---------------------------------------------
 
@@ -892,6 +896,8 @@ class Tablespace:
         """Log COMMIT, once, as commit(). Monitor held."""
         if transaction.state is not TransactionState.ACTIVE:
             return
+        if transaction.is_undone:  # an interrupt has left its ROLLBACK half way
+            raise transaction.abort_error or absent_error()
         if transaction.id not in self.applier.transactions and not transaction.has_unlogged:
             transaction.outcome.complete(None)
             self.end(transaction)

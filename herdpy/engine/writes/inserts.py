@@ -58,7 +58,7 @@ class FreshInsert(Write):
     def attempt(self) -> "int | Ticket[None] | object":
         tablespace, table, transaction = self._tablespace, self.table, self._transaction
         keys = self._keys
-        if transaction.has_spilled:
+        if transaction.has_spilled or transaction.cut is not None:
             return super().attempt()
         before = tablespace.applier.state
         seen = before.tables.get(table.id)

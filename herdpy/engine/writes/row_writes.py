@@ -220,8 +220,13 @@ class Write:
             snapshot.close()
 
     def has_room(self, count: int) -> bool:
-        """Return whether so many changes more may be kept in memory."""
-        return count + self._transaction.change_count <= memory_changes_max
+        """Return whether so many changes more may be kept in memory.
+
+        Few always may, as by the fast path: each spill takes a table's lock and a stage, so that
+        many small statements would cost the more the more there were.
+        """
+        is_few = count <= monitor_rows_max
+        return is_few or count + self._transaction.change_count <= memory_changes_max
 
     def is_current(self) -> bool:
         """Return whether the table is still there as the statement was planned for it."""
@@ -350,7 +355,8 @@ class Write:
             if not is_logged:
                 tablespace.undo_cut(transaction)
                 transaction.byte_count = byte_count
-        transaction.cut = None
+        if transaction.cut == statement:  # else it logged nothing: an earlier one is to be undone
+            transaction.cut = None
         return True
 
     def _log_part(self, changes: list[Change], statement: int) -> bool:

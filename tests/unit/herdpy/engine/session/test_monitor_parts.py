@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 
 from herdpy.config import Config
+from herdpy.engine.maintenance.checkpoint import freeze
 from herdpy.engine.session.session import Session
 from herdpy.engine.state import applier, tablespace
 from herdpy.engine.writes import inserts, row_writes
-from herdpy.errors import DiskFullError, IntegrityError
+from herdpy.errors import DiskFullError, IntegrityError, SerializationError
 from herdpy.log.interfaces import LogSpaceError
+from herdpy.storage.table_pages import TablePages
 from tests.crash.checks import check_digest
-from tests.fixtures.engines import Engine, engine, rows, run
+from tests.fixtures.engines import Engine, attempt_and_wait, engine, rows, run
 from tests.fixtures.interrupts import LineInterrupter
+from tests.sim.disk import SimulatedDisk
 from tests.unit.herdpy.engine.test_keyboard_interrupt import FIRST_LINE, STRIDE
 
 PART = 10
@@ -155,6 +158,48 @@ def test_a_table_that_the_transaction_makes(db: Engine) -> None:
     assert rows(db.session(), "SELECT id, v FROM made ORDER BY id") == pairs
 
 
+def test_a_table_that_the_transaction_makes_and_spills_into(
+    db: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few spilled rows go into the new memtable, beside those that came there by parts."""
+    monkeypatch.setattr(row_writes, "memory_changes_max", ROWS + 1)
+    session = filled(db)
+    run(session, STATEMENTS["UPDATE"])
+    run(session, "CREATE TABLE made (id BIGINT PRIMARY KEY, v BIGINT)")
+    run(session, "INSERT INTO made SELECT id, 1 FROM t WHERE id < 20")
+    assert db.database.tablespace.state.staged.stages
+    run(session, "INSERT INTO made VALUES (100, 2)")
+    session.commit()
+    expected = [*((number, 1) for number in range(20)), (100, 2)]
+    assert rows(db.session(), "SELECT id, v FROM made ORDER BY id") == expected
+    check_digest(db.database)
+    db.database.run_checkpoint()
+    db.reopen()
+    assert rows(db.session(), "SELECT id, v FROM made ORDER BY id") == expected
+
+
+def test_what_came_by_parts_is_not_looked_up_in_spilled_pages(
+    db: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_writes, "memory_changes_max", ROWS - 1)
+    session = filled(db)
+    run(session, STATEMENTS["UPDATE"])
+    run(session, "UPDATE t SET v = v + 1 WHERE id < 50")
+    looked_up: list[object] = []
+    get = TablePages.get
+
+    def counted(self: TablePages, key: Any) -> Any:
+        looked_up.append(key)
+        return get(self, key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TablePages, "get", counted)
+        session.commit()
+    assert not looked_up
+    expected = [(number, number + 1 + (number < 50)) for number in range(ROWS)]
+    assert rows(db.session(), "SELECT id, v FROM t ORDER BY id") == expected
+
+
 @pytest.mark.parametrize("durability", ["sync", "none"])
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_no_reader_sees_a_part(db: Engine, between: Between, name: str, durability: str) -> None:
@@ -211,6 +256,32 @@ def test_what_other_sessions_do_meanwhile(db: Engine, between: Between, is_vecto
     assert contents(db.session()) == kept
 
 
+def test_a_checkpoint_begins_with_whole_commits_only(db: Engine, between: Between) -> None:
+    """Its pages have what was visible: later versions would go with the memtable."""
+    session = filled(db)
+    session.rollback()
+    run(session, STATEMENTS["UPDATE"])
+    space, is_begun = db.database.tablespace, []
+
+    def act() -> None:
+        if space.is_applying and not is_begun:
+            is_begun.append(True)
+            state = freeze(space).state
+            memtables = [frozen for table in state.tables.values() for frozen in table.frozen]
+            assert memtables
+            newest = [version[0] for each in memtables for version in each.chains.values()]
+            assert max(newest) <= state.position
+
+    between(act)
+    session.commit()
+    assert is_begun
+    between(lambda: None)
+    db.database.run_checkpoint()
+    db.reopen()
+    expected = [(number, number + 1) for number in range(ROWS)]
+    assert rows(db.session(), "SELECT id, v FROM t ORDER BY id") == expected
+
+
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_a_log_without_room_undoes_the_statement(
     db: Engine, monkeypatch: pytest.MonkeyPatch, name: str
@@ -244,6 +315,49 @@ def test_a_log_without_room_undoes_the_statement(
     assert contents(db.session()) == after
 
 
+@pytest.mark.parametrize("name", ["UPDATE", "DELETE"])
+def test_a_statement_that_the_log_has_no_room_to_undo_yet(
+    db: Engine, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Nothing shows it, and nothing else of the transaction brings it back."""
+    session = filled(db)
+    point = "SELECT v FROM t WHERE id = ?"
+    for number in range(2):  # the second one by the fast path
+        assert rows(session, point, number) == [(number,)]
+    run(session, "INSERT INTO small VALUES (1, 1)")
+    before, left = contents(session), count(4, -1)
+    log = db.database.tablespace.log
+    append = log.append
+
+    def full(entry: Any, *, is_urgent: bool = False) -> None:
+        if next(left) <= 0:
+            raise LogSpaceError
+        append(entry, is_urgent=is_urgent)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise DiskFullError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log, "append", full)
+        patch.setattr(row_writes, "with_log_space", _refusing(refuse))
+        with pytest.raises(DiskFullError):
+            run(session, STATEMENTS[name])
+        (transaction,) = db.database.tablespace.applier.transactions.values()
+        assert transaction.cut is not None
+        fast = attempt_and_wait(session, point, [1])
+        assert fast is None or fast[1] == [(1,)]
+        assert [rows(session, point, number) for number in (0, 1)] == [[(0,)], [(1,)]]
+        assert contents(session) == before
+        assert run(session, "INSERT INTO t SELECT id, 0 FROM t ON CONFLICT DO NOTHING") == 0
+        assert contents(session) == before
+    with pytest.raises(IntegrityError):
+        run(session, "INSERT INTO t VALUES (1, -1)")
+    session.commit()
+    assert contents(db.session()) == before
+    db.reopen()
+    assert contents(db.session()) == before
+
+
 def _refusing(refuse: Callable[..., None]) -> Callable[..., Any]:
     def with_log_space(_space: Any, step: Callable[[], Any], **_: object) -> Any:
         try:
@@ -252,6 +366,47 @@ def _refusing(refuse: Callable[..., None]) -> Callable[..., Any]:
             refuse()
 
     return with_log_space
+
+
+def test_who_goes_on_with_a_commit_sees_that_it_is_not_over(
+    db: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while another thread is just doing a part: else nobody would do the next one."""
+    session = filled(db)
+    run(session, STATEMENTS["UPDATE"])
+    space, seen = db.database.tablespace, []
+    put_ahead = applier.Applier.put_ahead
+
+    def watched(self: applier.Applier, record: Any) -> bool:
+        seen.append(space.is_applying)
+        return put_ahead(self, record)
+
+    monkeypatch.setattr(applier.Applier, "put_ahead", watched)
+    session.commit()
+    assert len(seen) >= ROWS // PART
+    assert all(seen[1:])
+    assert not space.is_applying
+
+
+def test_a_part_of_a_commit_that_breaks_stops_the_tablespace(
+    db: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = filled(db)
+    run(session, STATEMENTS["UPDATE"])
+    put_ahead, calls = applier.Applier.put_ahead, count(1)
+
+    def breaking(self: applier.Applier, record: Any) -> bool:
+        if next(calls) > 3:
+            raise ValueError("broken")
+        return put_ahead(self, record)
+
+    monkeypatch.setattr(applier.Applier, "put_ahead", breaking)
+    with pytest.raises(ValueError, match="broken"):
+        session.commit()
+    assert not db.database.tablespace.is_applying
+    monkeypatch.undo()
+    db.reopen()
+    assert rows(db.session(), "SELECT sum(v) FROM t") == [(sum(range(ROWS + 1)),)]
 
 
 def test_a_failed_statement_leaves_the_transaction_going_on(db: Engine, between: Between) -> None:
@@ -279,6 +434,57 @@ def test_a_failed_statement_leaves_the_transaction_going_on(db: Engine, between:
     assert rows(session, "SELECT id FROM small") == [(3,)]
 
 
+def test_a_crash_behind_a_checkpoint_in_the_middle_of_a_statement_that_fails(
+    between: Between,
+) -> None:
+    """What the transaction had made of a row before counts, so it is listed."""
+    disk = SimulatedDisk(1)
+    db = Engine(disk=disk)
+    session = filled(db)
+    run(session, "UPDATE t SET v = 1000 WHERE id = 1")
+    run(session, "DELETE FROM t WHERE id = 2")
+    calls = count(1)
+
+    def act() -> None:
+        number = next(calls)
+        if number == 13:  # behind the locks, among the parts
+            db.database.run_checkpoint()
+        elif number == 15:
+            raise KeyboardInterrupt
+
+    between(act)
+    with pytest.raises(KeyboardInterrupt):
+        run(session, "UPDATE t SET v = v + 1")
+    between(lambda: None)
+    session.commit()
+    kept = contents(db.session())
+    assert kept[0][:3] == [(0, 0), (1, 1000), (3, 3)]
+    with engine(disk=disk.crash()) as crashed:
+        assert contents(crashed.session()) == kept
+
+
+def test_a_commit_behind_an_interrupted_rollback_is_none(db: Engine, between: Between) -> None:
+    session = filled(db)
+    session.rollback()
+    before = contents(db.session())
+    run(session, STATEMENTS["UPDATE"])
+    calls = count(1)
+
+    def stop() -> None:
+        if next(calls) == 3:
+            raise KeyboardInterrupt
+
+    between(stop)
+    with pytest.raises(KeyboardInterrupt):
+        session.rollback()
+    between(lambda: None)
+    with pytest.raises(SerializationError):
+        session.commit()
+    assert contents(session) == before
+    session.commit()
+    assert db.locks == {}
+
+
 def test_more_rows_than_are_kept_in_memory_spill(
     db: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +499,21 @@ def test_more_rows_than_are_kept_in_memory_spill(
     expected = [(number, number + 2) for number in range(ROWS)]
     assert rows(session, "SELECT id, v FROM t ORDER BY id") == expected
     assert rows(session, "SELECT id, v FROM e ORDER BY id") == expected
+
+
+def test_small_statements_behind_many_rows_do_not_spill(
+    db: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_writes, "memory_changes_max", ROWS)
+    session, other = filled(db), db.session(autocommit=True)
+    run(session, STATEMENTS["UPDATE"])
+    for number in range(0, 20, 2):
+        run(session, "UPDATE half SET v = -1 WHERE id + 0 = ?", number)
+    assert not db.database.tablespace.state.staged.stages
+    run(other, "UPDATE half SET v = -2 WHERE id = 30")
+    session.commit()
+    expected = [(number, -1) for number in range(0, 20, 2)] + [(30, -2)]
+    assert rows(other, "SELECT id, v FROM half WHERE v < 0 ORDER BY id") == expected
 
 
 @pytest.mark.parametrize("act", ["statement", "autocommit", "commit", "rollback"])
