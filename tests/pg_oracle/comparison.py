@@ -17,6 +17,7 @@ from tests.pg_oracle.cases import (
     output_text,
 )
 from tests.pg_oracle.expressions import VALUE, Node, value_leaf
+from tests.pg_oracle.rules import SUBQUERY
 from tests.pg_oracle.servers import Herdpy, Postgres
 
 _ROUNDS_MAX = 12
@@ -121,7 +122,10 @@ class Comparison:
                 if part.label.startswith(VALUE):  # herdpy has no constant for PostgreSQL's value
                     node = node.replaced(part, value_leaf(part.kind, None))
                     break
-                alone = tuple(self._alone(frame, each, tail) for each in part.parts)
+                # What stands in a subquery is planned with it, at any depth.
+                is_query = part.label.startswith(SUBQUERY)
+                below = [*part.walk()][:-1] if is_query else part.parts
+                alone = tuple(self._alone(frame, each, tail) for each in below)
                 found.append(difference._replace(parts=alone))
                 if part is node:
                     return found

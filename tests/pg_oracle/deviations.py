@@ -12,6 +12,7 @@ from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
 
 from tests.pg_oracle.answers import Answer, Difference, is_same
+from tests.pg_oracle.rules import SUBQUERY
 from tests.pg_oracle.values import K
 
 Result = list[str] | str | None
@@ -159,7 +160,7 @@ def _is_unneeded(difference: Difference) -> bool:
     is_change = difference.node.kind is K.UNKNOWN
     if failing.issuperset(codes) and not any(str(code).startswith("XX") for code in codes):
         return True  # each names another one of several errors
-    if is_change and [str(code)[:2] for code in codes] == ["22", "23"]:
+    if is_change and {str(code)[:2] for code in codes} == {"22", "23"}:
         return True  # of two rows, each refused, the first: by key here, by its place there
     if is_change and codes[0] == "22003" and str(codes[1])[:2] == "42" and codes[1] in failing:
         return True  # the assignment of a constant, here before types
@@ -168,13 +169,14 @@ def _is_unneeded(difference: Difference) -> bool:
     if not raised or not all(str(code)[:2] in _VALUE_CLASSES for code in raised):
         return False
     if None not in codes:  # a constant fails before types, and rows' values before constraints
-        other = "23" if is_change else "42"
-        return all(code in failing or str(code)[:2] == other for code in codes)
+        others = ("23", "42") if is_change else ("42",)
+        return all(code in failing or str(code)[:2] in others for code in codes)
     if is_change:
         return True
     has_null = any(map(_is_null, difference.parts))
     later = difference.label.startswith(_LATER_PARTS) or "(ARRAY of" in difference.label
     later |= difference.label.endswith(" OVER")  # of a row that is in no frame
+    later |= difference.label.startswith(SUBQUERY)  # whose conditions are estimated
     later |= bool(re.search(r"\((date, timestamp|timestamp(tz)?, date)", difference.label))
     return has_null or later
 
@@ -625,12 +627,13 @@ DEVIATIONS: tuple[Deviation, ...] = (
         " beside a NULL, behind the operand of AND, OR, IN, BETWEEN, ANY and ALL that"
         " decides, as the default of lag and lead, of a row that is in no window's"
         " frame, of a date that is compared with a timestamp that no date is, of a"
-        " constant where there is no row, and which of several errors. AND, OR and IN as"
-        " a value, in a select list say, or in ON may compute what stands behind the"
-        " operand that decides, and raise its errors; in WHERE, HAVING, FILTER and the"
-        " conditions of CASE they stop there.",
+        " constant where there is no row, of one in a condition of a subquery, and which"
+        " of several errors. AND, OR and IN as a value, in a select list say, or in ON may"
+        " compute what stands behind the operand that decides, and raise its errors; in"
+        " WHERE, HAVING, FILTER and the conditions of CASE they stop there.",
         "DuckDB computes whole vectors of values, and constants where they stand;"
-        " PostgreSQL computes constants before the rows.",
+        " PostgreSQL computes constants before the rows, and to estimate how many there"
+        " are.",
         (
             ("CREATE TABLE y (a INTEGER)", None, None),
             ("INSERT INTO y VALUES (0), (5)", None, None),
@@ -643,6 +646,12 @@ DEVIATIONS: tuple[Deviation, ...] = (
                 "SELECT CASE WHEN a <> 0 AND 10 / a > 1 THEN 1 END FROM y",
                 ["NULL", "1"],
                 ["NULL", "1"],
+            ),
+            (
+                "SELECT (SELECT o.a FROM y AS o WHERE o.a = CASE abs(q.a) WHEN + q.a THEN 0 WHEN"
+                " CAST(concat('x') AS integer) THEN 2 END) FROM y AS q",
+                ["0", "0"],
+                "22P02",
             ),
             ("DROP TABLE y", None, None),
             ("SELECT pg_typeof(1 / (length('a') - 1))", ["integer"], "22012"),

@@ -516,6 +516,10 @@ _COLUMN_OF = {
 }  # fmt: skip
 
 
+SUBQUERY = "(query of "
+"""How labels of scalar subqueries begin."""
+
+
 def _subqueries() -> Iterator[Rule]:
     for kind, column in _COLUMN_OF.items():
         name = NAMES[kind]
@@ -530,7 +534,7 @@ def _subqueries() -> Iterator[Rule]:
                 label, whole = f"{test} ({what} of {name})", f"({{0}} {test} ({query}))"
                 yield Rule(label, K.BOOLEAN, arguments, whole, False, False)
         scalar = f"(SELECT o.{column} FROM w AS o WHERE o.id = {{0}})"
-        yield Rule(f"(query of {name})", kind, (K.INTEGER,), scalar, False, False)
+        yield Rule(f"{SUBQUERY}{name})", kind, (K.INTEGER,), scalar, False, False)
         exists = f"EXISTS (SELECT 1 FROM w AS o WHERE o.{column} = {{0}})"
         yield Rule(f"EXISTS ({name})", K.BOOLEAN, (kind,), exists, False, False)
         for word in ("UNION", "UNION ALL", "INTERSECT", "EXCEPT"):
