@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bookie.ledger.types import Status
 from bookie.runtime.metrics import Histogram
+from bookie.runtime.os_log import LineWriter
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -189,6 +190,16 @@ def families(metrics: ServerMetrics) -> "Iterator[Metric]":
         yield GaugeMetricFamily(name, meaning, value=read())
     for source in metrics.sources:
         yield from figure_families(source())
+
+
+def log_figures(lines: LineWriter) -> list[Figure]:
+    """Return what became of the process's log."""
+    return [
+        Figure("bookie_log_lines_lost", "lines of the log that were not written, since the start",
+               lines.lost_count),
+        Figure("bookie_log_waiting_bytes", "of lines of the log that are not written yet",
+               lines.waiting_bytes),
+    ]  # fmt: skip
 
 
 def figure_families(figures: Iterable[Figure]) -> "Iterator[Metric]":

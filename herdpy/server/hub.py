@@ -4,11 +4,12 @@ What a limit refuses, it refuses with 53xxx and SAFE: nothing has happened.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bookie.peer_shares import PeerShares
+from bookie.runtime.os_log import LineWriter
 from bookie.runtime.os_process import processor_count
 from herdpy.config import ServerConfig
 from herdpy.engine.database import Database
@@ -89,6 +90,8 @@ class Hub:
         database.limits.add(partial(server_limits, self), partial(server_waits, self))
         self._users: dict[ServerConnection, User | None] = {}
         """Who were told Welcome, and that shares has counted."""
+        self.lines: Sequence[LineWriter] = ()
+        """What writes the process's logs."""
         self.on_enter: Callable[[ServerConnection], object] | None = None
         """Called with each connection that enters."""
 

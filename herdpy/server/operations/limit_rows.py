@@ -29,6 +29,9 @@ def server_limits(hub: "Hub") -> Iterator[LimitRow]:
         yield LimitRow(name, "", getattr(config, name), count, refused.get(name, 0))
     running = workers.usual_count - workers.waiting_count
     yield LimitRow("workers", "", config.workers, running, 0, workers.waits)
+    for lines in hub.lines:
+        name, share = f"{lines.name}_waiting_bytes", lines.bytes_max
+        yield LimitRow(name, "", share, lines.waiting_bytes, lines.lost_count)
     by_user = {
         CONNECTIONS: shares.connections,
         RUNNING_STATEMENTS: shares.running,

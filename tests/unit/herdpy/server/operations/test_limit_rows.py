@@ -1,11 +1,13 @@
 """A server's rows of syslimits and syswaits, its metrics of them, and who has the workers."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
 
 import herdpy
+from bookie.runtime.os_log import LineWriter
 from herdpy.engine.limit_rows import LimitRow, WaitRow
 from tests.fixtures.engines import Background
 from tests.fixtures.servers import RunningServer, running_server
@@ -34,6 +36,17 @@ def log_in(server: RunningServer, user: str) -> herdpy.Connection:
 def limits_of(server: RunningServer) -> dict[tuple[str, str], LimitRow]:
     rows = server.engine.database.limits.limits()
     return {(row.name, row.user): row for row in rows}
+
+
+def samples_of(server: RunningServer) -> dict[tuple[str, ...], float]:
+    """Return the metrics, by name and labels' values."""
+    from herdpy.server.operations.metrics import families
+
+    return {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in families(server.server._hub)
+        for sample in family.samples
+    }
 
 
 def waits_of(server: RunningServer) -> list[WaitRow]:
@@ -75,19 +88,33 @@ def test_limits_of_server_and_roles_are_rows_and_metrics(server: RunningServer) 
         assert root.execute(query.format("connections")).fetchall() == [(2, 2, 3, 0)]
         assert root.execute(query.format("connections_max")).fetchall() == [(50, 3, 0, 0)]
         assert root.execute(query.format("workers")).fetchall() == [(WORKERS, 1, 0, 0)]
-        from herdpy.server.operations.metrics import families
-
-        samples = {
-            (sample.name, *sorted(sample.labels.values())): sample.value
-            for family in families(server.server._hub)
-            for sample in family.samples
-        }
+        samples = samples_of(server)
         assert samples["herdpy_limit_refused_total", "connections", "role"] == 3
         assert samples["herdpy_limit_used", "connections_max", "server"] == 3
         assert samples["herdpy_waiting", "worker"] == 0
         assert not any("ann" in names for names in samples)
     for each in kept:
         each.close()
+
+
+def test_lines_of_logs_that_are_lost_are_counted(server: RunningServer) -> None:
+    descriptor = os.open("/dev/full", os.O_WRONLY)
+    log, audit = (
+        LineWriter(descriptor, name=name, bytes_max=100, loss_line=lambda _: b"lost\n")
+        for name in ("log", "audit")
+    )
+    server.server._hub.lines = (log, audit)
+    assert audit.put(b"cannot be written\n")
+    assert not audit.put(b"x" * 200)
+    audit.flush()
+    assert limits_of(server)["audit_waiting_bytes", ""] == ("audit_waiting_bytes", "", 100, 0, 2, 0)
+    assert limits_of(server)["log_waiting_bytes", ""].refused == 0
+    found = samples_of(server)
+    assert found["herdpy_lines_lost_total", "audit"] == 2
+    assert found["herdpy_lines_lost_total", "log"] == 0
+    assert found["herdpy_limit_refused_total", "audit_waiting_bytes", "server"] == 2
+    audit.close()
+    os.close(descriptor)
 
 
 def test_who_waits_for_a_worker_is_shown_with_who_has_them(server: RunningServer) -> None:
