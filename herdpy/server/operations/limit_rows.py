@@ -18,7 +18,6 @@ def server_limits(hub: "Hub") -> Iterator[LimitRow]:
     config, refused, workers, shares = hub.config, hub.metrics.refused, hub.workers, hub.shares
     used = {
         "connections_max": hub.entered_count,
-        "logins_max": len(hub.unauthenticated),
         "waiting_max": workers.waiting_count,
         "results_max": hub.results.used,
         "request_bytes_max": hub.received.used,
@@ -27,6 +26,11 @@ def server_limits(hub: "Hub") -> Iterator[LimitRow]:
     }
     for name, count in used.items():
         yield LimitRow(name, "", getattr(config, name), count, refused.get(name, 0))
+    for name, places in list(hub.peer_shares.items()):
+        gave_way = places.gave_way_count
+        yield LimitRow(f"{name}_max", "", places.count_max, len(places), gave_way)
+        most, gave_way = places.most_of_origin, places.of_origin_gave_way_count
+        yield LimitRow(f"{name}_of_address_max", "", places.of_origin_max, most, gave_way)
     running = workers.usual_count - workers.waiting_count
     yield LimitRow("workers", "", config.workers, running, 0, workers.waits)
     for lines in hub.lines:

@@ -1,8 +1,10 @@
 """A server's rows of syslimits and syswaits, its metrics of them, and who has the workers."""
 
 import os
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 
 import pytest
 
@@ -95,6 +97,43 @@ def test_limits_of_server_and_roles_are_rows_and_metrics(server: RunningServer) 
         assert not any("ann" in names for names in samples)
     for each in kept:
         each.close()
+
+
+def test_shares_of_addresses_are_rows_and_metrics_on_every_port() -> None:
+    pytest.importorskip("grpc")
+    few = {"logins_max": 4, "logins_of_address_max": 3}
+    with running_server(login_timeout_s=60, **few) as server, ExitStack() as opened:
+        grpc_port = int(server.grpc_url.rpartition(":")[2])
+        http_port = server.call(lambda: server.server.start_http("127.0.0.1", 0))
+
+        def connect_silently(port: int, count: int) -> list[socket.socket]:
+            address = ("127.0.0.1", port)
+            return [opened.enter_context(socket.create_connection(address)) for _ in range(count)]
+
+        for name, port, share, shares in (
+            ("logins", server.port, 3, 4),
+            ("grpc_unauthenticated", grpc_port, 3, 4),
+            ("http_requests", http_port, 32, 64),
+        ):
+            idle = connect_silently(port, share + 2)
+            for each in idle[:2]:
+                with suppress(ConnectionError):
+                    while each.recv(4_096):
+                        pass
+            found = limits_of(server)
+            of_address = f"{name}_of_address_max"
+            assert found[of_address, ""] == LimitRow(of_address, "", share, share, refused=2)
+            assert found[f"{name}_max", ""] == LimitRow(f"{name}_max", "", shares, share)
+            refused = samples_of(server)["herdpy_limit_refused_total", of_address, "server"]
+            assert refused == 2
+        of_address = "grpc_first_messages_of_address_max"
+        assert limits_of(server)[of_address, ""] == LimitRow(of_address, "", 3, 0)
+        hub = server.server._hub
+        hub.reload(replace(hub.config, logins_max=9, logins_of_address_max=8))
+        for name in ("logins", "grpc_unauthenticated", "grpc_first_messages"):
+            assert limits_of(server)[f"{name}_max", ""].share == 9
+            assert limits_of(server)[f"{name}_of_address_max", ""].share == 8
+        assert limits_of(server)["http_requests_of_address_max", ""].share == 32
 
 
 def test_lines_of_logs_that_are_lost_are_counted(server: RunningServer) -> None:
