@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from herdpy.engine.limit_rows import LimitRow, WaitRow, role_maxima
-from herdpy.model.role_settings import CONNECTIONS, OPEN_RESULTS, RUNNING_STATEMENTS
+from herdpy.model.role_settings import CONNECTIONS, OPEN_RESULTS, RUNNING_STATEMENTS, TIMEOUTS
 
 if TYPE_CHECKING:
     from herdpy.server.hub import Hub
+
+_MS_PER_S = 1_000
 
 
 def server_limits(hub: "Hub") -> Iterator[LimitRow]:
@@ -33,6 +35,8 @@ def server_limits(hub: "Hub") -> Iterator[LimitRow]:
         yield LimitRow(f"{name}_of_address_max", "", places.of_origin_max, most, gave_way)
     running = workers.usual_count - workers.waiting_count
     yield LimitRow("workers", "", config.workers, running, 0, workers.waits)
+    for setting, field in TIMEOUTS.items():
+        yield LimitRow(setting, "", int(getattr(config, field) * _MS_PER_S), 0)
     for lines in hub.lines:
         name, share = f"{lines.name}_waiting_bytes", lines.bytes_max
         yield LimitRow(name, "", share, lines.waiting_bytes, lines.lost_count)

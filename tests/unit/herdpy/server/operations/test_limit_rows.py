@@ -89,6 +89,7 @@ def test_limits_of_server_and_roles_are_rows_and_metrics(server: RunningServer) 
         query = "SELECT share, used, refused, waits FROM syslimits WHERE name = '{}'"
         assert root.execute(query.format("connections")).fetchall() == [(2, 2, 3, 0)]
         assert root.execute(query.format("connections_max")).fetchall() == [(50, 3, 0, 0)]
+        assert root.execute(query.format("lock_timeout")).fetchall() == [(30_000, 0, 0, 0)]
         assert root.execute(query.format("workers")).fetchall() == [(WORKERS, 1, 0, 0)]
         samples = samples_of(server)
         assert samples["herdpy_limit_refused_total", "connections", "role"] == 3
