@@ -167,16 +167,22 @@ def test_the_audit_log_goes_on_in_a_new_file(served: Served) -> None:
 
 @pytest.mark.parametrize("served", ["fifo"], indirect=True)
 def test_no_one_waits_for_who_reads_the_audit_log(served: Served) -> None:
+    query = "SELECT name, used > 0, refused FROM syslimits WHERE name LIKE '%_waiting_bytes'"
+    limits: list[tuple[object, ...]] = []
+
     def log_in() -> None:
         for _ in range(40):  # which is more than the pipe takes
             connect(served).close()
         with connect(served) as connection:
             connection.execute("CREATE TABLE t (id BIGINT)")
+            limits.extend(connection.execute(query).fetchall())
 
     one = threading.Thread(target=log_in, daemon=True)
     one.start()
     one.join(60)
     assert not one.is_alive(), "the server waits for the audit log's reader"
+    assert sorted(limits)[0] == ("audit_waiting_bytes", True, 0)
+    assert [name for name, *_ in sorted(limits)] == ["audit_waiting_bytes", "log_waiting_bytes"]
     found = b""
     while found.count(b"changed") < 1:
         try:
