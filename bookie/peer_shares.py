@@ -16,24 +16,40 @@ _IPV6_PREFIX = 64  # who has one address of such a network has all of them
 class PeerShares(Generic[C]):
     """`origin` is what origin_of() makes of a peer's address."""
 
-    __slots__ = ("_by_origin", "_origins", "count_max", "gave_way_count", "of_origin_max")
+    __slots__ = (
+        "_by_origin",
+        "_origins",
+        "count_max",
+        "gave_way_count",
+        "of_origin_gave_way_count",
+        "of_origin_max",
+    )
 
     def __init__(self, count_max: int, of_origin_max: int) -> None:
         self.count_max = count_max
         self.of_origin_max = of_origin_max
         self.gave_way_count = 0
+        """Since all places were taken."""
+        self.of_origin_gave_way_count = 0
+        """Since those of an address were."""
         self._by_origin: dict[str, dict[C, None]] = {}  # the oldest first
         self._origins: dict[C, str] = {}
 
     def __len__(self) -> int:
         return len(self._origins)
 
+    @property
+    def most_of_origin(self) -> int:
+        """How many the address has that has most. Any thread."""
+        return max(map(len, list(self._by_origin.values())), default=0)
+
     def add(self, connection: C, origin: str) -> C | None:
         """Take a new connection; return the one that has to go for it, if there is one."""
         found = self._by_origin.get(origin, {})
         oldest = None
         if len(found) >= self.of_origin_max:
-            oldest = self._give_way(found)
+            oldest = self._oldest(found)
+            self.of_origin_gave_way_count += 1
         elif len(self._origins) >= self.count_max:
             oldest = self.give_way()
         self._by_origin.setdefault(origin, {})[connection] = None
@@ -44,7 +60,8 @@ class PeerShares(Generic[C]):
         """Return the one that has to go for another; None: there is none."""
         if not self._by_origin:
             return None
-        return self._give_way(max(self._by_origin.values(), key=len))
+        self.gave_way_count += 1
+        return self._oldest(max(self._by_origin.values(), key=len))
 
     def touch(self, connection: C) -> None:
         """Make one that is there the newest of its address."""
@@ -63,10 +80,10 @@ class PeerShares(Generic[C]):
             if not found:
                 del self._by_origin[origin]
 
-    def _give_way(self, found: dict[C, None]) -> C:
+    def _oldest(self, found: dict[C, None]) -> C:
+        """Return the oldest of an address, and forget it."""
         oldest = next(iter(found))
         self.remove(oldest)
-        self.gave_way_count += 1
         return oldest
 
 

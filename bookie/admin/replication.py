@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 import click
@@ -31,9 +32,10 @@ from bookie.ledger.types import BookieId
 from bookie.lifecycle.operations import Operations
 from bookie.management.make import make_api
 from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_log import LineWriter
 from bookie.runtime.os_rng import OsRng
 from bookie.server.health import HealthServer
-from bookie.server.metrics import figure_families
+from bookie.server.metrics import figure_families, log_figures
 
 T = TypeVar("T")
 
@@ -82,10 +84,10 @@ def autorecovery(
     one beside a bookie (`bookie serve --autorecovery`) copies to that.
     """
     config = AutoRecoveryConfig(**dict(setting_of(text, AutoRecoveryConfig) for text in settings))  # type: ignore[arg-type]
-    log_to_stderr()
+    log = log_to_stderr()
     check_ports(http_host, {"--http-port": http.port}, "--http-host")
     name = name or f"{socket.gethostname()}:{os.getpid()}"
-    run(_run(cluster, output, name, config, session_timeout_s, http_host, http, webhooks))
+    run(_run(cluster, output, name, config, session_timeout_s, http_host, http, webhooks, log))
 
 
 async def _run(
@@ -97,6 +99,7 @@ async def _run(
     http_host: str,
     http: HttpOptions,
     webhooks: WebhookOptions | None,
+    log: LineWriter,
 ) -> None:
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -115,7 +118,11 @@ async def _run(
         http_port = None
         if http.port is not None:
             api = None
-            figures = [service.figures, *(() if hooks is None else (hooks.figures,))]
+            figures = [
+                service.figures,
+                partial(log_figures, log),
+                *(() if hooks is None else (hooks.figures,)),
+            ]
             if http.access is not None:
                 api = make_api(http.access, operations(cluster, store), config, name)
                 figures.append(api.figures)

@@ -44,9 +44,10 @@ from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_disk import OsDisk
 from bookie.runtime.os_executors import new_executor
 from bookie.runtime.os_input_files import Reread
-from bookie.runtime.os_log import LogLines
+from bookie.runtime.os_log import LineWriter, LogLines
 from bookie.runtime.os_rng import OsRng
 from bookie.server.identity import BookieDirectories
+from bookie.server.metrics import log_figures
 from bookie.server.node import BookieNode
 from bookie.server.storage import entry_log, journal_format
 from bookie.server.storage.directories import LedgerDirectory
@@ -204,15 +205,20 @@ def check_openness(host: str) -> None:
         )
 
 
-def log_to_stderr() -> None:
-    """Log what operators want to know, from INFO on; nothing waits for who reads it."""
+def log_to_stderr() -> LineWriter:
+    """Log what operators want to know, from INFO on; nothing waits for who reads it.
+
+    Return what writes it.
+    """
+    handler = LogLines(_STANDARD_ERROR)
     logging.basicConfig(
         level=logging.INFO,
         format="%(asctime)s %(levelname)-5s %(name)s: %(message)s",
-        handlers=[LogLines(_STANDARD_ERROR)],
+        handlers=[handler],
     )
     # It tells of each try to reconnect; that the connection is lost the registration tells.
     logging.getLogger(KAZOO_LOGGER).setLevel(logging.ERROR)
+    return handler.lines
 
 
 @click.command()
@@ -402,7 +408,7 @@ def serve(
     )
     if not (config.is_tls_required or tls_trust is not None or is_clear_allowed):
         check_openness(host)
-    log_to_stderr()
+    log = log_to_stderr()
     contexts = None if tls is None else server_contexts(*tls, tls_trust, OsClock())
     access = access_of(tls_access, authorized_roles)
     if access is not None and tls is not None:
@@ -424,6 +430,7 @@ def serve(
             is_read_only=is_read_only,
             http=http,
             webhooks=webhooks,
+            log=log,
         )
     )
 
@@ -450,6 +457,7 @@ async def _serve(
     is_read_only: bool,
     http: HttpOptions,
     webhooks: WebhookOptions | None,
+    log: LineWriter,
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
         files = (tls, access, cluster.tls, http.tls)
@@ -483,6 +491,7 @@ async def _serve(
             http_tls=http.tls,
         )
         stack.push_async_callback(node.close)
+        node.metrics.add_source(partial(log_figures, log))
         client = await LedgerClient.connect(
             store, rng=OsRng(), clock=OsClock(), root=cluster.root, tls=cluster.tls
         )

@@ -5,11 +5,13 @@ The hot path only adds to plain integers; prometheus_client turns them into text
 server's loop.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from bookie.ledger.types import Status
 from bookie.runtime.metrics import Histogram
+from bookie.runtime.os_log import LineWriter
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -47,6 +49,14 @@ class Figure(NamedTuple):
     value: float
 
 
+class Limit(NamedTuple):
+    """A setting that bounds what peers may have, and how much there is at a scrape."""
+
+    name: str
+    share: float
+    used: float
+
+
 class ServerMetrics:
     """What one bookie counts. Gauges are read when asked, from functions that their owners add."""
 
@@ -59,6 +69,7 @@ class ServerMetrics:
         "frames_malformed",
         "gauges",
         "info",
+        "limits",
         "list_entries",
         "long_poll",
         "long_poll_wait",
@@ -66,6 +77,7 @@ class ServerMetrics:
         "read",
         "read_bytes",
         "read_lac",
+        "refused",
         "requests_refused",
         "requests_unauthorized",
         "sources",
@@ -104,6 +116,10 @@ class ServerMetrics:
         """Closed because a message, or the taking of answers, made no progress."""
         self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
         """Name -> (what it says, how to read it)."""
+        self.limits: Callable[[], Iterable[Limit]] = tuple
+        """The settings that bound what peers may have, once the server listens."""
+        self.refused: Counter[str] = Counter()
+        """By limit: requests, and connections that were refused, gave way or were closed."""
         self.sources: list[Callable[[], list[Figure]]] = []
         """Give several gauges at once."""
 
@@ -187,8 +203,34 @@ def families(metrics: ServerMetrics) -> "Iterator[Metric]":
         yield CounterMetricFamily(name, meaning, value=value)
     for name, (meaning, read) in metrics.gauges.items():
         yield GaugeMetricFamily(name, meaning, value=read())
+    yield from _limit_families(metrics)
     for source in metrics.sources:
         yield from figure_families(source())
+
+
+def _limit_families(metrics: ServerMetrics) -> "Iterator[Metric]":
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    share = GaugeMetricFamily("bookie_limit_share", "How much there may be.", labels=["limit"])
+    used = GaugeMetricFamily("bookie_limit_used", "How much there is.", labels=["limit"])
+    refused = CounterMetricFamily(
+        "bookie_limit_refused", "What was refused, gave way or was closed.", labels=["limit"]
+    )
+    for limit in metrics.limits():
+        share.add_metric([limit.name], limit.share)
+        used.add_metric([limit.name], limit.used)
+        refused.add_metric([limit.name], metrics.refused[limit.name])
+    yield from (share, used, refused)
+
+
+def log_figures(lines: LineWriter) -> list[Figure]:
+    """Return what became of the process's log."""
+    return [
+        Figure("bookie_log_lines_lost", "lines of the log that were not written, since the start",
+               lines.lost_count),
+        Figure("bookie_log_waiting_bytes", "of lines of the log that are not written yet",
+               lines.waiting_bytes),
+    ]  # fmt: skip
 
 
 def figure_families(figures: Iterable[Figure]) -> "Iterator[Metric]":

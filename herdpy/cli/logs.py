@@ -13,18 +13,19 @@ from typing import Any
 
 import msgspec
 
-from bookie.runtime.os_log import LogLines
+from bookie.runtime.os_log import LineWriter, LogLines
 from herdpy.model.printable import escaped, escaped_json
 
 _STANDARD_ERROR = 2
 _LINE_LENGTH_MAX = 32_000  # characters of one value
 
 
-def set_up_logs(level: str, log_format: str) -> None:
-    """Send what the process logs, from a level on, to standard error."""
+def set_up_logs(level: str, log_format: str) -> LineWriter:
+    """Send what the process logs, from a level on, to standard error; return what writes it."""
     handler = LogLines(_STANDARD_ERROR)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    return handler.lines
 
 
 class JsonFormatter(logging.Formatter):

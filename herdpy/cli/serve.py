@@ -12,11 +12,13 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bookie.runtime.interfaces import Clock
 from bookie.runtime.os_executors import new_loop
-from bookie.runtime.os_log import takes_a_line
+from bookie.runtime.os_log import LineWriter, takes_a_line
+from herdpy.cli.audit_file import AuditFile
 from herdpy.cli.logs import set_up_logs
 from herdpy.cli.settings import Loaded
-from herdpy.cli.system import AuditFile, make_room, notify
+from herdpy.cli.system import make_room, notify
 from herdpy.config import ServerConfig
 from herdpy.driver.dsn import Target
 from herdpy.driver.local import open_database
@@ -35,7 +37,7 @@ def run_server(
     directory: Path, loaded: Loaded, *, console: Console, load_again: Callable[[], Loaded]
 ) -> None:
     """Serve until a signal; herdpy.Error when that cannot begin."""
-    set_up_logs(loaded.server.log_level, loaded.server.log_format)
+    log = set_up_logs(loaded.server.log_level, loaded.server.log_format)
     make_room(loaded.server)
     database = open_database(Target(str(directory.resolve())), loaded.database)
     try:
@@ -44,7 +46,7 @@ def run_server(
             frequent_switches(loaded.server.switch_interval_us / 1e6),
             asyncio.Runner(loop_factory=new_loop) as runner,
         ):
-            runner.run(_serve(database, directory, loaded.server, console, load_again))
+            runner.run(_serve(database, directory, loaded.server, console, load_again, log))
     finally:
         database.close()
 
@@ -104,11 +106,12 @@ async def _serve(
     config: ServerConfig,
     console: Console,
     load_again: Callable[[], Loaded],
+    log: LineWriter,
 ) -> None:
-    audit = _audit_file(config.audit_log) if config.audit_log else None
-    write_audit = None if audit is None else audit.write
+    audit = _audit_file(config.audit_log, database.clock) if config.audit_log else None
+    write_audit, lines = (None, [log]) if audit is None else (audit.write, [log, audit.lines])
     name = f"herdpy {version('herdpy-db')}"
-    server = Server(database, name=name, config=config, write_audit=write_audit)
+    server = Server(database, name=name, config=config, write_audit=write_audit, lines=lines)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, _reload, server, audit, load_again)
     stop = asyncio.Event()
@@ -147,9 +150,9 @@ async def _serve(
             audit.close()
 
 
-def _audit_file(path: str) -> AuditFile:
+def _audit_file(path: str, clock: Clock) -> AuditFile:
     try:
-        return AuditFile(path)
+        return AuditFile(path, clock)
     except OSError as error:
         raise OperationalError(
             f"serve: the audit log {path} cannot be written: {error.strerror}", sqlstate="58030"
@@ -159,10 +162,7 @@ def _audit_file(path: str) -> AuditFile:
 def _reload(server: Server, audit: AuditFile | None, load_again: Callable[[], Loaded]) -> None:
     """Take up settings, new certificates, and a new audit log when the old one was renamed."""
     if audit is not None:
-        try:
-            audit.reopen()
-        except OSError as error:
-            _log.error("reload: the audit log goes on in the file that it was: %s", error)
+        audit.reopen()
     try:
         config = load_again().server
         left = server.reload(config)

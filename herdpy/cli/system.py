@@ -1,4 +1,4 @@
-"""What `herdpy serve` asks of its system: room for sockets, word to a service manager, a log file.
+"""What `herdpy serve` asks of its system: room for sockets, word to a service manager.
 
 The limit of open files is 1,024 on many systems: what a process may have (the soft limit) is raised
 as far as its owner allows (the hard one). A service manager that asks for it is told by sd_notify's
@@ -50,29 +50,3 @@ def notify(*lines: str) -> None:
         sender.setblocking(False)
         sender.connect(address)
         sender.send("\n".join(lines).encode())
-
-
-class AuditFile:
-    """The file of the audit log, which only its owner reads, and which grows. Any thread."""
-
-    def __init__(self, path: str) -> None:
-        """OSError: it cannot be written."""
-        self._path = path
-        self._descriptor = _open(path)
-
-    def write(self, line: bytes) -> None:
-        """Write a whole line; OSError."""
-        os.write(self._descriptor, line)
-
-    def reopen(self) -> None:
-        """Go on in a new file where the old one was renamed; OSError: in the old one."""
-        opened = _open(self._path)
-        os.dup2(opened, self._descriptor, inheritable=False)
-        os.close(opened)
-
-    def close(self) -> None:
-        os.close(self._descriptor)
-
-
-def _open(path: str) -> int:
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

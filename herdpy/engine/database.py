@@ -61,6 +61,7 @@ from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.statements.aside import run_aside
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.plan_cache import PlanCache
+from herdpy.engine.statements.refusals import Refusals
 from herdpy.engine.statements.result_places import ResultPlaces
 from herdpy.engine.statements.stopper import Stopper
 from herdpy.engine.vector_engines import VectorEngines
@@ -102,11 +103,18 @@ class Database:
         self.memory = TablespaceMemory(governor, where, config)
         self.plans = PlanCache(config.plan_cache_entries_max, config.plan_cache_bytes_max)
         self.results = ResultPlaces(clock, config.vector_results_max)
-        self.limits = LimitRows()
+        self.refusals = Refusals()
+        self.limits = LimitRows(self.refusals)
         self.limits.add(partial(engine_limits, self), partial(engine_waits, self))
         self.statement_ids = count(1)
         self._session_ids = count(1)
-        self.vectors = VectorEngines(config, clock, temp_directory, partial(run_aside, driver))
+        self.vectors = VectorEngines(
+            config,
+            clock,
+            temp_directory,
+            partial(run_aside, driver),
+            self.refusals.add_query,
+        )
         self._generation = process_generation()
         self.replica: Replica
         self.tablespace: Tablespace

@@ -8,9 +8,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from herdpy.engine.statements.refusals import Refusals
 from herdpy.limits import leases_max, stagings_max
 from herdpy.model.access import User
-from herdpy.model.role_settings import LEASES, OPEN_RESULTS, SIZES, STAGINGS
+from herdpy.model.role_settings import (
+    LEASES,
+    OPEN_RESULTS,
+    SIZES,
+    STAGINGS,
+    TIMEOUTS,
+)
 from herdpy.model.types import Row
 
 if TYPE_CHECKING:
@@ -19,6 +26,8 @@ if TYPE_CHECKING:
 
 WAITS_FOR: tuple[str, ...] = ("lock", "memory", "result", "turn", "worker")
 _HOLDERS_SHOWN_MAX = 10
+_MS_PER_S = 1_000
+_US_PER_MS = 1_000
 
 
 class LimitRow(NamedTuple):
@@ -50,9 +59,10 @@ class WaitRow(NamedTuple):
 class LimitRows:
     """Where rows come from; sources are added before the first row is asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, refusals: Refusals) -> None:
         self._limits: list[Callable[[], Iterable[LimitRow]]] = []
         self._waits: list[Callable[[], Iterable[WaitRow]]] = []
+        self._refusals = refusals
 
     def add(
         self,
@@ -74,6 +84,10 @@ class LimitRows:
                     used = max(row.used, other.used)
                     row = row._replace(used=used, refused=refused, waits=waits)
                 found[row.name, row.user] = row
+        for key, count in self._refusals.counts.items():
+            row = found.get(key)
+            if row is not None:  # users without a maximum have none
+                found[key] = row._replace(refused=row.refused + count)
         return sorted(found.values())
 
     def waits(self) -> list[WaitRow]:
@@ -103,8 +117,9 @@ def engine_limits(database: "Database") -> Iterator[LimitRow]:
     yield LimitRow(
         "vector_results", "", results.count_max, results.used, results.refused, results.waits
     )
-    _, spilled = database.vectors.usage_of(None)
-    yield LimitRow("vector_spill_bytes_max", "", database.config.vector_spill_bytes_max, spilled)
+    config, (memory, spilled) = database.config, database.vectors.usage_of(None)
+    yield LimitRow("vector_bytes_max", "", config.vector_bytes_max, memory)
+    yield LimitRow("vector_spill_bytes_max", "", config.vector_spill_bytes_max, spilled)
     leases = [lease.owner for lease in tablespace.applier.leases]
     jobs = [job.user for job in list(tablespace.state.staged.jobs.values())]
     yield LimitRow("leases", "", leases_max, len(leases))
@@ -112,9 +127,7 @@ def engine_limits(database: "Database") -> Iterator[LimitRow]:
     accounts = database.memory.governor.figures(database.memory.account)
     for number, account in enumerate(accounts):
         name = f"memory_{account.path.rpartition('/')[2]}" if number else "memory"
-        bytes_max = (
-            database.config.memory_bytes_max if account.bytes_max is None else account.bytes_max
-        )
+        bytes_max = config.memory_bytes_max if account.bytes_max is None else account.bytes_max
         yield LimitRow(name, "", bytes_max, account.bytes_used, account.refused, account.waits)
     held = {
         OPEN_RESULTS: Counter(each.user for each in results.holders),
@@ -122,10 +135,28 @@ def engine_limits(database: "Database") -> Iterator[LimitRow]:
         STAGINGS: Counter(jobs),
     }
     for user, setting, maximum in role_maxima(database, held):
-        yield LimitRow(setting, user.name, maximum, held[setting][user])
+        refused = results.refused_of[user] if setting == OPEN_RESULTS else 0
+        yield LimitRow(setting, user.name, maximum, held[setting][user], refused)
     for user, setting, maximum in role_maxima(database, SIZES):
         place = SIZES.index(setting)
         yield LimitRow(setting, user.name, maximum, database.vectors.usage_of(user)[place])
+    yield from _timeouts(database)
+
+
+def _timeouts(database: "Database") -> Iterator[LimitRow]:
+    """Yield the time-outs, in milliseconds: the longest there is now, and what they have ended."""
+    longest: dict[tuple[str, str], float] = {}
+    for session in database.sessions():
+        for setting, seconds in session.times_s():
+            for user in {"", session.user or ""}:
+                key = setting, user
+                longest[key] = max(longest.get(key, 0.0), seconds)
+    for setting in TIMEOUTS:
+        # A server has a default, which it shows; here there is none.
+        yield LimitRow(setting, "", 0, int(longest.get((setting, ""), 0.0) * _MS_PER_S))
+    for user, setting, maximum_us in role_maxima(database, TIMEOUTS):
+        longest_ms = int(longest.get((setting, user.name), 0.0) * _MS_PER_S)
+        yield LimitRow(setting, user.name, maximum_us // _US_PER_MS, longest_ms)
 
 
 def role_maxima(database: "Database", settings: Iterable[str]) -> Iterator[tuple[User, str, int]]:

@@ -7,6 +7,7 @@ all the other half as soon as there is one. Any thread.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bookie.runtime.drivers import new_mutex
@@ -47,8 +48,10 @@ class VectorEngines:
         clock: Clock,
         temp_directory: str | None,
         run_aside: "Aside" = lambda call, _stop: call(),
+        on_refused: Callable[[User | None, str], object] = lambda _user, _limit: None,
     ) -> None:
-        """run_aside: see VectorEngine."""
+        """run_aside, on_refused: see VectorEngine; with the user who has an instance."""
+        self._on_refused = on_refused
         self._run_aside = run_aside
         self._config = config
         self._clock = clock
@@ -102,7 +105,7 @@ class VectorEngines:
             if self._shared is None:
                 bytes_max = self._half_bytes if self._own else self._config.vector_bytes_max
                 self._shared = self._engine(
-                    bytes_max, self._config.vector_spill_bytes_max, self._temp_directory
+                    bytes_max, self._config.vector_spill_bytes_max, self._temp_directory, None
                 )
             return self._shared
 
@@ -132,7 +135,7 @@ class VectorEngines:
         folder = self._temp_directory
         if folder is not None:
             folder = f"{folder}/user-{user.id}" if spill_bytes else None
-        engine = self._engine(memory_bytes, spill_bytes, folder)
+        engine = self._engine(memory_bytes, spill_bytes, folder, user)
         own = self._own[user] = _Own(engine, limits, memory_bytes)
         return own
 
@@ -152,7 +155,9 @@ class VectorEngines:
                 kept.append(engine)
         self._retired = kept
 
-    def _engine(self, memory_bytes: int, spill_bytes: int, folder: str | None) -> "VectorEngine":
+    def _engine(
+        self, memory_bytes: int, spill_bytes: int, folder: str | None, user: User | None
+    ) -> "VectorEngine":
         from herdpy.exec.vector import load_duckdb
 
         load_duckdb()
@@ -165,4 +170,5 @@ class VectorEngines:
             results_max=self._config.vector_results_max + vector_statements_max,
             spill_bytes_max=spill_bytes,
             run_aside=self._run_aside,
+            on_refused=partial(self._on_refused, user),
         )

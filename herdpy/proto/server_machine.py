@@ -17,6 +17,8 @@ from herdpy.proto import messages
 from herdpy.proto.errors import to_failed
 from herdpy.proto.messages import Message
 
+_ENDED = "57P01"
+"""The connection was ended: by KILL, DROP USER, the server's end."""
 WAITING_MAX = 1000
 WAITING_BYTES_MAX = messages.FRAME_BYTES_MAX
 
@@ -268,8 +270,12 @@ class ServerMachine:
         """End the connection after Start, or at any other moment, and say why."""
         if self.state is State.CLOSED:
             return []
-        if self._running is not None and error.retry is Retry.SAFE:
-            error = _of_unknown_outcome(error)
+        if self._running is not None:
+            if error.retry is Retry.SAFE:
+                error = _of_unknown_outcome(error, Retry.UNKNOWN)
+            elif error.sqlstate == _ENDED:
+                # What runs may be a COMMIT that the log has: KILL does not take it back.
+                error = _of_unknown_outcome(error, error.retry)
         actions: list[Action] = []
         self._fail(error, actions)
         return actions
@@ -305,11 +311,11 @@ class ServerMachine:
         return [*stop, Close(reason)]
 
 
-def _of_unknown_outcome(error: Error) -> Error:
+def _of_unknown_outcome(error: Error, retry: Retry) -> Error:
     """Return the same error for a driver whose request runs: it may have happened."""
     return type(error)(
         error.message,
         sqlstate=error.sqlstate,
-        retry=Retry.UNKNOWN,
+        retry=retry,
         hint="look whether what ran has happened before repeating it",
     )

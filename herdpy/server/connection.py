@@ -765,7 +765,13 @@ class ServerConnection(asyncio.Protocol):
 
     def _kill(self, error: Error) -> None:
         """End the connection because of KILL, or DROP USER; any thread."""
-        self._hub.loop.call_soon_threadsafe(self.refuse, error)
+        self._hub.loop.call_soon_threadsafe(self._end_killed, error)
+
+    def _end_killed(self, error: Error) -> None:
+        self.refuse(error)
+        if self._is_writing_paused and self._transport is not None:
+            # Who takes no answers would not hear why, and keep session and results meanwhile.
+            self._transport.abort()
 
     def _end_session(self) -> None:
         """Roll back and close, on a worker: it may wait."""

@@ -4,11 +4,12 @@ What a limit refuses, it refuses with 53xxx and SAFE: nothing has happened.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bookie.peer_shares import PeerShares
+from bookie.runtime.os_log import LineWriter
 from bookie.runtime.os_process import processor_count
 from herdpy.config import ServerConfig
 from herdpy.engine.database import Database
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
 
 TABLESPACE = "default"
+HTTP_SHARES = "http_requests"
+"""The name of those of connections whose request has not come whole."""
 _HOLDERS_SHOWN_MAX = 10
 
 
@@ -83,12 +86,16 @@ class Hub:
         self.unauthenticated: PeerShares[ServerConnection] = PeerShares(
             config.logins_max, config.logins_of_address_max
         )
+        self.peer_shares: dict[str, PeerShares[Any]] = {"logins": self.unauthenticated}
+        """Of those who have not said who they are, on every port: by the names in syslimits."""
         self._handshakes: dict[asyncio.Task[None], None] = {}
         self.reload(config)
         self.shares = UserShares(database.maxima_of)
         database.limits.add(partial(server_limits, self), partial(server_waits, self))
         self._users: dict[ServerConnection, User | None] = {}
         """Who were told Welcome, and that shares has counted."""
+        self.lines: Sequence[LineWriter] = ()
+        """What writes the process's logs."""
         self.on_enter: Callable[[ServerConnection], object] | None = None
         """Called with each connection that enters."""
 
@@ -101,6 +108,12 @@ class Hub:
         if gone is not None:
             gone.give_way(self.gave_way())
         return None
+
+    def new_peer_shares(self, name: str) -> PeerShares[Any]:
+        """Return shares of another kind of places, as many as those of logins."""
+        config = self.config
+        self.peer_shares[name] = PeerShares(config.logins_max, config.logins_of_address_max)
+        return self.peer_shares[name]
 
     def gave_way(self) -> Error:
         """Return what an unauthenticated connection is told that gives way to newer ones."""
@@ -142,8 +155,10 @@ class Hub:
         """Take up settings that count at once."""
         self.config = config
         self.database.results.unread_s = config.unread_result_timeout_s
-        self.unauthenticated.count_max = config.logins_max
-        self.unauthenticated.of_origin_max = config.logins_of_address_max
+        for name, shares in self.peer_shares.items():
+            if name != HTTP_SHARES:  # which are not a setting
+                shares.count_max = config.logins_max
+                shares.of_origin_max = config.logins_of_address_max
 
     def secure(self, handshake: Coroutine[Any, Any, None]) -> None:
         """Let a handshake run, and end before the server does."""

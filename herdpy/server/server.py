@@ -1,10 +1,11 @@
 """Server: a port over a database: start, drain, close. On one asyncio loop."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
+from bookie.runtime.os_log import LineWriter
 from herdpy.config import RELOADED, ServerConfig
 from herdpy.engine.database import Database
 from herdpy.errors import check_extra
@@ -32,12 +33,17 @@ class Server:
         name: str,
         config: ServerConfig,
         write_audit: Callable[[bytes], None] | None = None,
+        lines: Sequence[LineWriter] = (),
     ) -> None:
-        """OperationalError: a file of TLS cannot be used. write_audit: see audit.py."""
+        """OperationalError: a file of TLS cannot be used. write_audit: see audit.py.
+
+        lines: what writes the process's logs, whose losses are shown.
+        """
         audit = Audit(database.clock, write_audit)
         self.gate = Gate(database, audit, database.rng.randbytes(32), config, database.clock)
         self._workers = Workers(asyncio.get_running_loop(), database.clock, config)
         self._hub = Hub(database, self._workers, name=name, config=config, gate=self.gate)
+        self._hub.lines = lines
         self._watch = Watch(self._hub.loop, database)
         self._server: Any = None
         self._health: HealthServer | None = None

@@ -280,9 +280,11 @@ def test_idle_sockets_at_the_port_of_grpc_keep_no_one_out(serve: Callable[..., A
     few = ("server.connections_max=20", "server.logins_max=20", "server.login_timeout_s=60")
     serve(f"server.grpc_port={port}", *few)
     wait_for(port)
-    with idle_sockets(port, 60) as idle:
+    url = f"herd+grpc://127.0.0.1:{port}"
+    # Who was let in is older than all of them, and stays.
+    with connected(url) as inside, idle_sockets(port, 60) as idle:
         assert answered(lambda: is_ended(idle[0])), "the oldest does not give way"
-        url = f"herd+grpc://127.0.0.1:{port}"
+        assert answered(lambda: inside.execute("SELECT 1").fetchall()) == [(1,)]
         assert answered(lambda: connected(url).execute("SELECT 1").fetchall()) == [(1,)]
 
 

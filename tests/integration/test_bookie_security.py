@@ -104,6 +104,7 @@ def test_a_secured_bookie(zookeeper: ZooKeeperProcess, zookeeper_root: str, tmp_
         place.simpletest(writer)
         assert "certificate does not give the right" in place.simpletest(other, 1)
         assert metric(port, "bookkeeper_server_REQUESTS_UNAUTHORIZED") > 0
+        assert metric(port, "bookie_log_lines_lost") == 0
         shown = json.loads(place.run("acl", "show", "--json").stdout)
         assert shown["deviating"] == 0
         for words in (

@@ -1,11 +1,13 @@
 """`herdpy serve` as a process: SIGHUP, the audit log and its rotation, and no secret anywhere."""
 
+import fcntl
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,10 +36,14 @@ PASSWORDS = [f"geheim{number}" for number in range(20)]
 class Served:
     """A server as a process; its log is read line by line."""
 
-    def __init__(self, directory: Path, listener: socket.socket, more: str = "") -> None:
+    def __init__(
+        self, directory: Path, listener: socket.socket, more: str = "", reader: int = -1
+    ) -> None:
+        """reader: of the audit log, where that is a pipe."""
         self.directory = directory
         self.port, self.grpc_port = own_port(), own_port()
         self.audit = directory / "audit.jsonl"
+        self.reader = reader
         self.file = directory / "h.toml"
         self.more = more
         self.log: list[str] = []
@@ -69,9 +75,11 @@ class Served:
                 return message
         raise AssertionError("the server has ended")
 
-    def events(self, path: Path | None = None) -> list[dict[str, Any]]:
-        lines = (path or self.audit).read_text().splitlines()
-        return [json.loads(line) for line in lines]
+    def events(self, path: Path | None = None, until: str = "") -> list[dict[str, Any]]:
+        """Return what the audit log says, once it says this, which it does a moment later."""
+        while until not in (text := (path or self.audit).read_text()) or text[-1:] not in "\n":
+            pass
+        return [json.loads(line) for line in text.splitlines()]
 
     def stop(self) -> str:
         """End it; return all that it has said."""
@@ -90,12 +98,19 @@ def served(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Served]:
         if getattr(request, "param", None) == "tls":
             identity = Authority(tmp_path, "ours").issue("server", "127.0.0.1")
             more = f'tls_certificate = "{identity.certificate}"\ntls_key = "{identity.key}"\n'
-        found = Served(tmp_path, listener, more)
+        reader = -1
+        if getattr(request, "param", None) == "fifo":
+            os.mkfifo(tmp_path / "audit.jsonl")
+            reader = os.open(tmp_path / "audit.jsonl", os.O_RDONLY | os.O_NONBLOCK)
+            fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4_096)
+        found = Served(tmp_path, listener, more, reader)
         try:
             yield found
         finally:
             found.process.kill()
             found.process.communicate()
+            if reader >= 0:
+                os.close(reader)
 
 
 def connect(served: Served, user: str = "", password: str | None = None, options: str = "") -> Any:
@@ -122,7 +137,7 @@ def test_certificates_and_settings_are_read_again(served: Served, tmp_path: Path
     served.configure("info")
     assert "server.pem" in served.hang_up()
     connect(served, options=f"&tls=on&tls_authority={new.path}").close()
-    names = [event["event"] for event in served.events()]
+    names = [event["event"] for event in served.events(until="tls_failed")]
     assert names.count("certificates_reloaded") == 1
     assert names.count("tls_failed") == 1
     said = [json.loads(line) for line in served.stop().splitlines() if line.startswith("{")]
@@ -139,11 +154,45 @@ def test_the_audit_log_goes_on_in_a_new_file(served: Served) -> None:
         assert served.hang_up() == "reloaded"
         connection.execute("DROP TABLE t")
     changed = [
-        [event["statement"] for event in served.events(path) if event["event"] == "changed"]
+        [
+            event["statement"]
+            for event in served.events(path, "changed")
+            if event["event"] == "changed"
+        ]
         for path in (old, served.audit)
     ]
     assert changed == [["CREATE TABLE t (id BIGINT)"], ["DROP TABLE t"]]
     assert served.audit.stat().st_mode & 0o777 == old.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("served", ["fifo"], indirect=True)
+def test_no_one_waits_for_who_reads_the_audit_log(served: Served) -> None:
+    query = "SELECT name, used > 0, refused FROM syslimits WHERE name LIKE '%_waiting_bytes'"
+    limits: list[tuple[object, ...]] = []
+
+    def log_in() -> None:
+        for _ in range(40):  # which is more than the pipe takes
+            connect(served).close()
+        with connect(served) as connection:
+            connection.execute("CREATE TABLE t (id BIGINT)")
+            limits.extend(connection.execute(query).fetchall())
+
+    one = threading.Thread(target=log_in, daemon=True)
+    one.start()
+    one.join(60)
+    assert not one.is_alive(), "the server waits for the audit log's reader"
+    assert sorted(limits)[0] == ("audit_waiting_bytes", True, 0)
+    assert [name for name, *_ in sorted(limits)] == ["audit_waiting_bytes", "log_waiting_bytes"]
+    found = b""
+    while found.count(b"changed") < 1:
+        try:
+            found += os.read(served.reader, 65_536)
+        except BlockingIOError:
+            continue
+    names = [json.loads(line)["event"] for line in found.splitlines(keepends=True)
+             if line.endswith(b"\n")]  # fmt: skip
+    assert names.count("login") == 41
+    served.stop()
 
 
 def statements(passwords: list[str]) -> list[str]:

@@ -17,13 +17,22 @@ if TYPE_CHECKING:
 
 
 class Admission:
-    """`connections` are all that are open, in the order in which they came."""
+    """`connections` are all that are open, in the order in which they came.
 
-    __slots__ = ("_config", "_connections", "silent")
+    `refused` counts by limit what was refused or gave way.
+    """
 
-    def __init__(self, config: "BookieConfig", connections: "dict[Connection, None]") -> None:
+    __slots__ = ("_config", "_connections", "_refused", "silent")
+
+    def __init__(
+        self,
+        config: "BookieConfig",
+        connections: "dict[Connection, None]",
+        refused: "Counter[str]",
+    ) -> None:
         self._config = config
         self._connections = connections
+        self._refused = refused
         self.silent: PeerShares[Connection] = PeerShares(
             config.connections_max, config.silent_of_address_max
         )
@@ -33,11 +42,15 @@ class Admission:
         """Give a new connection a place, perhaps another one's; False: there is none."""
         gone = None
         if len(self._connections) >= self._config.connections_max:
+            self._refused["connections_max"] += 1
             gone = self.silent.give_way() or self._longest_idle(now)
             if gone is None:
                 return False
         self._connections[connection] = None
-        for each in (gone, self.silent.add(connection, connection.origin)):
+        before = self.silent.add(connection, connection.origin)
+        if before is not None:
+            self._refused["silent_of_address_max"] += 1
+        for each in (gone, before):
             if each is not None:
                 each.give_way()
         return True

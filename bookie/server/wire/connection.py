@@ -258,11 +258,14 @@ class Connection(asyncio.Protocol):
         """Count a request as under way; False: refuse it with TOO_MANY_REQUESTS."""
         hub = self._hub
         config = hub.config
-        if (
-            self._requests >= config.requests_per_connection_max
-            or hub.requests >= config.requests_max
-        ):
+        limit = None
+        if self._requests >= config.requests_per_connection_max:
+            limit = "requests_per_connection_max"
+        elif hub.requests >= config.requests_max:
+            limit = "requests_max"
+        if limit is not None:
             hub.metrics.requests_refused += 1
+            hub.metrics.refused[limit] += 1
             return False
         self._requests += 1
         hub.requests += 1
@@ -300,11 +303,14 @@ class Connection(asyncio.Protocol):
         if waiting <= WRITE_HIGH_WATER:
             return True
         config = hub.config
-        if (
-            waiting > config.response_bytes_max
-            or hub.response_bytes + self._out_bytes + byte_count > config.response_bytes_total_max
-        ):
+        limit = None
+        if waiting > config.response_bytes_max:
+            limit = "response_bytes_max"
+        elif hub.response_bytes + self._out_bytes + byte_count > config.response_bytes_total_max:
+            limit = "response_bytes_total_max"
+        if limit is not None:
             hub.metrics.requests_refused += 1
+            hub.metrics.refused[limit] += 1
             return False
         return True
 
@@ -405,8 +411,10 @@ class Connection(asyncio.Protocol):
             return
         if not self._has_spoken:
             hub.metrics.peers_too_slow += 1
+            hub.metrics.refused["first_message_timeout_s"] += 1
             reason = "no message came in time"
         elif idle_s >= timeout_s:
+            hub.metrics.refused["idle_timeout_s"] += 1
             reason = "it was idle"
         else:
             self._idle_timer = hub.loop.call_later(timeout_s - idle_s, self._check_idle)
@@ -595,6 +603,7 @@ class Connection(asyncio.Protocol):
         self._watch_progress()
         if hub.receive_bytes > hub.config.receive_bytes_total_max:
             hub.metrics.connections_refused += 1
+            hub.metrics.refused["receive_bytes_total_max"] += 1
             _log.warning(
                 "closed the connection of %s: messages that have not come whole take %d bytes, "
                 "receive_bytes_total_max is %d",

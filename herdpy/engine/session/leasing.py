@@ -65,9 +65,10 @@ class Leasing(SessionPart):
         record = BeginLease(number, owner, float(seconds), at_us, owner_id)
         core.database.check_room()
         maximum = core.maxima.get(LEASES)
-        ticket = with_log_space(
-            tablespace, lambda: tablespace.begin_lease(record, core.identity, maximum)
-        )
+        with core.database.refusals.counted(LEASES, core.identity):
+            ticket = with_log_space(
+                tablespace, lambda: tablespace.begin_lease(record, core.identity, maximum)
+            )
         core.wait_for(ticket, Durability.SYNC)
         return tablespace.applier.leases.use(number)
 

@@ -7,6 +7,7 @@ caller repeats the call. Any thread.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from herdpy.engine.session.activity import Running
@@ -21,6 +22,7 @@ from herdpy.engine.statements.lock_wait import (
     lock_wait_of,
     room_wait_of,
 )
+from herdpy.errors import LockTimeoutError
 from herdpy.limits import statement_restarts_max
 
 T = TypeVar("T")
@@ -55,6 +57,8 @@ class StatementRunner:
                     raise
                 except BaseException as error:
                     core.recover(error)
+                    if isinstance(error, LockTimeoutError):
+                        self._count_timeout("lock_timeout")
                     raise
                 finally:
                     if core.lock_wait is None:
@@ -73,6 +77,9 @@ class StatementRunner:
                     raise refused from error
                 raise
 
+    def _count_timeout(self, name: str) -> None:
+        self._database.refusals.add(name, self._core.identity)
+
     def _run(self, body: Callable[[], T], text: str) -> T:
         core, clock = self._core, self._clock
         self._database.check_usable()
@@ -80,6 +87,8 @@ class StatementRunner:
         if not has_waited:
             core.settle()
             core.interrupt = StatementInterrupt(clock, core.settings.statement_timeout_s)
+            if core.settings.statement_timeout_s:
+                core.interrupt.on_late = partial(self._count_timeout, "statement_timeout")
             core.room_until_s = None
             number = next(self._database.statement_ids)
             core.running = Running(number, text, clock.monotonic(), core.interrupt)

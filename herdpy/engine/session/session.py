@@ -12,6 +12,7 @@ when they are used. What is here ends a session, and stops what it runs: its own
 maintenance thread for time. cancel() and kill() never wait for what runs.
 """
 
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -240,6 +241,23 @@ class Session(SessionCore):
             finally:
                 self.mutex.release()
 
+    def times_s(self) -> Iterator[tuple[str, float]]:
+        """Yield what time-outs are about, and how long it has lasted. Any thread, without a lock.
+
+        How long a transaction is idle is known where there is a time-out for it.
+        """
+        now_s, running, wait = self.database.clock.monotonic(), self.running, self.waiting
+        if running is not None:
+            yield "statement_timeout", max(0.0, now_s - running.begun_s)
+            if wait is not None and wait.what == "lock":
+                yield "lock_timeout", max(0.0, now_s - wait.since_s)
+            return
+        limit_s, transaction = self.settings.idle_in_transaction_timeout_s, self.transaction
+        if not limit_s or not self.in_transaction or transaction is None:
+            return
+        if transaction.abort_error is None:
+            yield "idle_in_transaction_session_timeout", max(0.0, now_s - self.used_s)
+
     def _rollback_if_idle(self, now_s: float) -> None:
         """Roll back a transaction idle past its limit."""
         if self.in_transaction and self.mutex.acquire(False):  # the limit may be another one now
@@ -259,5 +277,6 @@ class Session(SessionCore):
             transaction = self.transaction
             if transaction is not None and now_s - self.used_s >= limit_s:
                 self.tablespace.rollback(transaction, idle_error(limit_s))
+                self.database.refusals.add("idle_in_transaction_session_timeout", self.identity)
         finally:
             self.mutex.release()

@@ -129,7 +129,8 @@ class Staging(SessionPart):
             elif len(staged.jobs) >= min(stagings_max, of_user_max):
                 owners = [each.user for each in staged.jobs.values()]
                 limits = stagings_max, of_user_max
-                check_share(_JOBS, owners, self._core.identity, *limits, hint=_LATER)
+                with self._database.refusals.counted(STAGINGS, self._core.identity):
+                    check_share(_JOBS, owners, self._core.identity, *limits, hint=_LATER)
             user, user_id = plain_user(self._core.identity)
             place = (job, table.id, table.version, chosen.value, at_us)
             return [BeginStaging(*place, user, run=run, user_id=user_id)]

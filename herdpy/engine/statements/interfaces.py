@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from herdpy.engine.state.memory import TablespaceMemory
     from herdpy.engine.statements.interrupt import StatementInterrupt
     from herdpy.engine.statements.plan_cache import PlanCache
+    from herdpy.engine.statements.refusals import Refusals
     from herdpy.engine.statements.result_places import ResultPlaces
     from herdpy.engine.writes.staging_uses import StagingUses
     from herdpy.exec.vector.duck import VectorEngine
@@ -36,6 +37,8 @@ class DatabaseServices(Protocol):
     def tablespace(self) -> Tablespace: ...
     @property
     def results(self) -> "ResultPlaces": ...
+    @property
+    def refusals(self) -> "Refusals": ...
     @property
     def plans(self) -> "PlanCache": ...
     @property

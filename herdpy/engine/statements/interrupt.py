@@ -21,6 +21,7 @@ class StatementInterrupt:
         "_stop",
         "_timeout_s",
         "deadline",
+        "on_late",
         "watch",
     )
 
@@ -34,6 +35,9 @@ class StatementInterrupt:
         self._callback: Callable[[], object] | None = None
         self.watch: Callable[[StatementInterrupt], object] | None = None
         """Has stop_if_late() called when it is time; None where there are no threads."""
+
+        self.on_late: Callable[[], object] | None = None
+        """Called once when the statement ends for its time-out."""
 
     @property
     def stop(self) -> Ticket[None]:
@@ -78,6 +82,9 @@ class StatementInterrupt:
             raise QueryCanceledError(f"the statement was cancelled: {self._by}")
 
     def timeout_error(self) -> QueryCanceledError:
+        on_late, self.on_late = self.on_late, None
+        if on_late is not None:
+            on_late()
         return QueryCanceledError(
             f"the statement ran longer than statement_timeout ({self._timeout_s:g} s)",
             hint="SET statement_timeout = '30s' allows more; 0 switches it off.",

@@ -10,7 +10,7 @@ Any thread; its mutex is held for no wait, and nothing is called under it.
 """
 
 import weakref
-from collections import deque
+from collections import Counter, deque
 from typing import NamedTuple, Protocol
 
 from bookie.runtime.drivers import new_mutex
@@ -113,6 +113,8 @@ class ResultPlaces:
         self._waiting: deque[_Wait] = deque()
         self._granted: dict[int, float] = {}  # to a session, since when
         self.refused = 0
+        self.refused_of: Counter[User] = Counter()
+        """Beyond the maximum of the user's role."""
         self.waits = 0
         self.ended = 0
         """Of those that were not read while others waited."""
@@ -197,6 +199,8 @@ class ResultPlaces:
         own = sum(place.holder.share_key == holder.share_key for place in self._places)
         if own >= maximum:
             self.refused += 1
+            if holder.maximum is not None and holder.user is not None:
+                self.refused_of[holder.user] += 1
             whose = "this connection" if holder.user is None else f'user "{holder.user.name}"'
             raise OperationalError(
                 f"{own} unfinished results of big queries are {whose}'s, more than {maximum} are "

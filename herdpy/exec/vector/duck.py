@@ -100,14 +100,17 @@ class VectorEngine:
         results_max: int = 32,
         spill_bytes_max: int | None = None,
         run_aside: Aside = _run_here,
+        on_refused: Callable[[str], object] = lambda _limit: None,
     ) -> None:
         """Spilling goes to temp_directory, None forbids it; threads = 0 means cores - 1.
 
         spill_bytes_max: over it a query fails with 53200; None: DuckDB's own bound, a share of
         the disk. run_aside(call, stop) runs what may take long without looking for signals.
+        on_refused is told which limit a query went beyond: vector_bytes_max, or that of spilling.
         """
         self._spill_bytes_max = spill_bytes_max
         self._run_aside = run_aside
+        self._on_refused = on_refused
         self._memory_bytes = memory_bytes
         self._threads = threads
         self._temp_directory = temp_directory
@@ -182,7 +185,7 @@ class VectorEngine:
             parameters[f"q{item.number}"], parameters[f"e{item.number}"] = run
         sql = sql or text.sql
         aside = self._run_aside if len(sql) >= _ASIDE_CHARACTERS_MIN else _run_here
-        result = VectorResult(sql, interrupt, self._results.pop, columns, aside)
+        result = VectorResult(sql, interrupt, self._results.pop, columns, aside, self._on_refused)
         with self._mutex:
             if self._is_closed:
                 raise InterfaceError("the vector engine is closed")
@@ -289,8 +292,10 @@ class VectorResult:
         forget: Callable[[int, None], object],
         columns: Sequence[tuple[str, SqlType]] | None,
         run_aside: Aside,
+        on_refused: Callable[[str], object],
     ) -> None:
         self._run_aside = run_aside
+        self._on_refused = on_refused
         self.id = -1
         self.cursor: Any = None
         self._sql = sql
@@ -439,7 +444,14 @@ class VectorResult:
                 self._interrupt.check()
             except Error as reason:
                 return reason
-        return descriptors_error(error) or translate_error(str(error), self._sql)
+        found = descriptors_error(error)
+        if found is None:
+            text = str(error)
+            found = translate_error(text, self._sql)
+            if isinstance(found, MemoryLimitError):
+                limit = "vector_spill_bytes_max" if _SPILL in text else "vector_bytes_max"
+                self._on_refused(limit)
+        return found
 
 
 def _is_signal(error: BaseException) -> bool:
@@ -457,6 +469,7 @@ def _close(connection: Any) -> None:
             raise
 
 
+_SPILL = "max_temp_directory_size"
 _SQLSTATES: tuple[tuple[str, str, str], ...] = (
     # prefix of DuckDB's message, words in the rest of it, SQLSTATE
     ("Invalid Input Error", "ivision by zero", "22012"),
@@ -488,7 +501,7 @@ def translate_error(text: str, sql: str) -> Error:
         return QueryCanceledError("the statement was cancelled")
     if "No space left on device" in text:
         return DiskFullError(f"no space to spill a query: {message}")
-    if kind == "Out of Memory Error" and "max_temp_directory_size" in text:
+    if kind == "Out of Memory Error" and _SPILL in text:
         return MemoryLimitError(
             f"the query would spill more to the disk than it may: {message}",
             hint="Raise vector_spill_bytes_max, or the role's temp_file_limit.",

@@ -46,8 +46,8 @@ def peer_at(host: str, port: int) -> Peer:
 class ConnectionShares:
     """Which connections go; without I/O. Sockets are named by their numbers (inodes)."""
 
-    def __init__(self, count_max: int, of_origin_max: int) -> None:
-        self.places: PeerShares[int] = PeerShares(count_max, of_origin_max)
+    def __init__(self, places: PeerShares[int]) -> None:
+        self._places = places
         self._peers: dict[int, Peer] = {}
         self._sockets: dict[Peer, int] = {}
         self._looks = 0
@@ -56,21 +56,21 @@ class ConnectionShares:
     def let_in(self, peer: Peer) -> None:
         """Note that a call of a connection was let in: it needs no place from now on."""
         self._let_in[peer] = self._looks
-        self.places.remove(self._sockets.get(peer, -1))
+        self._places.remove(self._sockets.get(peer, -1))
 
     def look(self, opened: Mapping[int, Peer]) -> list[int]:
         """Take all that are open, the oldest first; return those that have to go."""
         self._looks += 1
         for socket in [each for each in self._peers if each not in opened]:
             del self._sockets[self._peers.pop(socket)]
-            self.places.remove(socket)
+            self._places.remove(socket)
         gone: list[int] = []
         for socket, peer in opened.items():
             if socket in self._peers or peer in self._sockets:
                 continue
             self._peers[socket], self._sockets[peer] = peer, socket
             if peer not in self._let_in:
-                oldest = self.places.add(socket, origin_of(peer.host))
+                oldest = self._places.add(socket, origin_of(peer.host))
                 gone += [] if oldest is None else [oldest]
         for peer, seen in list(self._let_in.items()):
             if peer in self._sockets:
@@ -86,7 +86,7 @@ class ConnectionWatch:
     def __init__(self, hub: "Hub", port: int) -> None:
         self._hub = hub
         self._port = port
-        self._shares = ConnectionShares(hub.config.logins_max, hub.config.logins_of_address_max)
+        self._shares = ConnectionShares(hub.new_peer_shares("grpc_unauthenticated"))
         self._peers: dict[int, Peer | None] = {}  # of all sockets; None: not one of the port
         self._executor = new_executor("grpc-connections")
         self._task = hub.loop.create_task(self._watch())
@@ -106,9 +106,7 @@ class ConnectionWatch:
                 _log.exception("the connections of gRPC: a bug")
 
     def _end_some(self, descriptors: dict[int, int]) -> None:
-        hub, places = self._hub, self._shares.places
-        places.count_max = hub.config.logins_max
-        places.of_origin_max = hub.config.logins_of_address_max
+        hub = self._hub
         opened = {each: peer for each, peer in self._peers.items() if peer is not None}
         for socket in self._shares.look(opened):
             host, port = opened[socket]

@@ -58,10 +58,7 @@ class GrpcService:
     def __init__(self, hub: "Hub", new_connection: "Callable[[], ServerConnection]") -> None:
         self._hub = hub
         self._new_connection = new_connection
-        config = hub.config
-        self._unauthenticated: PeerShares[Call] = PeerShares(
-            config.logins_max, config.logins_of_address_max
-        )
+        self._unauthenticated: PeerShares[Call] = hub.new_peer_shares("grpc_first_messages")
         self._tokens = Tokens(
             hub.database, hub.clock, hub.database.rng, hub.config.token_lifetime_s
         )

@@ -4,7 +4,6 @@ One JSON object a line. Passwords and literals of statements are never in it: a 
 its first literal begins. Any thread.
 """
 
-import logging
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,7 +14,6 @@ import msgspec
 from bookie.runtime.interfaces import Clock
 from herdpy.model.printable import escaped
 
-_log = logging.getLogger(__name__)
 _TEXT_CHARACTERS_MAX = 256
 _MARK = re.compile(r"""/\*|--[^\r\n]*|\{#.*?#\}|"[^"]*"|['$]""", re.DOTALL)
 """What begins a comment, is one or a name in quotes, or begins a literal."""
@@ -48,8 +46,20 @@ def _spaced(text: str) -> str:
     return " ".join(text.split())
 
 
+def line_of(clock: Clock, event: str, **fields: Any) -> bytes:
+    """Return one event as a line with its end; texts are cut to 256 characters."""
+    at = datetime.fromtimestamp(clock.wall_us() / 1e6, UTC)
+    line = {"at": at.isoformat(timespec="milliseconds"), "event": event}
+    for name, value in fields.items():
+        line[name] = _cut(value) if isinstance(value, str) else value
+    return msgspec.json.encode(line) + b"\n"
+
+
 class Audit:
-    """`write` takes one line with its end; what it raises is logged, not raised."""
+    """`write` takes one line with its end, and never waits: events come from the server's loop.
+
+    What it loses it counts and says itself (cli/audit_file.py).
+    """
 
     def __init__(self, clock: Clock, write: Callable[[bytes], None] | None = None) -> None:
         self._clock = clock
@@ -57,16 +67,8 @@ class Audit:
 
     def record(self, event: str, **fields: Any) -> None:
         """Write one event; texts are cut to 256 characters."""
-        if self._write is None:
-            return
-        at = datetime.fromtimestamp(self._clock.wall_us() / 1e6, UTC)
-        line = {"at": at.isoformat(timespec="milliseconds"), "event": event}
-        for name, value in fields.items():
-            line[name] = _cut(value) if isinstance(value, str) else value
-        try:
-            self._write(msgspec.json.encode(line) + b"\n")
-        except OSError as error:
-            _log.error("the audit log cannot be written, %s of %s is lost: %s", event, at, error)
+        if self._write is not None:
+            self._write(line_of(self._clock, event, **fields))
 
 
 def _cut(text: str) -> str:

@@ -13,6 +13,7 @@ import msgspec
 
 from bookie.runtime.http import JSON, TEXT, HttpServer, Page, metrics_page, verdict
 from herdpy.engine.stats import stats_of
+from herdpy.server.hub import HTTP_SHARES
 from herdpy.server.operations.metrics import families
 from herdpy.server.operations.watch import shown, stopped_by
 
@@ -41,6 +42,7 @@ class HealthServer(HttpServer):
                     return None
 
         super().__init__(page, "/livez /readyz /status /metrics")
+        hub.peer_shares[HTTP_SHARES] = self.unanswered
 
 
 def readiness(hub: "Hub") -> Page:

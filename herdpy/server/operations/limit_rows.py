@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from herdpy.engine.limit_rows import LimitRow, WaitRow, role_maxima
-from herdpy.model.role_settings import CONNECTIONS, OPEN_RESULTS, RUNNING_STATEMENTS
+from herdpy.model.role_settings import CONNECTIONS, OPEN_RESULTS, RUNNING_STATEMENTS, TIMEOUTS
 
 if TYPE_CHECKING:
     from herdpy.server.hub import Hub
+
+_MS_PER_S = 1_000
 
 
 def server_limits(hub: "Hub") -> Iterator[LimitRow]:
@@ -18,7 +20,6 @@ def server_limits(hub: "Hub") -> Iterator[LimitRow]:
     config, refused, workers, shares = hub.config, hub.metrics.refused, hub.workers, hub.shares
     used = {
         "connections_max": hub.entered_count,
-        "logins_max": len(hub.unauthenticated),
         "waiting_max": workers.waiting_count,
         "results_max": hub.results.used,
         "request_bytes_max": hub.received.used,
@@ -27,8 +28,18 @@ def server_limits(hub: "Hub") -> Iterator[LimitRow]:
     }
     for name, count in used.items():
         yield LimitRow(name, "", getattr(config, name), count, refused.get(name, 0))
+    for name, places in list(hub.peer_shares.items()):
+        gave_way = places.gave_way_count
+        yield LimitRow(f"{name}_max", "", places.count_max, len(places), gave_way)
+        most, gave_way = places.most_of_origin, places.of_origin_gave_way_count
+        yield LimitRow(f"{name}_of_address_max", "", places.of_origin_max, most, gave_way)
     running = workers.usual_count - workers.waiting_count
     yield LimitRow("workers", "", config.workers, running, 0, workers.waits)
+    for setting, field in TIMEOUTS.items():
+        yield LimitRow(setting, "", int(getattr(config, field) * _MS_PER_S), 0)
+    for lines in hub.lines:
+        name, share = f"{lines.name}_waiting_bytes", lines.bytes_max
+        yield LimitRow(name, "", share, lines.waiting_bytes, lines.lost_count)
     by_user = {
         CONNECTIONS: shares.connections,
         RUNNING_STATEMENTS: shares.running,

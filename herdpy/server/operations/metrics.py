@@ -111,6 +111,12 @@ def families(hub: "Hub") -> "Iterator[Metric]":
     yield CounterMetricFamily(
         "herdpy_connections_accepted", "Connections.", value=metrics.connections_accepted
     )
+    lost = CounterMetricFamily(
+        "herdpy_lines_lost", "Lines of the process's logs that were not written.", labels=["of"]
+    )
+    for lines in hub.lines:
+        lost.add_metric([lines.name], lines.lost_count)
+    yield lost
     by_kind = {(kind,): item for kind, item in sorted(metrics.durations.items())}
     yield _histogram("herdpy_statement_duration_seconds", "Of statements.", by_kind, ["kind"])
     yield _histogram("herdpy_commit_duration_seconds", "Of commits.", {(): metrics.commits})

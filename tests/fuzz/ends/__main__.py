@@ -3,7 +3,7 @@
 Statements that are long in one phase each are ended at moments that a seed chooses, by a cancel, a
 KILL, a time-out, a closed socket, over a server, and by Ctrl-C, embedded. What is measured is the
 time until they have ended: that of a machine with nothing else to do. Exit code 1 where one took
-longer than 200 ms.
+longer than 200 ms. Statements that wait for the disk, or for who reads, are those of waits.py.
 """
 
 import argparse
@@ -12,9 +12,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Console
 
@@ -22,6 +22,8 @@ import herdpy
 from herdpy.limits import statement_chain_max, vector_correlated_max, vector_subqueries_max
 from tests.fixtures.seed_runner import table
 from tests.fixtures.servers import RunningServer, running_server
+from tests.fuzz.ends import waits
+from tests.fuzz.ends.ways import WAYS, Ended
 
 _BAR_MS = 200.0
 _LENGTH_MAX_S = 1.5  # of a statement, before it is ended
@@ -60,13 +62,6 @@ PHASES: dict[str, str] = {
 }  # fmt: skip
 
 
-class Ended(NamedTuple):
-    phase: str
-    way: str
-    took_ms: float
-    how: str
-
-
 @contextmanager
 def _filled(url: str) -> Iterator[herdpy.Connection]:
     with herdpy.connect(url, autocommit=True) as connection:
@@ -90,31 +85,6 @@ def _run(connection: herdpy.Connection, text: str) -> str:
     except KeyboardInterrupt:
         return "Ctrl-C"
     return "rows"
-
-
-# --- the ways, each of which returns when the statement must end ----------------------------------
-
-
-def _cancel(_server: RunningServer, connection: herdpy.Connection) -> None:
-    connection.cancel()
-
-
-def _kill(server: RunningServer, _connection: herdpy.Connection) -> None:
-    with herdpy.connect(server.url, autocommit=True) as other:
-        for number, text in other.execute("SELECT id, text FROM sysstatements").fetchall():
-            if "sysstatements" not in text:
-                other.execute(f"KILL STATEMENT {number}")
-
-
-def _close(server: RunningServer, connection: herdpy.Connection) -> None:
-    session: Any = connection
-    session = session._session
-    getattr(session, "_session", session)._stream._socket.shutdown(2)
-
-
-WAYS: dict[str, Callable[[RunningServer, herdpy.Connection], None]] = {
-    "cancel": _cancel, "KILL": _kill, "closed socket": _close,
-}  # fmt: skip
 
 
 def _by_another(server: RunningServer, phase: str, way: str, after_s: float) -> Ended:
@@ -175,6 +145,8 @@ def _length_s(connection: herdpy.Connection, phase: str) -> float:
 
 
 def measure(rounds: int, chance: random.Random, phases: list[str]) -> Iterator[Ended]:
+    if not phases:
+        return
     with (
         running_server(workers=2) as server,
         _filled(server.url) as connection,
@@ -201,10 +173,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.ends", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--phase", choices=PHASES)
+    parser.add_argument("--phase", action="append", choices=(*PHASES, *waits.PHASES))
     found = parser.parse_args()
-    phases = [found.phase] if found.phase else list(PHASES)
-    ends = list(measure(found.rounds, random.Random(found.seed), phases))
+    phases = found.phase or [*PHASES, *waits.PHASES]
+    chance = random.Random(found.seed)
+    ends = list(measure(found.rounds, chance, [each for each in phases if each in PHASES]))
+    for phase in phases:
+        if phase in waits.PHASES:
+            ends += waits.PHASES[phase](phase, found.rounds, chance)
     ways = (*WAYS, "time-out", "Ctrl-C")
     rows: list[tuple[str, ...]] = []
     for phase in phases:

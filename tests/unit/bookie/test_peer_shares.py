@@ -16,7 +16,8 @@ def test_an_address_beyond_its_share_loses_its_oldest() -> None:
     shares.touch(2)
     shares.touch(99)
     assert shares.add(12, "a") == 4
-    assert (len(shares), shares.gave_way_count) == (4, 3)
+    assert (len(shares), shares.most_of_origin) == (4, 3)
+    assert (shares.of_origin_gave_way_count, shares.gave_way_count) == (3, 0)
 
 
 def test_where_all_is_taken_the_address_with_most_gives_way() -> None:
@@ -26,9 +27,10 @@ def test_where_all_is_taken_the_address_with_most_gives_way() -> None:
     assert shares.add("b0", "b") is None
     assert shares.add("c0", "c") == "a0"
     assert shares.add("b1", "b") == "a1"
+    assert (shares.of_origin_gave_way_count, shares.gave_way_count) == (0, 2)
     for name in ("a2", "a3", "b0", "b1", "c0"):
         shares.remove(name)
-    assert len(shares) == 0
+    assert (len(shares), shares.most_of_origin) == (0, 0)
     assert shares.give_way() is None
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from bookie.runtime.drivers import ThreadDriver
-from bookie.runtime.os_log import WAITING_BYTES_MAX, LogLines, takes_a_line
+from bookie.runtime.os_log import WAITING_BYTES_MAX, LineWriter, LogLines, takes_a_line
+from bookie.server.metrics import log_figures
 
 LINE = "x" * 10_000
 
@@ -63,7 +64,12 @@ def test_who_logs_waits_for_no_reader_and_what_is_lost_is_counted(pipe: tuple[in
     text = b"".join(kept).decode() + "\n".join(read_all(pipe[0], handler))
     lines = [line for line in text.splitlines() if line == LINE]
     assert WAITING_BYTES_MAX - 2 * len(LINE) < len(lines) * len(LINE) < count * len(LINE)
+    assert [(each.name, each.value) for each in log_figures(handler.lines)] == [
+        ("bookie_log_lines_lost", count - len(lines)),
+        ("bookie_log_waiting_bytes", 0),
+    ]
     assert f"({count - len(lines)} lines of the log are lost: what they go to took none)" in text
+    assert handler.lines.lost_count == count - len(lines)
     assert text.endswith("last")
 
 
@@ -85,3 +91,30 @@ def test_a_reader_that_has_gone_is_no_error(pipe: tuple[int, int]) -> None:
     handler.close()
     assert takes_a_line(pipe[1])
     os.close(to_it)
+
+
+def test_lines_that_cannot_be_written_are_counted_and_told_once_it_goes_again(
+    pipe: tuple[int, int],
+) -> None:
+    descriptor = os.open("/dev/full", os.O_WRONLY)
+    errors: list[OSError | None] = []
+    lines = LineWriter(
+        descriptor,
+        name="lines",
+        bytes_max=1_000,
+        loss_line=lambda count: b"%d lost\n" % count,
+        on_error=errors.append,
+    )
+    for _ in range(3):
+        assert lines.put(b"one\n")
+        lines.flush()
+    assert (lines.lost_count, lines.waiting_count, lines.waiting_bytes) == (3, 0, 0)
+    lines.between(lambda: [os.dup2(pipe[1], descriptor), None][1])
+    assert lines.put(b"two\n")
+    assert not lines.put(b"x" * 1_000 + b"\n")
+    assert lines.close()
+    assert not lines.put(b"three\n")
+    assert os.read(pipe[0], 1_000) == b"3 lost\ntwo\n1 lost\n"
+    assert lines.lost_count == 5
+    assert [type(each) for each in errors] == [OSError, type(None)]
+    os.close(descriptor)

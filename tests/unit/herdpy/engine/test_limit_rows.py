@@ -4,13 +4,19 @@ from collections.abc import Iterator
 
 import pytest
 
+import herdpy
 from herdpy.engine.session.session import Session
 from herdpy.engine.statements.lock_wait import MustWaitError
+from herdpy.errors import LockTimeoutError, QueryCanceledError
 from herdpy.model.settings import Settings
 from tests.fixtures.access import run, session_of, small_engine
 from tests.fixtures.engines import Background, Engine
 
 BIG = "SELECT id, sum(id) OVER (ORDER BY id) FROM t"
+PRODUCT = ", ".join(
+    f"(VALUES {', '.join(f'({n})' for n in range(1_000))}) AS {name}(x)" for name in "ab"
+)
+"""A million rows."""
 LIMITS = "SELECT share, used, refused FROM syslimits WHERE name = '{}' AND user_name = '{}'"
 
 
@@ -38,7 +44,7 @@ def test_limits_show_what_is_used_and_refused(engine: Engine) -> None:
     ann.leasing.take(60)
     for name, user, expected in (
         ("vector_results", "", (32, 2, 1)),
-        ("open_results", "ann", (2, 2, 0)),
+        ("open_results", "ann", (2, 2, 1)),
         ("leases", "", (100, 1, 0)),
         ("leases", "ann", (3, 1, 0)),
         ("stagings", "", (1_000, 0, 0)),
@@ -47,7 +53,74 @@ def test_limits_show_what_is_used_and_refused(engine: Engine) -> None:
         assert run(root, LIMITS.format(name, user)) == [expected], (name, user)
     for each in opened:
         each.close()
-    assert run(root, LIMITS.format("open_results", "ann")) == [(2, 0, 0)]
+    assert run(root, LIMITS.format("open_results", "ann")) == [(2, 0, 1)]
+
+
+def test_leases_and_stagings_that_were_refused_are_counted(engine: Engine) -> None:
+    root, ann = session_of(engine), session_of(engine, "ann")
+    run(root, "GRANT SELECT, INSERT ON t TO ann")
+    run(root, "ALTER ROLE ann SET MAXIMUM leases = 1", "ALTER ROLE ann SET MAXIMUM stagings = 0")
+    ann.leasing.take(60)
+    for _ in range(2):
+        with pytest.raises(herdpy.OperationalError, match="more are not allowed"):
+            ann.leasing.take(60)
+    with pytest.raises(herdpy.OperationalError, match="more are not allowed"):
+        ann.staging.begin("t", "append", "job", [])
+    for name, user, expected in (
+        ("leases", "", (100, 1, 2)),
+        ("leases", "ann", (1, 1, 2)),
+        ("stagings", "", (1_000, 0, 1)),
+        ("stagings", "ann", (0, 0, 1)),
+    ):
+        assert run(root, LIMITS.format(name, user)) == [expected], (name, user)
+
+
+def test_time_outs_show_the_longest_and_how_many_they_have_ended(engine: Engine) -> None:
+    root, holder, ann = session_of(engine), session_of(engine), session_of(engine, "ann")
+    run(root, "GRANT SELECT, UPDATE ON t TO ann")
+    for name, value in (("statement_timeout", "20s"), ("lock_timeout", "10s")):
+        run(root, f"ALTER ROLE ann SET MAXIMUM {name} = '{value}'")
+    run(holder, "BEGIN", "UPDATE t SET v = 'b' WHERE id = 1")
+    update = "UPDATE t SET v = 'c' WHERE id = 1"
+    run(ann, "SET lock_timeout = '10ms'")
+    with pytest.raises(LockTimeoutError):
+        run(ann, update)
+    run(ann, "SET lock_timeout = '10s'", "SET statement_timeout = '10ms'")
+    with pytest.raises(QueryCanceledError, match="statement_timeout"):
+        run(ann, update)
+    with pytest.raises(QueryCanceledError, match="statement_timeout"):
+        run(ann, f"SELECT count(*) FROM {PRODUCT}, {PRODUCT.replace(') AS ', ') AS more_')}"
+                 " WHERE a.x * b.x = -1")  # fmt: skip
+    run(holder, "ROLLBACK", "SET idle_in_transaction_session_timeout = '10ms'", "BEGIN")
+    run(holder, "UPDATE t SET v = 'b' WHERE id = 1")
+    idle = LIMITS.format("idle_in_transaction_session_timeout", "")
+    while run(root, idle)[0][1] < 10:
+        pass
+    holder.look_after(engine.database.clock.monotonic())
+    assert run(root, idle) == [(0, 0, 1)]
+    for name, user, share, ended in (
+        ("lock_timeout", "", 0, 1),
+        ("lock_timeout", "ann", 10_000, 1),
+        ("statement_timeout", "", 0, 2),
+        ("statement_timeout", "ann", 20_000, 2),
+    ):
+        assert run(root, f"SELECT share, refused FROM syslimits WHERE name = '{name}'"
+                         f" AND user_name = '{user}'") == [(share, ended)], name  # fmt: skip
+
+
+def test_queries_that_needed_too_much_are_counted(engine: Engine) -> None:
+    root, ann = session_of(engine), session_of(engine, "ann")
+    run(root, "GRANT SELECT ON t TO ann", "ALTER ROLE ann SET MAXIMUM query_memory = '16MB'")
+    big = f"SELECT count(*) FROM (SELECT DISTINCT a.x * 1000 + b.x AS y FROM {PRODUCT})"
+    with pytest.raises(herdpy.OperationalError) as caught:
+        run(ann, big)
+    assert caught.value.sqlstate == "53200"
+    query = "SELECT name, user_name FROM syslimits WHERE refused > 0 ORDER BY name"
+    found = run(root, query)
+    assert found in (
+        [("query_memory", "ann"), ("vector_bytes_max", "")],
+        [("temp_file_limit", "ann"), ("vector_spill_bytes_max", "")],
+    )
 
 
 def test_who_waits_for_a_lock_is_shown_with_who_holds_it(engine: Engine) -> None:

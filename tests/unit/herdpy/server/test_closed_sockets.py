@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import uvloop
 import herdpy
 from herdpy.proto.messages import MAGIC, VERSION, Execute, Fetch, Hello, encode_frame
 from herdpy.proto.server_machine import WAITING_MAX
+from herdpy.server.connection import _LINGER_S
 from tests.fixtures.servers import RunningServer, running_server
 
 HELLO = encode_frame(Hello(MAGIC, VERSION, VERSION, "gone", "default", autocommit=True))
@@ -72,3 +74,26 @@ def test_what_runs_for_a_closed_socket_ends(
     assert holder.execute("SELECT id FROM u").fetchall() == [(3,)]
     assert holder.execute("SELECT count(*) FROM t").fetchone() == (ROWS - 1,)
     holder.close()
+
+
+def test_who_takes_no_answers_is_killed_at_once(server: RunningServer) -> None:
+    """It would not hear why; the last bytes of others have _LINGER_S to go."""
+    with (
+        herdpy.connect(server.url, autocommit=True) as other,
+        socket.create_connection(("127.0.0.1", server.port), 60) as peer,
+    ):
+        peer.sendall(HELLO)
+        assert peer.recv(65536)
+        text = "SELECT a.id, repeat('x', 1000) FROM t AS a, t AS b"
+        requests: list[Any] = [Execute(1, text, None)]
+        requests += [Fetch(n, 1, 10_000, is_arrow=False) for n in range(2, 40)]
+        peer.sendall(b"".join(map(encode_frame, requests)))
+        hub = server.server._hub
+        while not hub.stalled.byte_count or running_texts(other):
+            pass
+        begun_s = time.monotonic()
+        query = "SELECT id FROM sysclients WHERE client = 'gone'"
+        other.execute(f"KILL CONNECTION {other.execute(query).fetchall()[0][0]}")
+        while other.execute(query).fetchall() or hub.results.used:
+            pass
+        assert time.monotonic() - begun_s < _LINGER_S / 2

@@ -4,6 +4,7 @@ import asyncio
 
 from bookie.ledger.types import Status
 from bookie.proto import v3
+from bookie.server.metrics import families
 from tests.fixtures.bookies import Peer, RunningBookie, add, ask, run, simulate
 
 
@@ -31,6 +32,17 @@ def test_a_silent_peer_has_a_deadline() -> None:
     simulate(test)
 
 
+def limit_of(running: RunningBookie, name: str) -> tuple[float, ...]:
+    """Return share, used and refused, as /metrics shows them."""
+    found = {
+        sample.name: sample.value
+        for family in families(running.server.metrics)
+        for sample in family.samples
+        if sample.labels.get("limit") == name
+    }
+    return tuple(found[f"bookie_limit_{each}"] for each in ("share", "used", "refused_total"))
+
+
 def test_an_idle_peer_has_a_deadline_unless_it_waits_for_an_answer() -> None:
     async def test(running: RunningBookie, peer: Peer) -> None:
         (idle, asking, waiting) = await idle_peers(running, 3)
@@ -42,6 +54,7 @@ def test_an_idle_peer_has_a_deadline_unless_it_waits_for_an_answer() -> None:
             await asyncio.sleep(10)
             assert (await ask(asking, add(1, 7, entry_id))).status is Status.OK
         assert idle.ended.done()
+        assert limit_of(running, "idle_timeout_s")[::2] == (30, 1)
         assert not any(each.ended.done() for each in (asking, waiting))
         for answer in held:
             answer()
@@ -61,6 +74,7 @@ def test_silent_peers_give_way_within_the_share_of_their_address() -> None:
         for each in (newcomer, honest):
             assert (await ask(each, add(1, 7, 0))).status is Status.OK
         assert running.server.metrics.connections_refused == 18
+        assert limit_of(running, "silent_of_address_max") == (4, 3, 18)
 
     run(test, silent_of_address_max=4)
 
@@ -80,6 +94,7 @@ def test_where_all_places_are_taken_the_silent_then_the_idle_give_way() -> None:
         await idle.ended
         assert (await ask(second, add(1, 7, 0))).status is Status.OK
         assert running.server.connection_count == 3
+        assert limit_of(running, "connections_max") == (3, 3, 3)
 
     run(test, connections_max=3)
 

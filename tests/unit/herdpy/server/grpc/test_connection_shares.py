@@ -1,5 +1,6 @@
 """Which of gRPC's connections give way."""
 
+from bookie.peer_shares import PeerShares
 from herdpy.server.grpc.connections import ConnectionShares, Peer, peer_at
 
 
@@ -9,7 +10,7 @@ def peers(*ports: int, host: str = "192.0.2.1") -> dict[int, Peer]:
 
 
 def test_the_oldest_of_an_address_goes_for_one_more() -> None:
-    shares = ConnectionShares(10, 2)
+    shares = ConnectionShares(PeerShares(10, 2))
     other = peers(9, host="192.0.2.2")
     assert shares.look(peers(1, 2) | other) == []
     assert shares.look(peers(1, 2, 3, 4) | other) == [1, 2]
@@ -18,14 +19,14 @@ def test_the_oldest_of_an_address_goes_for_one_more() -> None:
 
 
 def test_of_all_the_oldest_of_who_has_most_goes() -> None:
-    shares = ConnectionShares(3, 3)
+    shares = ConnectionShares(PeerShares(3, 3))
     other = peers(9, host="192.0.2.2")
     assert shares.look(peers(1, 2) | other) == []
     assert shares.look(peers(1, 2) | other | peers(7, host="192.0.2.3")) == [1]
 
 
 def test_who_was_let_in_needs_no_place() -> None:
-    shares = ConnectionShares(10, 1)
+    shares = ConnectionShares(PeerShares(10, 1))
     assert shares.look(peers(1)) == []
     shares.let_in(Peer("192.0.2.1", 1))
     assert shares.look(peers(1, 2)) == []

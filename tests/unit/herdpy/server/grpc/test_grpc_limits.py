@@ -207,6 +207,10 @@ def test_of_calls_without_their_message_the_oldest_gives_way(limit: str) -> None
                 next(each)
             assert error_of(caught.value).sqlstate == "53300"
         assert len(refused) >= 3
+        rows = {row.name: row.refused for row in server.engine.database.limits.limits()}
+        row = limit.replace("logins", "grpc_first_messages")
+        assert rows[row] >= 3
+        assert sum(rows.get(each, 0) for each in rows if "grpc_first" in each) == rows[row]
         for _ in waiting:
             nothing.put(None)
 

@@ -1,11 +1,15 @@
 """A server's rows of syslimits and syswaits, its metrics of them, and who has the workers."""
 
+import os
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 
 import pytest
 
 import herdpy
+from bookie.runtime.os_log import LineWriter
 from herdpy.engine.limit_rows import LimitRow, WaitRow
 from tests.fixtures.engines import Background
 from tests.fixtures.servers import RunningServer, running_server
@@ -34,6 +38,17 @@ def log_in(server: RunningServer, user: str) -> herdpy.Connection:
 def limits_of(server: RunningServer) -> dict[tuple[str, str], LimitRow]:
     rows = server.engine.database.limits.limits()
     return {(row.name, row.user): row for row in rows}
+
+
+def samples_of(server: RunningServer) -> dict[tuple[str, ...], float]:
+    """Return the metrics, by name and labels' values."""
+    from herdpy.server.operations.metrics import families
+
+    return {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in families(server.server._hub)
+        for sample in family.samples
+    }
 
 
 def waits_of(server: RunningServer) -> list[WaitRow]:
@@ -74,20 +89,72 @@ def test_limits_of_server_and_roles_are_rows_and_metrics(server: RunningServer) 
         query = "SELECT share, used, refused, waits FROM syslimits WHERE name = '{}'"
         assert root.execute(query.format("connections")).fetchall() == [(2, 2, 3, 0)]
         assert root.execute(query.format("connections_max")).fetchall() == [(50, 3, 0, 0)]
+        assert root.execute(query.format("lock_timeout")).fetchall() == [(30_000, 0, 0, 0)]
         assert root.execute(query.format("workers")).fetchall() == [(WORKERS, 1, 0, 0)]
-        from herdpy.server.operations.metrics import families
-
-        samples = {
-            (sample.name, *sorted(sample.labels.values())): sample.value
-            for family in families(server.server._hub)
-            for sample in family.samples
-        }
+        samples = samples_of(server)
         assert samples["herdpy_limit_refused_total", "connections", "role"] == 3
         assert samples["herdpy_limit_used", "connections_max", "server"] == 3
         assert samples["herdpy_waiting", "worker"] == 0
         assert not any("ann" in names for names in samples)
     for each in kept:
         each.close()
+
+
+def test_shares_of_addresses_are_rows_and_metrics_on_every_port() -> None:
+    pytest.importorskip("grpc")
+    few = {"logins_max": 4, "logins_of_address_max": 3}
+    with running_server(login_timeout_s=60, **few) as server, ExitStack() as opened:
+        grpc_port = int(server.grpc_url.rpartition(":")[2])
+        http_port = server.call(lambda: server.server.start_http("127.0.0.1", 0))
+
+        def connect_silently(port: int, count: int) -> list[socket.socket]:
+            address = ("127.0.0.1", port)
+            return [opened.enter_context(socket.create_connection(address)) for _ in range(count)]
+
+        for name, port, share, shares in (
+            ("logins", server.port, 3, 4),
+            ("grpc_unauthenticated", grpc_port, 3, 4),
+            ("http_requests", http_port, 32, 64),
+        ):
+            idle = connect_silently(port, share + 2)
+            for each in idle[:2]:
+                with suppress(ConnectionError):
+                    while each.recv(4_096):
+                        pass
+            found = limits_of(server)
+            of_address = f"{name}_of_address_max"
+            assert found[of_address, ""] == LimitRow(of_address, "", share, share, refused=2)
+            assert found[f"{name}_max", ""] == LimitRow(f"{name}_max", "", shares, share)
+            refused = samples_of(server)["herdpy_limit_refused_total", of_address, "server"]
+            assert refused == 2
+        of_address = "grpc_first_messages_of_address_max"
+        assert limits_of(server)[of_address, ""] == LimitRow(of_address, "", 3, 0)
+        hub = server.server._hub
+        hub.reload(replace(hub.config, logins_max=9, logins_of_address_max=8))
+        for name in ("logins", "grpc_unauthenticated", "grpc_first_messages"):
+            assert limits_of(server)[f"{name}_max", ""].share == 9
+            assert limits_of(server)[f"{name}_of_address_max", ""].share == 8
+        assert limits_of(server)["http_requests_of_address_max", ""].share == 32
+
+
+def test_lines_of_logs_that_are_lost_are_counted(server: RunningServer) -> None:
+    descriptor = os.open("/dev/full", os.O_WRONLY)
+    log, audit = (
+        LineWriter(descriptor, name=name, bytes_max=100, loss_line=lambda _: b"lost\n")
+        for name in ("log", "audit")
+    )
+    server.server._hub.lines = (log, audit)
+    assert audit.put(b"cannot be written\n")
+    assert not audit.put(b"x" * 200)
+    audit.flush()
+    assert limits_of(server)["audit_waiting_bytes", ""] == ("audit_waiting_bytes", "", 100, 0, 2, 0)
+    assert limits_of(server)["log_waiting_bytes", ""].refused == 0
+    found = samples_of(server)
+    assert found["herdpy_lines_lost_total", "audit"] == 2
+    assert found["herdpy_lines_lost_total", "log"] == 0
+    assert found["herdpy_limit_refused_total", "audit_waiting_bytes", "server"] == 2
+    audit.close()
+    os.close(descriptor)
 
 
 def test_who_waits_for_a_worker_is_shown_with_who_has_them(server: RunningServer) -> None:
