@@ -37,8 +37,13 @@ class AuditFile:
 
     def write(self, line: bytes) -> None:
         """Have a whole line written; never waits."""
-        was_losing, self._is_losing = self._is_losing, not self.lines.put(line)
-        if self._is_losing and not was_losing:
+        if self.lines.put(line):
+            # Not at once: of a reader that is slow each line makes room for one.
+            if self._is_losing and 2 * self.lines.waiting_bytes < self.lines.bytes_max:
+                self._is_losing = False
+            return
+        if not self._is_losing:
+            self._is_losing = True
             _log.error(
                 "the audit log %s is full: %s bytes of lines wait, as what it goes to takes none; "
                 "events are lost, and counted, until it does",

@@ -121,12 +121,21 @@ class DiskSpace:
         """
         with self._mutex:
             self._look()
-            room = max(self._free - self._needed - (self._lent or 0), 0) // 2
+            room = self._log_room
             if room < min(byte_count, _SMALL_BYTES):
                 self._become(is_full=True)
             if not self.is_full and room >= byte_count:
                 return room
         raise self._refusal()
+
+    def file_room(self) -> int:
+        """Return how long a log file may be at most if its records need no longer one.
+
+        Of records that may use what is kept for a full disk. It leaves alone what log_room() does.
+        """
+        with self._mutex:
+            self._measure()
+            return 0 if self.is_full else self._log_room
 
     def refused(self) -> DiskFullError:
         """Return what a statement is told that can be refused, and found no room in the log."""
@@ -232,6 +241,11 @@ class DiskSpace:
         half = max(self._free - self._missing - self._margin, 0) // 2
         self._needed = self._needed_for(max(min(half, self._free - beside), 0))
         self.is_low = self._needed > half
+
+    @property
+    def _log_room(self) -> int:
+        """Each byte of a log file may become one of a page; what is lent is another's."""
+        return max(self._free - self._needed - (self._lent or 0), 0) // 2
 
     @property
     def _missing(self) -> int:

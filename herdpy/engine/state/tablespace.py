@@ -738,8 +738,7 @@ class Tablespace:
         if space is None:
             log.prepare(byte_count)
         else:
-            file_bytes_max = 0 if space.is_full else None  # then no more than the records take
-            space.freeing(partial(log.prepare, byte_count, file_bytes_max))
+            space.freeing(partial(log.prepare, byte_count, space.file_room()))
 
     def sync_log(self, upto: Lsn | None = None) -> None:
         """Make durable and apply what is in the log; nothing to do when `upto` is durable.

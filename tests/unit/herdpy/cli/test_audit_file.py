@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,26 @@ from herdpy.server.login.audit import line_of
 CLOCK = OsClock()
 
 
+def fill(path: Path) -> int:
+    """Write to a pipe until it takes nothing; return how many bytes."""
+    writer, count = os.open(path, os.O_WRONLY | os.O_NONBLOCK), 0
+    for size in (4_096, 1):
+        with suppress(BlockingIOError):
+            while True:
+                count += os.write(writer, b" " * size)
+    os.close(writer)
+    return count
+
+
 def test_no_event_waits_for_who_reads_the_log_and_none_is_lost_in_silence(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "audit"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    filled = fill(path)
     audit = AuditFile(str(path), CLOCK, bytes_max=100_000)
-    count = 4_000  # more than the pipe takes, and the file keeps
+    count = 4_000  # more than it keeps
     for number in range(count):
         audit.write(line_of(CLOCK, "login", session=number))
     lost = audit.lines.lost_count
@@ -38,11 +51,32 @@ def test_no_event_waits_for_who_reads_the_log_and_none_is_lost_in_silence(
     audit.close()
     found += os.read(reader, 65_536)
     os.close(reader)
-    events = [json.loads(line) for line in found.splitlines()]
+    events = [json.loads(line) for line in found[filled:].splitlines()]
     kept = [each["session"] for each in events if each["event"] == "login"]
     assert kept == list(range(count - lost))
     assert [each["event"] for each in events[len(kept) :]] == ["lines_lost", "logout"]
     assert events[len(kept)]["count"] == lost
+
+
+def test_a_reader_that_is_slow_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "audit"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    fill(path)
+    audit = AuditFile(str(path), CLOCK, bytes_max=100_000)
+    for _ in range(5):
+        lost = audit.lines.lost_count
+        while audit.lines.lost_count == lost:
+            audit.write(line_of(CLOCK, "login"))
+        waiting = audit.lines.waiting_bytes
+        os.read(reader, 4_096)
+        while audit.lines.waiting_bytes == waiting:
+            pass
+    os.close(reader)
+    audit.close()
+    assert [each for each in caplog.text.splitlines() if "is full" in each][1:] == []
 
 
 def test_a_full_disk_is_said_once_and_what_it_cost_is_in_the_new_file(

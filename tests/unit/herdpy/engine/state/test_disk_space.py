@@ -302,6 +302,24 @@ def test_the_log_leaves_room_for_the_pages(disk: SimulatedDisk) -> None:
         assert rows(session, "SELECT count(*) FROM t") == [(count,)]
 
 
+def test_a_log_file_of_what_frees_space_leaves_what_is_lent(disk: SimulatedDisk) -> None:
+    config = Config(log_file_bytes_first=64 * 1024, disk_reserve_bytes=RESERVE_BYTES)
+    with engine(disk=disk, config=config) as db:
+        session = db.session(autocommit=True)
+        run(session, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+        for key in range(60):
+            run(session, "INSERT INTO t VALUES (?, ?)", key, f"{key:04}" * 250)
+        assert len(disk.list("default/log")) == 2  # the second one has 128 KiB, a third has 256
+        disk.capacity_bytes = disk.used_bytes + 500_000
+        space = db.database.replica.space
+        assert space.lend(200_000)
+        db.database.tablespace.prepare_log(130_000)
+        assert len(disk.list("default/log")) == 3
+        assert disk.space()[1] - space.figures().needed_bytes >= 200_000
+        assert held(disk) == RESERVE_BYTES
+        space.given_back()
+
+
 def test_a_full_disk_is_closed_and_opened(db: Engine, disk: SimulatedDisk) -> None:
     session = fill(db, disk)
     refused(session)
