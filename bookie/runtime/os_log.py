@@ -157,7 +157,7 @@ class LineWriter:
     def _write(self, data: bytes) -> None:
         while data:
             # It may be a terminal that another program has set not to block.
-            select.select((), (self._descriptor,), ())
+            _writable(self._descriptor)
             count = os.write(self._descriptor, data)
             self._is_torn = count < len(data)  # should the rest fail
             data = data[count:]
@@ -215,6 +215,16 @@ def _loss_line(count: int) -> bytes:
 def takes_a_line(descriptor: int) -> bool:
     """Return whether a short line can be written now, without a wait."""
     try:
-        return bool(select.select((), (descriptor,), (), 0)[1])
+        return _writable(descriptor, wait_ms=0)
     except (OSError, ValueError):
         return False
+
+
+def _writable(descriptor: int, wait_ms: int | None = None) -> bool:
+    """Wait until a write would not, or would fail; None: without an end.
+
+    Not by select(), which fails for descriptors from 1,024 on.
+    """
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    return any(not found & select.POLLNVAL for _, found in poll.poll(wait_ms))

@@ -1,5 +1,6 @@
 """A log that goes to a pipe of which nothing is read."""
 
+import fcntl
 import logging
 import os
 from collections.abc import Iterator
@@ -118,3 +119,14 @@ def test_lines_that_cannot_be_written_are_counted_and_told_once_it_goes_again(
     assert lines.lost_count == 5
     assert [type(each) for each in errors] == [OSError, type(None)]
     os.close(descriptor)
+
+
+def test_a_descriptor_may_have_any_number(pipe: tuple[int, int]) -> None:
+    high = fcntl.fcntl(pipe[1], fcntl.F_DUPFD_CLOEXEC, 1_024)
+    lines = LineWriter(high, name="lines", bytes_max=1_000, loss_line=lambda _count: b"")
+    assert lines.put(b"one\n")
+    assert lines.close()
+    assert os.read(pipe[0], 1_000) == b"one\n"
+    assert takes_a_line(high)
+    os.close(high)
+    assert not takes_a_line(high)
