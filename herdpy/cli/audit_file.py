@@ -27,6 +27,7 @@ class AuditFile:
         self._path = path
         self._descriptor = _open(path)
         self._is_losing = False
+        """It was full, and lines wait since."""
         self.lines = LineWriter(
             self._descriptor,
             name="audit",
@@ -37,8 +38,11 @@ class AuditFile:
 
     def write(self, line: bytes) -> None:
         """Have a whole line written; never waits."""
-        was_losing, self._is_losing = self._is_losing, not self.lines.put(line)
-        if self._is_losing and not was_losing:
+        if self._is_losing and not self.lines.waiting_count:
+            self._is_losing = False
+            _log.warning("the audit log %s takes lines again, none waits", self._path)
+        if not self.lines.put(line) and not self._is_losing:
+            self._is_losing = True
             _log.error(
                 "the audit log %s is full: %s bytes of lines wait, as what it goes to takes none; "
                 "events are lost, and counted, until it does",
