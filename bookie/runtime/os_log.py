@@ -27,8 +27,8 @@ class _Line(NamedTuple):
     data: bytes
     told_count: int = 0
     """How many lost lines this one tells of; 0: it is one that was given."""
-    step: Callable[[], None] | None = None
-    """What is done in its place."""
+    step: Callable[[], bool] | None = None
+    """What is done in its place; it returns whether what follows goes elsewhere."""
 
 
 class LineWriter:
@@ -83,10 +83,14 @@ class LineWriter:
         self._wake()
         return True
 
-    def between(self, step: Callable[[], None]) -> None:
-        """Have the thread that writes do something behind the lines that wait now."""
+    def between(self, step: Callable[[], bool]) -> None:
+        """Have the thread that writes do something behind the lines that wait now.
+
+        It returns whether the descriptor is that of something else from now on.
+        """
         with self._lock:
-            if self._is_closed or (self._waiting and self._waiting[-1].step is not None):
+            # The first one may be under way, and have looked at the world before now.
+            if self._is_closed or (len(self._waiting) > 1 and self._waiting[-1].step is not None):
                 return
             self._add(_Line(b"", step=step))
         self._wake()
@@ -140,7 +144,8 @@ class LineWriter:
 
     def _is_done(self, line: _Line) -> bool:
         if line.step is not None:
-            line.step()
+            if line.step():
+                self._is_torn = False
             return True
         try:
             self._write(b"\n" + line.data if self._is_torn else line.data)

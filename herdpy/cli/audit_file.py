@@ -65,13 +65,15 @@ class AuditFile:
         """Go on in a new file where the old one was renamed, behind the lines that wait."""
         self.lines.between(self._reopen)
 
-    def _reopen(self) -> None:
+    def _reopen(self) -> bool:
         try:
             opened = _open(self._path)
             os.dup2(opened, self._descriptor, inheritable=False)
             os.close(opened)
         except OSError as error:
             _log.error("reload: the audit log goes on in the file that it was: %s", error)
+            return False
+        return True
 
     def close(self) -> None:
         """Write what waits; what is not taken within a second is lost, and said."""
