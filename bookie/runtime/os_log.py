@@ -11,6 +11,7 @@ import logging
 import os
 import select
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -20,7 +21,9 @@ from bookie.runtime.drivers import Bell
 WAITING_BYTES_MAX = 1024 * 1024
 """Some hundreds of the longest lines, as a burst of slow statements has."""
 _END_S = 1.0
-"""How long the last lines may take to go when the process ends."""
+"""How long one of the last lines may take to go when the process ends."""
+_END_MAX_S = 5.0
+"""How long all of them may: a reader may be slow, and the process has to end."""
 
 
 class _Line(NamedTuple):
@@ -46,6 +49,7 @@ class LineWriter:
         bytes_max: int,
         loss_line: Callable[[int], bytes],
         on_error: Callable[[OSError | None], None] = lambda _error: None,
+        end_max_s: float = _END_MAX_S,
     ) -> None:
         # Constant after __init__.
         self.name = name
@@ -53,6 +57,7 @@ class LineWriter:
         self._descriptor = descriptor
         self._loss_line = loss_line
         self._on_error = on_error
+        self._end_max_s = end_max_s
         self._has_lines = Bell()
         self._has_written = Bell()
         # Own lock; reentrant, as what the collector of garbage calls inside of it may log, too.
@@ -168,12 +173,17 @@ class LineWriter:
             data = data[count:]
 
     def flush(self) -> None:
-        """Wait until all is written, as long as something is; one thread at a time."""
-        while self._waiting and self._has_written.wait(_END_S):
-            pass
+        """Wait until all is written, as long as something is, up to end_max_s.
+
+        One thread at a time.
+        """
+        until_s = time.monotonic() + self._end_max_s
+        while self._waiting and (left_s := until_s - time.monotonic()) > 0:
+            if not self._has_written.wait(min(left_s, _END_S)):
+                return
 
     def close(self) -> bool:
-        """Write what waits and end; repeatable. False: what it goes to takes none.
+        """Write what waits and end; repeatable. False: what it goes to takes none, or too slowly.
 
         Then the thread that writes is left behind, which still uses the descriptor.
         """
@@ -204,7 +214,7 @@ class LogLines(logging.Handler):
         self.lines.put(line.encode(errors="backslashreplace"))
 
     def flush(self) -> None:
-        """Wait until all is written, as long as something is; one thread at a time."""
+        """Wait until all is written, as LineWriter does; one thread at a time."""
         self.lines.flush()
 
     def close(self) -> None:

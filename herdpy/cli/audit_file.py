@@ -76,12 +76,12 @@ class AuditFile:
         return True
 
     def close(self) -> None:
-        """Write what waits; what is not taken within a second is lost, and said."""
+        """Write what waits; what is not taken in time is lost, and said."""
         if self.lines.close():
             os.close(self._descriptor)
         else:  # the thread that writes still has the descriptor
             _log.error(
-                "the audit log %s takes no lines: the last %d are lost",
+                "the audit log %s takes no lines, or too slowly: the last %d are lost",
                 self._path,
                 self.lines.waiting_count,
             )

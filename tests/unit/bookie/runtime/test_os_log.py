@@ -174,6 +174,33 @@ def test_a_line_that_was_cut_is_ended_in_the_file_where_it_is(tmp_path: Path) ->
         os.close(each)
 
 
+def test_the_end_does_not_wait_for_all_that_a_slow_reader_would_take(pipe: tuple[int, int]) -> None:
+    lines = LineWriter(
+        pipe[1],
+        name="lines",
+        bytes_max=WAITING_BYTES_MAX,
+        loss_line=lambda _count: b"",
+        end_max_s=0.2,
+    )
+    while lines.put(b"x" * 1_000 + b"\n"):
+        pass
+    has_ended = Bell()
+
+    def read() -> None:
+        while not has_ended.wait(0.02):  # 20 s for all of it
+            os.read(pipe[0], 4_096)
+        os.set_blocking(pipe[0], False)
+        while lines.waiting_count:
+            with contextlib.suppress(BlockingIOError):
+                os.read(pipe[0], 65_536)
+
+    reader = ThreadDriver().spawn("reader", read)
+    assert not lines.close()
+    assert lines.waiting_count
+    has_ended.ring()
+    reader.join()
+
+
 def test_a_descriptor_may_have_any_number(pipe: tuple[int, int]) -> None:
     high = fcntl.fcntl(pipe[1], fcntl.F_DUPFD_CLOEXEC, 1_024)
     lines = LineWriter(high, name="lines", bytes_max=1_000, loss_line=lambda _count: b"")
