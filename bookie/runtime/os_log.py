@@ -11,6 +11,7 @@ import logging
 import os
 import select
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -20,15 +21,17 @@ from bookie.runtime.drivers import Bell
 WAITING_BYTES_MAX = 1024 * 1024
 """Some hundreds of the longest lines, as a burst of slow statements has."""
 _END_S = 1.0
-"""How long the last lines may take to go when the process ends."""
+"""How long one of the last lines may take to go when the process ends."""
+_END_MAX_S = 5.0
+"""How long all of them may: a reader may be slow, and the process has to end."""
 
 
 class _Line(NamedTuple):
     data: bytes
     told_count: int = 0
     """How many lost lines this one tells of; 0: it is one that was given."""
-    step: Callable[[], None] | None = None
-    """What is done in its place."""
+    step: Callable[[], bool] | None = None
+    """What is done in its place; it returns whether what follows goes elsewhere."""
 
 
 class LineWriter:
@@ -46,6 +49,7 @@ class LineWriter:
         bytes_max: int,
         loss_line: Callable[[int], bytes],
         on_error: Callable[[OSError | None], None] = lambda _error: None,
+        end_max_s: float = _END_MAX_S,
     ) -> None:
         # Constant after __init__.
         self.name = name
@@ -53,6 +57,7 @@ class LineWriter:
         self._descriptor = descriptor
         self._loss_line = loss_line
         self._on_error = on_error
+        self._end_max_s = end_max_s
         self._has_lines = Bell()
         self._has_written = Bell()
         # Own lock; reentrant, as what the collector of garbage calls inside of it may log, too.
@@ -83,10 +88,14 @@ class LineWriter:
         self._wake()
         return True
 
-    def between(self, step: Callable[[], None]) -> None:
-        """Have the thread that writes do something behind the lines that wait now."""
+    def between(self, step: Callable[[], bool]) -> None:
+        """Have the thread that writes do something behind the lines that wait now.
+
+        It returns whether the descriptor is that of something else from now on.
+        """
         with self._lock:
-            if self._is_closed or (self._waiting and self._waiting[-1].step is not None):
+            # The first one may be under way, and have looked at the world before now.
+            if self._is_closed or (len(self._waiting) > 1 and self._waiting[-1].step is not None):
                 return
             self._add(_Line(b"", step=step))
         self._wake()
@@ -140,7 +149,8 @@ class LineWriter:
 
     def _is_done(self, line: _Line) -> bool:
         if line.step is not None:
-            line.step()
+            if line.step():
+                self._is_torn = False
             return True
         try:
             self._write(b"\n" + line.data if self._is_torn else line.data)
@@ -157,18 +167,23 @@ class LineWriter:
     def _write(self, data: bytes) -> None:
         while data:
             # It may be a terminal that another program has set not to block.
-            select.select((), (self._descriptor,), ())
+            _writable(self._descriptor)
             count = os.write(self._descriptor, data)
             self._is_torn = count < len(data)  # should the rest fail
             data = data[count:]
 
     def flush(self) -> None:
-        """Wait until all is written, as long as something is; one thread at a time."""
-        while self._waiting and self._has_written.wait(_END_S):
-            pass
+        """Wait until all is written, as long as something is, up to end_max_s.
+
+        One thread at a time.
+        """
+        until_s = time.monotonic() + self._end_max_s
+        while self._waiting and (left_s := until_s - time.monotonic()) > 0:
+            if not self._has_written.wait(min(left_s, _END_S)):
+                return
 
     def close(self) -> bool:
-        """Write what waits and end; repeatable. False: what it goes to takes none.
+        """Write what waits and end; repeatable. False: what it goes to takes none, or too slowly.
 
         Then the thread that writes is left behind, which still uses the descriptor.
         """
@@ -199,7 +214,7 @@ class LogLines(logging.Handler):
         self.lines.put(line.encode(errors="backslashreplace"))
 
     def flush(self) -> None:
-        """Wait until all is written, as long as something is; one thread at a time."""
+        """Wait until all is written, as LineWriter does; one thread at a time."""
         self.lines.flush()
 
     def close(self) -> None:
@@ -215,6 +230,16 @@ def _loss_line(count: int) -> bytes:
 def takes_a_line(descriptor: int) -> bool:
     """Return whether a short line can be written now, without a wait."""
     try:
-        return bool(select.select((), (descriptor,), (), 0)[1])
+        return _writable(descriptor, wait_ms=0)
     except (OSError, ValueError):
         return False
+
+
+def _writable(descriptor: int, wait_ms: int | None = None) -> bool:
+    """Wait until a write would not, or would fail; None: without an end.
+
+    Not by select(), which fails for descriptors from 1,024 on.
+    """
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    return any(not found & select.POLLNVAL for _, found in poll.poll(wait_ms))

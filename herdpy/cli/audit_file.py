@@ -27,6 +27,7 @@ class AuditFile:
         self._path = path
         self._descriptor = _open(path)
         self._is_losing = False
+        """It was full, and lines wait since."""
         self.lines = LineWriter(
             self._descriptor,
             name="audit",
@@ -37,12 +38,10 @@ class AuditFile:
 
     def write(self, line: bytes) -> None:
         """Have a whole line written; never waits."""
-        if self.lines.put(line):
-            # Not at once: of a reader that is slow each line makes room for one.
-            if self._is_losing and 2 * self.lines.waiting_bytes < self.lines.bytes_max:
-                self._is_losing = False
-            return
-        if not self._is_losing:
+        if self._is_losing and not self.lines.waiting_count:
+            self._is_losing = False
+            _log.warning("the audit log %s takes lines again, none waits", self._path)
+        if not self.lines.put(line) and not self._is_losing:
             self._is_losing = True
             _log.error(
                 "the audit log %s is full: %s bytes of lines wait, as what it goes to takes none; "
@@ -66,21 +65,23 @@ class AuditFile:
         """Go on in a new file where the old one was renamed, behind the lines that wait."""
         self.lines.between(self._reopen)
 
-    def _reopen(self) -> None:
+    def _reopen(self) -> bool:
         try:
             opened = _open(self._path)
             os.dup2(opened, self._descriptor, inheritable=False)
             os.close(opened)
         except OSError as error:
             _log.error("reload: the audit log goes on in the file that it was: %s", error)
+            return False
+        return True
 
     def close(self) -> None:
-        """Write what waits; what is not taken within a second is lost, and said."""
+        """Write what waits; what is not taken in time is lost, and said."""
         if self.lines.close():
             os.close(self._descriptor)
         else:  # the thread that writes still has the descriptor
             _log.error(
-                "the audit log %s takes no lines: the last %d are lost",
+                "the audit log %s takes no lines, or too slowly: the last %d are lost",
                 self._path,
                 self.lines.waiting_count,
             )

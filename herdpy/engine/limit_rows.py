@@ -161,13 +161,8 @@ def _timeouts(database: "Database") -> Iterator[LimitRow]:
 
 def role_maxima(database: "Database", settings: Iterable[str]) -> Iterator[tuple[User, str, int]]:
     """Yield the users whose roles have maxima of these settings, with setting and maximum."""
-    access = database.tablespace.state.catalog.access
-    for name in access.limited_roles():
-        user, maxima = access.user(name), access.maxima_of(name)
-        if user is not None:
-            yield from (
-                (user, setting, maxima[setting]) for setting in settings if setting in maxima
-            )
+    for user, maxima in database.tablespace.state.catalog.access.limited_users():
+        yield from ((user, setting, maxima[setting]) for setting in settings if setting in maxima)
 
 
 def engine_waits(database: "Database") -> Iterator[WaitRow]:

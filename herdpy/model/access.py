@@ -4,7 +4,7 @@ Access is replaced, never changed; any thread may read it. Role names are folded
 are. PUBLIC stands for every role.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -220,11 +220,12 @@ class Rights(msgspec.Struct, frozen=True):
 class Access:
     """All facts of one tablespace at one moment."""
 
-    __slots__ = ("_facts", "_rights")
+    __slots__ = ("_facts", "_limited", "_rights")
 
     def __init__(self, facts: Iterable[Fact] = ()) -> None:
         self._facts: dict[FactKey, Fact] = {fact.key: fact for fact in facts}
         self._rights: dict[str, Rights | None] = {}  # made on first use, of roles that exist
+        self._limited: list[tuple[User, Maxima]] | None = None  # made on first use
 
     def __len__(self) -> int:
         return len(self._facts)
@@ -357,10 +358,17 @@ class Access:
             if fact.maximum is not None
         }
 
-    def limited_roles(self) -> list[str]:
-        """Return the roles that have a maximum of anything, by name."""
-        facts = (fact for fact in self._facts.values() if isinstance(fact, RoleSetting))
-        return sorted({fact.role for fact in facts if fact.maximum is not None})
+    def limited_users(self) -> Sequence[tuple[User, Maxima]]:
+        """Return the users that have a maximum of anything, by name, with their maxima.
+
+        They are looked up once: a server's loop asks for them at each scrape.
+        """
+        if self._limited is None:
+            facts = (fact for fact in self._facts.values() if isinstance(fact, RoleSetting))
+            names = sorted({fact.role for fact in facts if fact.maximum is not None})
+            found = ((self.user(name), self.maxima_of(name)) for name in names)
+            self._limited = [(user, maxima) for user, maxima in found if user and maxima]
+        return self._limited
 
     def owner(self, table_id: int) -> str | None:
         found = self._facts.get(owner_key(table_id))

@@ -276,7 +276,9 @@ class Session(SessionCore):
         try:
             transaction = self.transaction
             if transaction is not None and now_s - self.used_s >= limit_s:
+                is_first = transaction.abort_error is None  # it is looked after until its end
                 self.tablespace.rollback(transaction, idle_error(limit_s))
-                self.database.refusals.add("idle_in_transaction_session_timeout", self.identity)
+                if is_first:
+                    self.database.refusals.add("idle_in_transaction_session_timeout", self.identity)
         finally:
             self.mutex.release()

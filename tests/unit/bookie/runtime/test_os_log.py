@@ -1,12 +1,17 @@
 """A log that goes to a pipe of which nothing is read."""
 
+import contextlib
+import fcntl
 import logging
 import os
+import resource
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from bookie.runtime.drivers import ThreadDriver
+from bookie.runtime.drivers import Bell, ThreadDriver
 from bookie.runtime.os_log import WAITING_BYTES_MAX, LineWriter, LogLines, takes_a_line
 from bookie.server.metrics import log_figures
 
@@ -20,6 +25,19 @@ def pipe() -> Iterator[tuple[int, int]]:
     yield ends
     for end in ends:
         os.close(end)
+
+
+@contextlib.contextmanager
+def file_bytes_max(byte_count: int) -> Iterator[None]:
+    """Have files grow no further; what would is EFBIG, and not the end of the process."""
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (byte_count, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
 
 
 def record(message: str, *arguments: object) -> logging.LogRecord:
@@ -109,7 +127,7 @@ def test_lines_that_cannot_be_written_are_counted_and_told_once_it_goes_again(
         assert lines.put(b"one\n")
         lines.flush()
     assert (lines.lost_count, lines.waiting_count, lines.waiting_bytes) == (3, 0, 0)
-    lines.between(lambda: [os.dup2(pipe[1], descriptor), None][1])
+    lines.between(lambda: os.dup2(pipe[1], descriptor) >= 0)
     assert lines.put(b"two\n")
     assert not lines.put(b"x" * 1_000 + b"\n")
     assert lines.close()
@@ -118,3 +136,77 @@ def test_lines_that_cannot_be_written_are_counted_and_told_once_it_goes_again(
     assert lines.lost_count == 5
     assert [type(each) for each in errors] == [OSError, type(None)]
     os.close(descriptor)
+
+
+def test_a_step_is_done_though_one_like_it_is_under_way(pipe: tuple[int, int]) -> None:
+    lines = LineWriter(pipe[1], name="lines", bytes_max=1_000, loss_line=lambda _count: b"")
+    has_begun, may_end = Bell(), Bell()
+    found: list[str] = []
+
+    def step() -> bool:
+        has_begun.ring()
+        may_end.wait()
+        found.append("first")
+        return False
+
+    lines.between(step)
+    has_begun.wait()
+    lines.between(lambda: bool(found.append("second")))
+    lines.between(lambda: bool(found.append("third")))  # the second will do
+    may_end.ring()
+    assert lines.close()
+    assert found == ["first", "second"]
+
+
+def test_a_line_that_was_cut_is_ended_in_the_file_where_it_is(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in "ab"]
+    files = [os.open(path, os.O_WRONLY | os.O_CREAT) for path in paths]
+    lines = LineWriter(files[0], name="lines", bytes_max=1_000, loss_line=lambda _count: b"lost\n")
+    with file_bytes_max(10):
+        assert lines.put(b"one\n")
+        assert lines.put(b"another\n")
+        lines.flush()
+    lines.between(lambda: os.dup2(files[1], files[0]) >= 0)
+    assert lines.put(b"two\n")
+    assert lines.close()
+    assert [path.read_bytes() for path in paths] == [b"one\nanothe", b"lost\ntwo\n"]
+    for each in files:
+        os.close(each)
+
+
+def test_the_end_does_not_wait_for_all_that_a_slow_reader_would_take(pipe: tuple[int, int]) -> None:
+    lines = LineWriter(
+        pipe[1],
+        name="lines",
+        bytes_max=WAITING_BYTES_MAX,
+        loss_line=lambda _count: b"",
+        end_max_s=0.2,
+    )
+    while lines.put(b"x" * 1_000 + b"\n"):
+        pass
+    has_ended = Bell()
+
+    def read() -> None:
+        while not has_ended.wait(0.02):  # 20 s for all of it
+            os.read(pipe[0], 4_096)
+        os.set_blocking(pipe[0], False)
+        while lines.waiting_count:
+            with contextlib.suppress(BlockingIOError):
+                os.read(pipe[0], 65_536)
+
+    reader = ThreadDriver().spawn("reader", read)
+    assert not lines.close()
+    assert lines.waiting_count
+    has_ended.ring()
+    reader.join()
+
+
+def test_a_descriptor_may_have_any_number(pipe: tuple[int, int]) -> None:
+    high = fcntl.fcntl(pipe[1], fcntl.F_DUPFD_CLOEXEC, 1_024)
+    lines = LineWriter(high, name="lines", bytes_max=1_000, loss_line=lambda _count: b"")
+    assert lines.put(b"one\n")
+    assert lines.close()
+    assert os.read(pipe[0], 1_000) == b"one\n"
+    assert takes_a_line(high)
+    os.close(high)
+    assert not takes_a_line(high)

@@ -1,29 +1,31 @@
 """The audit log where what it goes to takes nothing, and where it cannot be written."""
 
+import contextlib
 import json
 import logging
 import os
-from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_log import takes_a_line
 from herdpy.cli.audit_file import AuditFile
 from herdpy.server.login.audit import line_of
 
 CLOCK = OsClock()
 
 
-def fill(path: Path) -> int:
-    """Write to a pipe until it takes nothing; return how many bytes."""
-    writer, count = os.open(path, os.O_WRONLY | os.O_NONBLOCK), 0
-    for size in (4_096, 1):
-        with suppress(BlockingIOError):
-            while True:
-                count += os.write(writer, b" " * size)
-    os.close(writer)
-    return count
+def fill(audit: AuditFile) -> int:
+    """Write events until the pipe takes none, and its thread waits; return how many."""
+    for number in count():
+        if not takes_a_line(audit._descriptor):
+            return number
+        audit.write(line_of(CLOCK, "login", session=number))
+        while audit.lines.waiting_count and takes_a_line(audit._descriptor):
+            pass
+    raise AssertionError
 
 
 def test_no_event_waits_for_who_reads_the_log_and_none_is_lost_in_silence(
@@ -32,13 +34,12 @@ def test_no_event_waits_for_who_reads_the_log_and_none_is_lost_in_silence(
     path = tmp_path / "audit"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    filled = fill(path)
     audit = AuditFile(str(path), CLOCK, bytes_max=100_000)
-    count = 4_000  # more than it keeps
-    for number in range(count):
+    total = fill(audit) + 4_000  # more than the file keeps
+    for number in range(total - 4_000, total):
         audit.write(line_of(CLOCK, "login", session=number))
     lost = audit.lines.lost_count
-    assert 0 < lost < count
+    assert 0 < lost < total
     assert [each.levelname for each in caplog.records] == ["ERROR"]
     assert "is full" in caplog.text
     found = b""
@@ -51,32 +52,11 @@ def test_no_event_waits_for_who_reads_the_log_and_none_is_lost_in_silence(
     audit.close()
     found += os.read(reader, 65_536)
     os.close(reader)
-    events = [json.loads(line) for line in found[filled:].splitlines()]
+    events = [json.loads(line) for line in found.splitlines()]
     kept = [each["session"] for each in events if each["event"] == "login"]
-    assert kept == list(range(count - lost))
+    assert kept == list(range(total - lost))
     assert [each["event"] for each in events[len(kept) :]] == ["lines_lost", "logout"]
     assert events[len(kept)]["count"] == lost
-
-
-def test_a_reader_that_is_slow_is_said_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "audit"
-    os.mkfifo(path)
-    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    fill(path)
-    audit = AuditFile(str(path), CLOCK, bytes_max=100_000)
-    for _ in range(5):
-        lost = audit.lines.lost_count
-        while audit.lines.lost_count == lost:
-            audit.write(line_of(CLOCK, "login"))
-        waiting = audit.lines.waiting_bytes
-        os.read(reader, 4_096)
-        while audit.lines.waiting_bytes == waiting:
-            pass
-    os.close(reader)
-    audit.close()
-    assert [each for each in caplog.text.splitlines() if "is full" in each][1:] == []
 
 
 def test_a_full_disk_is_said_once_and_what_it_cost_is_in_the_new_file(
@@ -113,9 +93,40 @@ def test_what_is_not_taken_at_the_end_is_said(
     for number in range(4_000):
         audit.write(line_of(CLOCK, "login", session=number))
     audit.close()
-    assert "takes no lines: the last" in caplog.text
+    assert "takes no lines, or too slowly: the last" in caplog.text
     os.close(reader)  # which ends the thread that writes: EPIPE
     worker = audit.lines._worker
     assert worker is not None
     worker.join()
     os.close(audit._descriptor)
+
+
+def test_a_reader_that_is_too_slow_is_said_once_and_when_all_is_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "audit"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    audit = AuditFile(str(path), CLOCK, bytes_max=100_000)
+    event = line_of(CLOCK, "login", session=1)
+    with caplog.at_level(logging.WARNING):
+        fill(audit)
+        for _ in range(3):
+            lost = audit.lines.lost_count
+            while audit.lines.lost_count == lost:
+                audit.write(event)
+            waiting = audit.lines.waiting_count
+            os.read(reader, 8_192)
+            while audit.lines.waiting_count == waiting:
+                pass  # some lines go
+        while audit.lines.waiting_count:
+            with contextlib.suppress(BlockingIOError):
+                os.read(reader, 65_536)
+        audit.write(event)
+    assert [each.levelname for each in caplog.records] == ["ERROR", "WARNING"]
+    assert "takes lines again" in caplog.text
+    while audit.lines.waiting_count:
+        with contextlib.suppress(BlockingIOError):
+            os.read(reader, 65_536)
+    audit.close()
+    os.close(reader)

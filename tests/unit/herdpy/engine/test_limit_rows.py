@@ -96,7 +96,8 @@ def test_time_outs_show_the_longest_and_how_many_they_have_ended(engine: Engine)
     idle = LIMITS.format("idle_in_transaction_session_timeout", "")
     while run(root, idle)[0][1] < 10:
         pass
-    holder.look_after(engine.database.clock.monotonic())
+    for _ in range(3):  # as long as its client says nothing
+        holder.look_after(engine.database.clock.monotonic())
     assert run(root, idle) == [(0, 0, 1)]
     for name, user, share, ended in (
         ("lock_timeout", "", 0, 1),

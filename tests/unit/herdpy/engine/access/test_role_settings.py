@@ -6,7 +6,7 @@ import pytest
 
 from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.errors import Error
-from herdpy.model.access import RoleSetting
+from herdpy.model.access import Access, RoleSetting
 from herdpy.model.settings import Settings
 from herdpy.sql.reading.script import split_statements
 from tests.fixtures.access import facts_of, refusal, run, session_of, small_engine
@@ -187,3 +187,17 @@ def test_leases_and_stagings_of_a_role_have_a_limit(engine: Engine) -> None:
     root.leasing.take(60)
     ann.leasing.end(leases[0])
     ann.leasing.take(60)
+
+
+def test_who_has_maxima_is_looked_up_once_for_each_change(engine: Engine) -> None:
+    def access() -> Access:
+        return engine.database.tablespace.state.catalog.access
+
+    root = session_of(engine)
+    run(root, "ALTER ROLE ann SET MAXIMUM leases = 3", "CREATE USER boss SUPERUSER")
+    run(root, "ALTER ROLE boss SET MAXIMUM leases = 4")
+    [(user, maxima)] = access().limited_users()
+    assert (user.name, dict(maxima)) == ("ann", {"leases": 3})
+    assert access().limited_users() is access().limited_users()
+    run(root, "ALTER ROLE ann RESET MAXIMUM leases")
+    assert access().limited_users() == []
