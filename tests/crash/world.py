@@ -923,11 +923,12 @@ class World:
             return
         self.say("compaction")
         self._is_maintaining = True
+        acts = self._act_count
         with self.doing("compaction"):
             try:
                 self.done["compaction"] += self.database.run_compaction()
             except Error as error:
-                self._check_fault(error, gives_way=True)
+                self._check_fault(error, gives_way=self._act_count > acts)
         self._is_maintaining = False
 
     # --- snapshots that must not change (I9) -----------------------------------------------------

@@ -129,6 +129,7 @@ def _difference(label: str, ours: str | None, theirs: str | None, *parts: str | 
         (_difference("UPDATE", "22012", "23505", "22012"), True),
         (_difference("UPDATE", "23502", "22003", None), True),  # of another row
         (_difference("UPDATE", "22012", "42804", "22012"), True),  # of a constant, before types
+        (_difference("UPDATE", "22012", "42883", "22012"), False),
         (_difference("(query of bigint)", None, "22P02", "22P02"), True),
         (_difference("(query of bigint)", None, "22P02", None), False),
         (_difference("UPDATE", "22003", "42846", "42846"), True),  # of a constant, before types
