@@ -290,7 +290,7 @@ class ServerConfig:
         "to look for the next request before the loop sleeps, where that pays; 0: none",
     )
     switch_interval_us: int = _setting(
-        50,
+        10,
         10,
         1_000_000,
         "microseconds",

@@ -3,6 +3,8 @@
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from bookie.runtime.os_process import usual_timers
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -11,7 +13,7 @@ __all__ = ["Executor", "new_executor", "new_loop"]
 
 def new_executor(name: str, thread_count: int = 1) -> Executor:
     """Return an executor whose threads are called name-0, name-1, …; its owner shuts it down."""
-    return ThreadPoolExecutor(thread_count, thread_name_prefix=name)
+    return ThreadPoolExecutor(thread_count, name, initializer=usual_timers)
 
 
 def new_loop() -> "asyncio.AbstractEventLoop":

@@ -15,6 +15,7 @@ from rich.console import Console
 from bookie.runtime.interfaces import Clock
 from bookie.runtime.os_executors import new_loop
 from bookie.runtime.os_log import LineWriter, takes_a_line
+from bookie.runtime.os_process import precise_timers
 from herdpy.cli.audit_file import AuditFile
 from herdpy.cli.logs import set_up_logs
 from herdpy.cli.settings import Loaded
@@ -74,12 +75,15 @@ def frequent_switches(interval_s: float) -> Generator[None]:
     """Have a thread that computes give up the interpreter sooner to those that wait for it.
 
     The loop waits for it each time it comes back from the network; with Python's 5 ms a statement
-    that is planned would be in the way of every row that is read meanwhile (ADR 54).
+    that is planned would be in the way of every row that is read meanwhile. This thread, the
+    loop's, is to ask for it exactly then; the others, later by Linux's 50 µs, leave it to the loop
+    for what a request takes (ADR 54).
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(interval_s)
     try:
-        yield
+        with precise_timers():
+            yield
     finally:
         sys.setswitchinterval(before)
 

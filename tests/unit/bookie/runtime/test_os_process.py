@@ -2,10 +2,13 @@
 
 import os
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
-from bookie.runtime.os_process import describe_process, process_generation
+from bookie.runtime.os_executors import new_executor
+from bookie.runtime.os_process import describe_process, precise_timers, process_generation
 from bookie.runtime.os_rng import OsRng
 
 
@@ -53,3 +56,18 @@ def test_rng() -> None:
     assert 0.4 < sum(draws) / len(draws) < 0.6
     assert len(rng.randbytes(33)) == 33
     assert rng.randbytes(16) != rng.randbytes(16)
+
+
+def timer_slack_ns() -> int:
+    return int(Path(f"/proc/{threading.get_native_id()}/timerslack_ns").read_text())
+
+
+@pytest.mark.skipif(not Path("/proc/self/timerslack_ns").exists(), reason="Linux has it")
+def test_precise_timers_are_those_of_the_thread_alone_and_not_of_the_executors_it_makes() -> None:
+    usual_ns = timer_slack_ns()
+    with new_executor("before") as before, new_executor("within") as within:
+        assert before.submit(timer_slack_ns).result() == usual_ns
+        with precise_timers():
+            assert timer_slack_ns() == 1
+            assert within.submit(timer_slack_ns).result() == usual_ns
+        assert timer_slack_ns() == usual_ns
