@@ -2,12 +2,15 @@
 
 import errno
 import logging
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from bookie.runtime.os_disk import OsDisk, OsFile
 from herdpy.config import Config
 from herdpy.engine.state.disk_reserve import ReserveFile, reserve_bytes_of
 from herdpy.engine.state.page_estimate import checkpoint_bytes
@@ -87,7 +90,8 @@ def test_the_reserve_is_made_once_and_never_written(db: Engine, disk: SimulatedD
     assert held(disk) == RESERVE_BYTES
     disk.trace = []
     db.reopen()
-    assert [step for step in disk.trace if step[1] == RESERVE] == []
+    steps = [step for step in disk.trace if step[1] == RESERVE]
+    assert steps == [("allocate", RESERVE, RESERVE_BYTES)]  # it may be a copy with holes
     disk.unlink(RESERVE)
     disk.trace = []
     db.reopen()
@@ -101,6 +105,36 @@ def test_another_setting_changes_the_reserve(disk: SimulatedDisk, wanted: int) -
     config = Config(log_file_bytes_first=64 * 1024, disk_reserve_bytes=wanted)
     with engine(disk=disk, config=config):
         assert held(disk) == wanted
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the calls of Linux")
+def test_a_sparse_copy_of_the_reserve_gets_its_blocks(tmp_path: Path) -> None:
+    """What copied a directory may leave holes, which free nothing when they are given up."""
+    path = tmp_path / "reserve"
+    with path.open("wb") as file:
+        file.truncate(MIB)
+    assert path.stat().st_blocks == 0
+    reserve = ReserveFile(OsDisk(tmp_path), "reserve", MIB)
+    reserve.load()
+    assert reserve.held_bytes == MIB
+    assert not reserve.is_lacking
+    assert path.stat().st_blocks * 512 >= MIB
+
+
+def test_a_copy_of_the_reserve_goes_whose_blocks_find_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(file: OsFile, size: int) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    path = tmp_path / "reserve"
+    path.write_bytes(bytes(1000))
+    monkeypatch.setattr(OsFile, "allocate", no_room)
+    reserve = ReserveFile(OsDisk(tmp_path), "reserve", 1000)
+    reserve.load()
+    assert reserve.held_bytes == 0
+    assert reserve.is_lacking
+    assert not path.exists()
 
 
 def test_the_reserve_is_given_up_in_pieces(disk: SimulatedDisk) -> None:
