@@ -82,7 +82,8 @@ class File(Protocol):
         """Make room up to size bytes, which read as zeros; never cuts; not yet durable.
 
         A device without that much room says so here (ENOSPC, EDQUOT), and not at a later write
-        below size. A sync after writes into the room costs a commit of the file system's metadata.
+        below size; holes of a file that is that long are filled. A sync after writes into the room
+        costs a commit of the file system's metadata.
         """
         ...
 

@@ -35,6 +35,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _WRITTEN_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _ZEROS = memoryview(bytes(1024 * 1024))
+_BLOCK_BYTES = 512
+"""The unit of st_blocks, whatever the file system has."""
 # Python 3.13 can map without keeping a descriptor open per mapping; older ones keep one.
 _MAP_OPTIONS = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
@@ -114,11 +116,14 @@ class OsFile:
         start = self.size()
         if size < 0:
             raise os_error(errno.EINVAL, self._path)
-        if size <= start:
+        # What copied the file may have left holes where it had zeros.
+        has_holes = size <= start and os.fstat(self._descriptor).st_blocks * _BLOCK_BYTES < size
+        if size <= start and not has_holes:
             return
         if sys.platform == "linux":
             try:
-                os.posix_fallocate(self._descriptor, start, size - start)
+                first = 0 if has_holes else start
+                os.posix_fallocate(self._descriptor, first, size - first)
                 return
             except OSError as error:
                 if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):

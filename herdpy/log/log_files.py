@@ -193,6 +193,7 @@ class LogFiles:
                 self._spares.remove((spare, spare_bytes))
                 self._disk.rename(spare, file.path)
                 file.handle = self._disk.open(file.path)
+                file.handle.allocate(spare_bytes)  # a copy of it may have holes
             else:
                 file.handle = self._disk.open(file.path, create=True, exclusive=True)
                 # First: a full disk says so here, before anything is written.

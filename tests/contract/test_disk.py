@@ -390,6 +390,19 @@ class TestOsDisk:
         file.close()
 
     @pytest.mark.skipif(sys.platform != "linux", reason="the calls of Linux")
+    def test_allocate_fills_the_holes_that_a_copy_may_have(self, tmp_path: Path) -> None:
+        """A sparse copy of a file is as long, and has no blocks."""
+        file = OsDisk(tmp_path).open("f", create=True)
+        file.write_at(0, b"abc")
+        file.truncate(1 << 20)
+        assert (tmp_path / "f").stat().st_blocks * 512 < 1 << 20
+        file.allocate(1 << 20)
+        assert (tmp_path / "f").stat().st_blocks * 512 >= 1 << 20
+        assert file.read_at(0, 5) == b"abc\0\0"
+        assert file.size() == 1 << 20
+        file.close()
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="the calls of Linux")
     def test_a_file_of_a_read_only_file_system_can_be_read(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

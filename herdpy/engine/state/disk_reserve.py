@@ -43,13 +43,20 @@ class ReserveFile:
         """The disk had no room for all of it when it was last tried, or some was given up."""
 
     def load(self) -> None:
-        """Take up what an earlier process has left; a larger file gives back what it has more."""
+        """Take up what an earlier process has left; a larger file gives back what it has more.
+
+        A copy of it may be of holes, which are filled, or it goes: it would give up nothing.
+        """
         disk, path = self._disk, self._path
         with suppress(OSError):  # then it is made anew, or there is none
             if disk.is_file(path):
-                self.held_bytes = min(disk.size(path), self.byte_count)
-                if disk.size(path) > self.byte_count:
-                    self._cut(self.held_bytes)
+                held = min(disk.size(path), self.byte_count)
+                if disk.size(path) > held:
+                    self._cut(held)
+                if held and not self._fill_holes(held):
+                    held = 0
+                    self._cut(held)
+                self.held_bytes = held
         self.is_lacking = self.held_bytes < self.byte_count
 
     def fill(self) -> bool:
@@ -86,6 +93,17 @@ class ReserveFile:
         self.held_bytes = left  # first: an interrupt may come, and fill() looks at nothing else
         with suppress(OSError):
             self._cut(left)
+        return True
+
+    def _fill_holes(self, byte_count: int) -> bool:
+        """See that the disk has so many bytes for it; False: it is full."""
+        file = self._disk.open(self._path)
+        try:
+            file.allocate(byte_count)
+        except OSError as error:
+            return not is_disk_full(error)
+        finally:
+            file.close()
         return True
 
     def _cut(self, byte_count: int) -> None:

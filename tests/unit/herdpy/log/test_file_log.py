@@ -2,14 +2,17 @@
 
 import errno
 import random
+import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bookie.runtime.os_disk import OsDisk
 from herdpy.errors import CorruptionError, InvariantViolation, LogFailedError
 from herdpy.log.file_log import FileLog
 from herdpy.log.file_replay import find_unlisted_frame
@@ -363,6 +366,21 @@ class TestFiles:
         assert max(home.listing.files) == 7  # above every number seen
         log.close()
         assert home.records() == [b"a", b"b", NOOP]
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="the calls of Linux")
+    def test_a_sparse_copy_of_a_spare_gets_its_blocks(self, tmp_path: Path) -> None:
+        """What copied a directory may leave holes, and a write into one may find no room."""
+        home = LogHome(OsDisk(tmp_path))
+        home.opened().close()
+        with (tmp_path / home.path(5)).open("wb") as file:
+            file.truncate(16 * 1024)
+        log = home.opened()
+        put(log, b"a")
+        log.close()
+        found = (tmp_path / home.path(6)).stat()
+        assert home.listing.begun == [6]
+        assert found.st_size == 16 * 1024
+        assert found.st_blocks * 512 >= found.st_size
 
     @pytest.mark.parametrize("step", ["open", "write", "sync", "sync_directory"])
     def test_no_space_in_prepare_changes_nothing(self, step: Any) -> None:

@@ -2,12 +2,15 @@
 
 import errno
 import logging
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from bookie.runtime.os_disk import OsDisk, OsFile
 from herdpy.config import Config
 from herdpy.engine.state.disk_reserve import ReserveFile, reserve_bytes_of
 from herdpy.engine.state.page_estimate import checkpoint_bytes
@@ -87,7 +90,8 @@ def test_the_reserve_is_made_once_and_never_written(db: Engine, disk: SimulatedD
     assert held(disk) == RESERVE_BYTES
     disk.trace = []
     db.reopen()
-    assert [step for step in disk.trace if step[1] == RESERVE] == []
+    steps = [step for step in disk.trace if step[1] == RESERVE]
+    assert steps == [("allocate", RESERVE, RESERVE_BYTES)]  # it may be a copy with holes
     disk.unlink(RESERVE)
     disk.trace = []
     db.reopen()
@@ -101,6 +105,36 @@ def test_another_setting_changes_the_reserve(disk: SimulatedDisk, wanted: int) -
     config = Config(log_file_bytes_first=64 * 1024, disk_reserve_bytes=wanted)
     with engine(disk=disk, config=config):
         assert held(disk) == wanted
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the calls of Linux")
+def test_a_sparse_copy_of_the_reserve_gets_its_blocks(tmp_path: Path) -> None:
+    """What copied a directory may leave holes, which free nothing when they are given up."""
+    path = tmp_path / "reserve"
+    with path.open("wb") as file:
+        file.truncate(MIB)
+    assert path.stat().st_blocks == 0
+    reserve = ReserveFile(OsDisk(tmp_path), "reserve", MIB)
+    reserve.load()
+    assert reserve.held_bytes == MIB
+    assert not reserve.is_lacking
+    assert path.stat().st_blocks * 512 >= MIB
+
+
+def test_a_copy_of_the_reserve_goes_whose_blocks_find_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(file: OsFile, size: int) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    path = tmp_path / "reserve"
+    path.write_bytes(bytes(1000))
+    monkeypatch.setattr(OsFile, "allocate", no_room)
+    reserve = ReserveFile(OsDisk(tmp_path), "reserve", 1000)
+    reserve.load()
+    assert reserve.held_bytes == 0
+    assert reserve.is_lacking
+    assert not path.exists()
 
 
 def test_the_reserve_is_given_up_in_pieces(disk: SimulatedDisk) -> None:
@@ -310,12 +344,12 @@ def test_a_log_file_of_what_frees_space_leaves_what_is_lent(disk: SimulatedDisk)
         for key in range(60):
             run(session, "INSERT INTO t VALUES (?, ?)", key, f"{key:04}" * 250)
         assert len(disk.list("default/log")) == 2  # the second one has 128 KiB, a third has 256
-        disk.capacity_bytes = disk.used_bytes + 500_000
+        disk.capacity_bytes = disk.used_bytes + 700_000
         space = db.database.replica.space
-        assert space.lend(200_000)
+        assert space.lend(400_000)
         db.database.tablespace.prepare_log(130_000)
         assert len(disk.list("default/log")) == 3
-        assert disk.space()[1] - space.figures().needed_bytes >= 200_000
+        assert disk.space()[1] - space.figures().needed_bytes >= 400_000
         assert held(disk) == RESERVE_BYTES
         space.given_back()
 
