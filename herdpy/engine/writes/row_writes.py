@@ -103,9 +103,9 @@ class Write:
     ) -> None:
         """compute(source) does the statement's work on one snapshot, without any lock.
 
-        check_interrupt is called every some thousand rows, until they are logged.
         It returns the changes, checked but for duplicate keys, and the number of rows to report.
         In its place stream(source) may yield the changes, when they need not fit in memory.
+        check_interrupt is called every some thousand rows, until they are logged.
         With is_insert, a row that is there already is a duplicate (23505), not a change; but with
         `resolve`, of a table with a key, that says what becomes of it; so does a stage of the
         operation `resolved_as`, when rows of a stream do not fit in memory.
