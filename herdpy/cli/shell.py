@@ -17,7 +17,7 @@ from rich.text import Text
 from herdpy.cli.console import print_error
 from herdpy.cli.csv_import import import_csv
 from herdpy.cli.output import MODES, write_rows
-from herdpy.driver.box import count_text, make_table
+from herdpy.driver.box import ROWS_SHOWN_MAX, count_text, make_table
 from herdpy.driver.connection import Connection
 from herdpy.driver.cursor import Cursor
 from herdpy.driver.types import describe
@@ -30,7 +30,6 @@ from herdpy.sql.text import create_table_text, name_text
 
 T = TypeVar("T")
 
-ROWS_SHOWN_MAX = 40
 _CANCEL_AGAIN_S = 0.1
 _VERBS = {"INSERT": "inserted", "UPSERT": "upserted", "UPDATE": "updated", "DELETE": "deleted"}
 PLAIN_WORDS = {
