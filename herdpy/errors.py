@@ -191,6 +191,17 @@ def did_you_mean(
     return f"Did you mean {close}?" if close and close != word else otherwise
 
 
+def no_table(name: str, known: Iterable[str], position: int | None = None) -> ProgrammingError:
+    """Return the error of a table that is not there (42P01), with the known name most like it."""
+    close = closest(name, known)
+    return ProgrammingError(
+        f'table "{name}" does not exist',
+        sqlstate="42P01",
+        hint=f'Did you mean "{close}"?' if close else None,
+        position=position,
+    )
+
+
 def check_extra(extra: str, what: str, *modules: str) -> None:
     """InterfaceError when an extra that `what` needs is not installed; see bookie/extras.py."""
     from bookie.extras import find_missing  # not what every program imports

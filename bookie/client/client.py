@@ -42,11 +42,10 @@ from bookie.ledger.types import (
     Segment,
 )
 from bookie.metadata.bookies import BookieDirectory
+from bookie.metadata.cluster import DEFAULT_ROOT
 from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.ledgers import LedgerManager
 from bookie.runtime.interfaces import Clock, Rng, Tls
-
-DEFAULT_ROOT = "/ledgers"
 
 
 class LedgerClient:

@@ -3,8 +3,8 @@
 Contract: entries complete strictly in order, each with acks of an ack quorum of the ensemble that
 the metadata names for it; the LAC never goes back; after an error nothing completes any more. One
 thread; no clock (Timer tokens), no I/O, no chance of its own. Source of the rules: BookKeeper's
-LedgerHandle and PendingAddOp, with the defects G7 to G12 kept out (docs/protocols/writer.md);
-CLUSTER.md §3 for writing on without a replacement; ADR 0012 for closing under a recovery.
+LedgerHandle and PendingAddOp, with the defects G7 to G12 kept out, and writing on without a
+replacement (docs/protocols/writer.md); ADR 0012 for closing under a recovery.
 """
 
 from typing import Any, Protocol

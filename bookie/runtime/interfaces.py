@@ -5,6 +5,7 @@ leaves the root is a ValueError. Every method may raise OSError with the errno o
 system (ENOSPC, EIO, EROFS, ENOENT, EEXIST); nothing else is raised for a failing device.
 """
 
+import errno
 import ssl
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
@@ -13,6 +14,8 @@ from bookie.runtime.ticket import Ticket
 
 BytesLike = bytes | bytearray | memoryview
 T = TypeVar("T")
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Of an OSError: the disk, or its owner's share of it, is used up."""
 Tls = ssl.SSLContext | Callable[[], ssl.SSLContext]
 """What connections are secured with: a context, or what returns the one of the next connection."""
 

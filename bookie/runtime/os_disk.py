@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from bookie.runtime.interfaces import BytesLike, DiskLockedError
+from bookie.runtime.interfaces import DISK_FULL, BytesLike, DiskLockedError
 from bookie.runtime.mapping import ViewMapping
 from bookie.runtime.paths import check_path, os_error
 
@@ -31,7 +31,6 @@ _OWNER_BYTES_MAX = 4096
 _FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700
 _NOT_WRITABLE = (errno.ENOENT, errno.EROFS, errno.EACCES, errno.EPERM)
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _WRITTEN_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _ZEROS = memoryview(bytes(1024 * 1024))
@@ -308,7 +307,7 @@ class OsDisk:
                 os.pwrite(descriptor, data, 0)
                 os.ftruncate(descriptor, len(data))
             except OSError as error:
-                if error.errno not in _FULL:
+                if error.errno not in DISK_FULL:
                     raise
                 with suppress(OSError):  # the lock counts, though it does not say whose it is
                     os.ftruncate(descriptor, 0)

@@ -236,7 +236,7 @@ def takes_a_line(descriptor: int) -> bool:
 
 
 def _writable(descriptor: int, wait_ms: int | None = None) -> bool:
-    """Wait until a write would not, or would fail; None: without an end.
+    """Wait until a write needs no wait, or would fail; None: without an end.
 
     Not by select(), which fails for descriptors from 1,024 on.
     """

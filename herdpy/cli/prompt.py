@@ -21,7 +21,7 @@ from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import PostgresLexer
 from rich.text import Text
 
-from herdpy.cli.shell import COMMANDS, PLAIN_WORDS, Shell
+from herdpy.cli.shell import COMMANDS, PLAIN_WORDS, Shell, is_command
 from herdpy.driver.dsn import without_passwords
 from herdpy.errors import Error
 from herdpy.model.schema import Table
@@ -116,7 +116,7 @@ def prompt_text(shell: Shell) -> str:
 def is_ready(text: str) -> bool:
     """Tell whether Enter runs the text: a command, nothing, or statements with their end."""
     word = text.strip().lower()
-    return word.startswith(".") or word in PLAIN_WORDS or is_complete(text)
+    return is_command(word) or word in PLAIN_WORDS or is_complete(text)
 
 
 class NameCompleter(Completer):

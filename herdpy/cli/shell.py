@@ -17,7 +17,7 @@ from rich.text import Text
 from herdpy.cli.console import print_error
 from herdpy.cli.csv_import import import_csv
 from herdpy.cli.output import MODES, write_rows
-from herdpy.driver.box import count_text, make_table
+from herdpy.driver.box import ROWS_SHOWN_MAX, count_text, make_table
 from herdpy.driver.connection import Connection
 from herdpy.driver.cursor import Cursor
 from herdpy.driver.types import describe
@@ -30,10 +30,12 @@ from herdpy.sql.text import create_table_text, name_text
 
 T = TypeVar("T")
 
-ROWS_SHOWN_MAX = 40
 _CANCEL_AGAIN_S = 0.1
 _VERBS = {"INSERT": "inserted", "UPSERT": "upserted", "UPDATE": "updated", "DELETE": "deleted"}
-PLAIN_WORDS = {"help": ".help", "quit": ".quit", "exit": ".quit", "\\q": ".quit", "\\d": ".tables"}
+PLAIN_WORDS = {
+    "help": ".help", "quit": ".quit", "exit": ".quit",
+    "\\?": ".help", "\\q": ".quit", "\\d": ".tables", "\\dt": ".tables",
+}  # fmt: skip
 """What hands that know other shells type alone on a line."""
 _TABLE_COLUMNS = (
     describe("table", types.TEXT),
@@ -98,9 +100,12 @@ class Shell:
 
     def run_input(self, text: str) -> None:
         """Run what was typed: a `.` command or statements; errors are printed."""
-        word = text.strip().rstrip(";").lower()
-        if word in PLAIN_WORDS or word.startswith("."):
-            self.run_command(PLAIN_WORDS.get(word, text.strip()))
+        line = text.strip()
+        word, _, name = line.rstrip("; ").partition(" ")
+        if not name and word.lower() in PLAIN_WORDS:
+            self.run_command(PLAIN_WORDS[word.lower()])
+        elif is_command(line):
+            self.run_command(f".schema {name}" if word == "\\d" else line)
         else:
             self._run_pieces(text, "", 1)
 
@@ -279,10 +284,16 @@ class Shell:
         self.is_quitting = True
 
 
+def is_command(line: str) -> bool:
+    """Tell whether a line is a command of this shell, or of psql, which no statement begins as."""
+    return line.startswith((".", "\\"))
+
+
 def _words(line: str) -> list[str]:
     """Return the words of a `.` command; quotes hold one with spaces together."""
+    name, *rest = line.split(None, 1)
     try:
-        return shlex.split(line)
+        return [name, *shlex.split(rest[0])] if rest else [name]
     except ValueError:
         return line.split()
 

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from herdpy.driver.interfaces import DriverSession
-from herdpy.errors import ProgrammingError
+from herdpy.errors import no_table
 from herdpy.exec.coerce import output_converter
 from herdpy.features import TABLES
 from herdpy.model.schema import Column
@@ -20,9 +20,10 @@ class ColumnDefault(NamedTuple):
 
 def column_defaults(session: DriverSession, table: str) -> dict[str, ColumnDefault]:
     """Return the defaults of a table's columns by their names; those without are left out."""
-    found = next((each for each in session.perform(TABLES) if each.name == table), None)
+    tables = {each.name: each for each in session.perform(TABLES)}
+    found = tables.get(table)
     if found is None:
-        raise ProgrammingError(f'table "{table}" does not exist', sqlstate="42P01")
+        raise no_table(table, tables)
     return {
         column.name: _default_of(column)
         for column in found.visible_columns

@@ -8,7 +8,13 @@ from bookie.runtime.interfaces import DirectoryLock, DiskLockedError
 from herdpy.driver import local
 from herdpy.driver.dsn import local_path
 from herdpy.driver.exports import Progress
-from herdpy.engine.maintenance.directory import LOCK, cannot_open_error, locked_error
+from herdpy.engine.maintenance.directory import (
+    DIRECTORY,
+    FORMAT,
+    LOCK,
+    cannot_open_error,
+    locked_error,
+)
 from herdpy.engine.maintenance.doctor import Report
 from herdpy.engine.maintenance.doctor import examine as examine_disk
 from herdpy.engine.maintenance.salvage import Salvage
@@ -28,7 +34,8 @@ def examine(directory: "str | os.PathLike[str]", progress: Progress | None = Non
         lock = _lock(disk, where)
         try:
             report = examine_disk(disk, where, progress)
-            report.notes += local.exposed(disk, where)
+            if disk.exists(FORMAT) or disk.exists(DIRECTORY):  # else the files are somebody else's
+                report.notes += local.exposed(disk, where)
             return report
         finally:
             lock.close()

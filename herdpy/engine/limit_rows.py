@@ -5,7 +5,7 @@ they are asked for, without any lock but the monitor's for who holds a lock. Any
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from herdpy.engine.statements.refusals import Refusals
@@ -105,10 +105,15 @@ class LimitRows:
     def wait_rows(self) -> Iterator[Row]:
         """Yield the rows of syswaits."""
         for row in self.waits():
-            shown = ", ".join(map(str, row.held_by[:_HOLDERS_SHOWN_MAX]))
-            more = len(row.held_by) - _HOLDERS_SHOWN_MAX
-            shown += f" and {more} more" if more > 0 else ""
-            yield row.session, row.statement, row.waits_for, row.waited_s, shown or None
+            held_by = listed(row.held_by) or None
+            yield row.session, row.statement, row.waits_for, row.waited_s, held_by
+
+
+def listed(sessions: Sequence[int]) -> str:
+    """Return the numbers of sessions for people: the first ten, and how many more there are."""
+    shown = ", ".join(map(str, sessions[:_HOLDERS_SHOWN_MAX]))
+    more = len(sessions) - _HOLDERS_SHOWN_MAX
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def engine_limits(database: "Database") -> Iterator[LimitRow]:

@@ -8,19 +8,17 @@ list whole (storage's manifest may be damaged: engine/maintenance/leftovers.py).
 without zeroing: every frame carries its file's number and id, so old ones do not count.
 """
 
-import errno
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from bookie.runtime.interfaces import Disk, File
+from bookie.runtime.interfaces import DISK_FULL, Disk, File
 from herdpy.model.lsn import Lsn
 
 _BLOCK_BYTES = 4096
 _ZEROS_BYTES = 1024 * 1024
 _SPARES_MAX = 2  # each of max_file_bytes at the most
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _NAME = re.compile(r"(spare-)?(\d{8,})\.log")
 
 
@@ -167,7 +165,7 @@ class LogFiles:
                 file = self._make_of(wanted, first_sequence)
                 break
             except OSError as error:
-                if error.errno not in _FULL:
+                if error.errno not in DISK_FULL:
                     raise
                 if any(spare_bytes >= least for _, spare_bytes in self._spares):
                     return self._make_of(least, first_sequence)

@@ -13,6 +13,7 @@ from bookie.runtime.os_log import LineWriter
 from bookie.runtime.os_process import processor_count
 from herdpy.config import ServerConfig
 from herdpy.engine.database import Database
+from herdpy.engine.limit_rows import listed
 from herdpy.engine.session.activity import Client
 from herdpy.engine.session.session import Session
 from herdpy.errors import Error, OperationalError, Retry
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 TABLESPACE = "default"
 HTTP_SHARES = "http_requests"
 """The name of those of connections whose request has not come whole."""
-_HOLDERS_SHOWN_MAX = 10
 
 
 class Hub:
@@ -257,10 +257,7 @@ class Hub:
             return f"the database stopped: {failure}"
         workers = self.workers
         if workers.starved_s >= STARVED_S:
-            holders = worker_holders(self)
-            who = ", ".join(map(str, holders[:_HOLDERS_SHOWN_MAX]))
-            more = len(holders) - _HOLDERS_SHOWN_MAX
-            who += f" and {more} more" if more > 0 else ""
+            who = listed(worker_holders(self))
             return (
                 f"no worker came free for {workers.starved_s:.0f} s: {self.config.workers} "
                 f"statements run, {workers.waiting_count} wait; the longest running are of "

@@ -1,7 +1,6 @@
 """Bound statement to plan: what the row path can do goes there, everything else to the vector path.
 
-The row path's expressions and accesses are those of DESIGN §8; exec/row must be able to do all that
-is_row_expression lets through.
+exec/row must be able to do all that is_row_expression lets through.
 """
 
 from collections.abc import Callable, Sequence

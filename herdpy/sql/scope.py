@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from herdpy.errors import Error, NotSupportedError, ProgrammingError, closest
+from herdpy.errors import Error, NotSupportedError, ProgrammingError, closest, no_table
 from herdpy.model.schema import Table
 from herdpy.model.types import TEXT, TIMESTAMPTZ, Kind, SqlType
 from herdpy.sql import conversions, tree
@@ -31,7 +31,7 @@ class Catalog(Protocol):
         ...
 
     def table_names(self) -> Sequence[str]:
-        """Return the names, sorted."""
+        """Return the names, for hints; those of system tables, too."""
         ...
 
 
@@ -131,12 +131,7 @@ class StatementContext:
         """Return the table of that name; 42P01."""
         table = self.catalog.table(node.name)
         if table is None:
-            raise ProgrammingError(
-                f'table "{node.name}" does not exist',
-                sqlstate="42P01",
-                position=self.position(node),
-                hint=suggestion(node.name, self.catalog.table_names()),
-            )
+            raise no_table(node.name, self.catalog.table_names(), self.position(node))
         return table
 
     def error(

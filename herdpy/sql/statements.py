@@ -52,9 +52,12 @@ _INSTEAD = {
     "CREATE TEMPORARY TABLE": _NO_TEMPORARY,
     "CREATE VIEW": "Begin queries by WITH name AS (…).",
     "COPY": "Write many rows by executemany() or ingest().",
+    "DESCRIBE": "The shell's .schema prints CREATE TABLE; a program asks cursor.description behind "
+    "SELECT … LIMIT 0.",
     "MERGE": INSTEAD_OF_UPDATING,
     "PREPARE": "Statements are prepared by themselves: pass values as parameters.",
     "REPLACE": INSTEAD_OF_REPLACING,
+    "SAVEPOINT": "A statement that fails is undone alone, and its transaction goes on.",
     "VACUUM": "There is nothing to do: checkpoints free the space by themselves.",
 }
 

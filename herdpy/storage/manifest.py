@@ -20,7 +20,6 @@ One change is one call of append(); the moment of effect inside the process is t
 _tail. Any thread may call; `state` is read without a lock.
 """
 
-import errno
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from struct import Struct
@@ -30,7 +29,7 @@ import google_crc32c
 import msgspec
 
 from bookie.runtime.drivers import new_mutex
-from bookie.runtime.interfaces import Disk, File, Rng
+from bookie.runtime.interfaces import DISK_FULL, Disk, File, Rng
 from herdpy.errors import (
     CorruptionError,
     DiskFullError,
@@ -49,7 +48,6 @@ _FILE_HEADER = Struct("<8sHH")
 _FILE_VERSION, _FILE_VERSION_WITHOUT_ID = 2, 1
 _FRAME_MAGIC = b"HME\x01"
 _FRAME = Struct("<4sII")
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 NOTHING_LEFT_HINT = (
     "Put back a copy of the file that fits the others, or restore a backup into a new directory: "
     "`herdpy restore`. Without it nothing can be read."
@@ -688,7 +686,7 @@ class Manifest:
         try:
             tail.file.write_at(tail.end, _frame(tail.file_id, tail.end, body))
         except OSError as error:
-            if error.errno not in _FULL:
+            if error.errno not in DISK_FULL:
                 raise
             self._is_undecided = was_undecided  # this edit is not whole, an earlier one may be
             raise _no_space(self._path) from error
@@ -728,7 +726,7 @@ class Manifest:
         try:
             self._renaming = _write_new(self._disk, self._path, state, file_id)
         except OSError as error:
-            if error.errno not in _FULL:
+            if error.errno not in DISK_FULL:
                 raise
             raise _no_space(self._path) from error
         self._finish_rename(self._renaming)

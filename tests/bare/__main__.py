@@ -3,7 +3,9 @@
 1. The wheel is built and installed with what it depends on, and nothing of the extras comes along.
 2. Its description has no link to a file of the repository, which an index would not find.
 3. Examples run there; the commands say which extra they need, and exit with 1.
-4. tests/dbapi runs there, in memory, on directories and over TCP: the server is a process of the
+4. The *.test files of SQL run there, before pandas, which brings packages of its own: what a query
+   needs has to be in the base install.
+5. tests/dbapi runs there, in memory, on directories and over TCP: the server is a process of the
    environment that runs this.
 
 Ends with 1 when anything differs.
@@ -27,6 +29,8 @@ _FOLDER = ROOT / ".venvs" / "bare"
 _PIP = ("-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input")
 _EXAMPLES = ("embedded.py", "transactions.py")
 _COMMANDS = ((("herdpy", "serve", "x"), "server"), (("bookie", "local"), "bookie"))
+_SUITES = (("runner", ("tests/sql/test_files.py", "-k", "local")), ("suite", ("tests/dbapi",)))
+"""What runs with which extra, the least first."""
 _RELATIVE_LINK = re.compile(r"\]\((?!https?:)[^)]*\)")
 
 
@@ -78,12 +82,11 @@ def main() -> None:
                 raise SystemExit(f"{' '.join(command)} does not name its extra: {said}")
     print("examples run, and commands name their extras")
 
-    run(python, *_PIP, "install", f"{wheel}[suite]")
-    plugin = ("-p", "tests.fixtures.bare_install")
-    said = run(
-        python, "-m", "pytest", "-q", *plugin, "tests/dbapi", **{SERVER_PYTHON: sys.executable}
-    )
-    print(f"tests/dbapi: {said.strip().splitlines()[-1]}")
+    for extra, suite in _SUITES:
+        run(python, *_PIP, "install", f"{wheel}[{extra}]")
+        plugin = ("-p", "tests.fixtures.bare_install")
+        said = run(python, "-m", "pytest", "-q", *plugin, *suite, **{SERVER_PYTHON: sys.executable})
+        print(f"{suite[0]}: {said.strip().splitlines()[-1]}")
 
 
 def _bytes(folder: Path) -> int:

@@ -277,6 +277,7 @@ def test_a_second_process_is_told_who_has_it(tmp_path: Path) -> None:
     assert f"pid {os.getpid()}" in done.stderr
     assert "55006" in done.stderr
     assert "Close it there first" in done.stderr
+    assert "herd://" in done.stderr
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
     assert done.returncode == 0
 

@@ -154,7 +154,7 @@ def test_space_and_entry_lists(world: World, bookies: list[ApacheBookie]) -> Non
 def test_an_apache_bookie_dies_under_our_writer(
     world: World, current: Release, bookies: list[ApacheBookie]
 ) -> None:
-    """Without a replacement the writer goes on with two of three (CLUSTER.md §3)."""
+    """Without a replacement the writer goes on with two of three (docs/protocols/writer.md)."""
 
     async def case() -> int:
         async with client_of(world.cluster) as client:

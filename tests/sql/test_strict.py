@@ -218,6 +218,35 @@ def test_suggestions_are_close(connection: Connection) -> None:
         assert caught.value.position == 8
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM ordrs", "DROP TABLE ordrs", "GRANT SELECT ON ordrs TO PUBLIC",
+        "REVOKE SELECT ON ordrs FROM PUBLIC", "ALTER TABLE ordrs OWNER TO o",
+    ],
+)  # fmt: skip
+def test_a_table_that_is_nearly_named(connection: Connection, statement: str) -> None:
+    connection.execute("CREATE TABLE orders (id INT PRIMARY KEY)")
+    connection.execute("CREATE ROLE o")
+    with pytest.raises(herdpy.ProgrammingError) as caught:
+        connection.execute(statement)
+    assert (caught.value.sqlstate, caught.value.hint) == ("42P01", 'Did you mean "orders"?')
+
+
+def test_a_system_table_that_is_nearly_named(connection: Connection) -> None:
+    with pytest.raises(herdpy.ProgrammingError) as caught:
+        connection.execute("SELECT * FROM syslimit")
+    assert caught.value.hint == 'Did you mean "syslimits"?'
+
+
+@pytest.mark.parametrize("call", ["ingest", "partitions"])
+def test_a_call_nearly_names_a_table(connection: Connection, call: str) -> None:
+    connection.execute("CREATE TABLE orders (id INT PRIMARY KEY)")
+    with pytest.raises(herdpy.ProgrammingError) as caught:
+        getattr(connection, call)("ordrs", [{"id": 1}] if call == "ingest" else 2)
+    assert (caught.value.sqlstate, caught.value.hint) == ("42P01", 'Did you mean "orders"?')
+
+
 def test_two_keys_of_one_column(connection: Connection) -> None:
     with pytest.raises(herdpy.ProgrammingError) as caught:
         connection.execute("CREATE TABLE x (a INT PRIMARY KEY PRIMARY KEY)")

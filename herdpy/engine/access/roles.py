@@ -13,7 +13,7 @@ from herdpy.engine.access.rights import ACCESS_LOCK, current_access, denied, rig
 from herdpy.engine.state.locks import Lock, Mode
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transactions import Transaction
-from herdpy.errors import InternalError, OperationalError, ProgrammingError
+from herdpy.errors import InternalError, OperationalError, ProgrammingError, no_table
 from herdpy.limits import access_facts_max, access_names_max, record_bytes_max
 from herdpy.log.record import ChangeAccess, encode
 from herdpy.model import access as model
@@ -467,9 +467,10 @@ class _Changes:
 
     def _table(self, name: str) -> Table:
         changes = self._transaction.catalog_changes
-        table = changes[name] if name in changes else self._tablespace.state.catalog.table(name)
+        catalog = self._tablespace.state.catalog
+        table = changes[name] if name in changes else catalog.table(name)
         if table is None:
-            raise ProgrammingError(f'table "{name}" does not exist', sqlstate="42P01")
+            raise no_table(name, (each.name for each in catalog.tables()))
         if table.is_system:
             raise ProgrammingError(
                 f'"{name}" is a system table: every user may read it', sqlstate="42501"

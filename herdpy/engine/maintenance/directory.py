@@ -155,7 +155,8 @@ def locked_error(where: str, owner: str) -> OperationalError:
     return OperationalError(
         f"{where} is open in another process ({owner.strip() or 'unknown'})",
         sqlstate="55006",
-        hint="Close it there first; within one process, connect() as often as you like.",
+        hint="Close it there first, or name the URL of the server that serves it, such as "
+        "herd://localhost:7000; within one process, connect() as often as you like.",
     )
 
 

@@ -12,7 +12,7 @@ from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.execution import Execution, Part
 from herdpy.engine.statements.plan_cache import Prepared, number_types, plan_key, prepare
 from herdpy.engine.statements.result_places import Holder
-from herdpy.errors import Error, InternalError, ProgrammingError
+from herdpy.errors import Error, InternalError, no_table
 from herdpy.exec.result import Result
 from herdpy.model.access import TABLE_RIGHTS, Rights, User
 from herdpy.model.role_settings import OPEN_RESULTS
@@ -64,10 +64,10 @@ class Planner:
     def table(self, name: str, rights_needed: int, catalog: Catalog | None = None) -> Table:
         """Return a table on which the session's user has these rights; 42P01, 42501."""
         catalog = catalog or self.catalog_of(self._core.transaction)
-        names = catalog.table_names()
+        names = {each.name for each in catalog.tables()}
         table = catalog.table(name if name in names else name.lower())
         if table is None or table.name not in names:
-            raise ProgrammingError(f'table "{name}" does not exist', sqlstate="42P01")
+            raise no_table(name, names)
         rights = self.rights()
         if rights is not None:
             check_needs(rights, ((table, rights_needed),))

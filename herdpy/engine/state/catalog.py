@@ -1,6 +1,6 @@
 """Catalog: the tables by name at one moment, and a transaction's own changes laid over it.
 
-System tables are found by name like others, but listed nowhere.
+System tables are found by name like others, but listed for hints alone.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ class Catalog:
         return self._by_name.get(name) or SYSTEM_TABLES.get(name)
 
     def table_names(self) -> list[str]:
-        return sorted(self._by_name)
+        return [*sorted(self._by_name), *SYSTEM_TABLES]
 
     def tables(self) -> list[Table]:
         return [self._by_name[name] for name in sorted(self._by_name)]

@@ -7,7 +7,7 @@ are signed by it, and no other name is refused, so that no client fills the stat
 he made up. Outcomes are kept above the counter that the
 client has acknowledged, until EXPIRE takes a whole session away. A name begins with the moment at
 which it was made; `horizon` is the newest one that an EXPIRE took, so that a name which is not
-here is known to be fresh (later than that) or perhaps expired. Source: CLUSTER.md §6, ADR 0018.
+here is known to be fresh (later than that) or perhaps expired. Source: ADR 0018.
 
 Monitor of the tablespace; `is_expired` by any thread.
 """

@@ -5,13 +5,11 @@ is given up in pieces, so that what comes second on a full disk has some, too, t
 take what becomes free. One thread at a time.
 """
 
-import errno
 from contextlib import suppress
 
-from bookie.runtime.interfaces import Disk
+from bookie.runtime.interfaces import DISK_FULL, Disk
 from herdpy.errors import DiskFullError
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _PIECES = 4
 _SMALL_DISK_SHARE = 16
 _BYTES_MIN = 2 * 1024 * 1024
@@ -19,7 +17,9 @@ _BYTES_MIN = 2 * 1024 * 1024
 
 def is_disk_full(error: BaseException) -> bool:
     """Return whether an error says that the disk, or the owner's share of it, is used up."""
-    return isinstance(error, DiskFullError) or (isinstance(error, OSError) and error.errno in _FULL)
+    return isinstance(error, DiskFullError) or (
+        isinstance(error, OSError) and error.errno in DISK_FULL
+    )
 
 
 def reserve_bytes_of(configured: int, total_bytes: int) -> int:

@@ -1,11 +1,11 @@
 """Leases: snapshots that the log keeps, over restarts, until a record ends them.
 
 A lease is the state at the position of its own record, BEGIN LEASE. It is there as long as no END
-LEASES has taken it away, which only the leader writes: when the owner lets go, or when it was not
-used the lease for its seconds by the leader's monotonic clock. That clock begins anew wherever the
-tablespace is opened, so a lease lives longer rather than shorter. Until a checkpoint has made pages
+LEASES has taken it away, which only the leader writes: when the owner lets go, or has not used it
+for its seconds by the leader's monotonic clock. That clock begins anew wherever the tablespace is
+opened, so a lease lives longer rather than shorter. Until a checkpoint has made pages
 of it (maintenance/checkpoint.py), its versions are held in the memtables, as for a reader that is
-never evicted. Source: CLUSTER.md §6, ADR 0024.
+never evicted. Source: ADR 0024.
 
 Changed under the monitor of the tablespace; find(), use() and a lease's fields by any thread.
 """

@@ -2,10 +2,11 @@
 
 A job is begun for one table and one operation. Its tasks stage rows, each attempt of a task a stage
 of its own, in pieces as the log brought them, then in pages. COMMIT STAGING names the stages that
-count; their rows change the table there (adopt.py), and all stages of the job are gone. So are they
-when the job is given up, or its table is dropped. A committed job is kept by name with the position
-of its commit and a digest of the stages it named, so that it commits once. Several programs may run
-one job: each begins a run, gives up only what is its own, and the job ends with the last of them.
+count; their rows change the table there (page_adoption.py), and all stages of the job are gone. So
+are they when the job is given up, or its table is dropped. A committed job is kept by name with the
+position of its commit and a digest of the stages it named, so that it commits once. Several
+programs may run one job: each begins a run, gives up only what is its own, and the job ends with
+the last of them.
 No statement sees what is staged. Source: ADR 0025, 0038.
 
 A transaction spills what it changes of a table, beyond its memory, into stages of its own, one for

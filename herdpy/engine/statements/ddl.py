@@ -12,7 +12,7 @@ from herdpy.engine.access.rights import ACCESS_LOCK, check_needs, current_access
 from herdpy.engine.state.locks import Lock, Mode
 from herdpy.engine.state.tablespace import Definition, Tablespace
 from herdpy.engine.state.transactions import Transaction
-from herdpy.errors import InternalError, ProgrammingError
+from herdpy.errors import InternalError, ProgrammingError, no_table
 from herdpy.log.record import ChangeAccess
 from herdpy.log.record import CreateTable as CreateRecord
 from herdpy.log.record import DropTable as DropRecord
@@ -74,7 +74,7 @@ class Definitions(NamedTuple):
         if table is None:
             if statement.if_exists:
                 return
-            raise ProgrammingError(f'table "{statement.name}" does not exist', sqlstate="42P01")
+            raise no_table(statement.name, ())
         if table.is_system:
             raise ProgrammingError(
                 f'"{table.name}" is a system table: it cannot be dropped', sqlstate="42501"
@@ -99,7 +99,7 @@ class Definitions(NamedTuple):
             lock((planned.name,), Mode.EXCLUSIVE)
             table = self._find(planned.name)
             if table is None:
-                raise ProgrammingError(f'table "{planned.name}" does not exist', sqlstate="42P01")
+                raise no_table(planned.name, ())
             lock((table.id,), Mode.EXCLUSIVE)
             tables.append(table)
         access = current_access(tablespace, transaction)

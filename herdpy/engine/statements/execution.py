@@ -24,6 +24,7 @@ from herdpy.engine.statements.result_places import Holder, Place
 from herdpy.engine.writes.batch import BatchLayers
 from herdpy.engine.writes.inserts import FreshInsert
 from herdpy.engine.writes.row_writes import (
+    CHECK_ROWS,
     RESTART,
     SPILL,
     Change,
@@ -77,8 +78,6 @@ Part = tuple[Table, Key | None, Key | None]
 _ARROW_ROWS_MIN = 1_000
 _RESOLVED_AS = {OnConflict.SKIP: Operation.IGNORE, OnConflict.REPLACE: Operation.UPSERT}
 """What a stage does with rows as an INSERT does with those whose keys are there."""
-_CHECK_ROWS = 1_024
-"""Of an INSERT or executemany, between two looks at the interrupt."""
 
 
 class Execution:
@@ -461,10 +460,10 @@ class Execution:
                 raise InternalError(f"no way to insert with {plan.__class__.__name__}")
             now_us = self._now_us()
             rows: list[Row] = []
-            for start in range(0, len(items), _CHECK_ROWS):
+            for start in range(0, len(items), CHECK_ROWS):
                 self._interrupt.check()
                 try:
-                    make_rows(items[start : start + _CHECK_ROWS], now_us, prepare, rows.append)
+                    make_rows(items[start : start + CHECK_ROWS], now_us, prepare, rows.append)
                 except Error as error:
                     name_row(error, len(rows) + 1)
                     raise
@@ -511,7 +510,7 @@ class Execution:
         rows: list[Row] = []
         for item in values:
             made = make_rows(item, now_us)
-            is_long = len(made) > _CHECK_ROWS
+            is_long = len(made) > CHECK_ROWS
             for row in looking(made, self._interrupt.check) if is_long else made:
                 check(row)
                 rows.append(row)

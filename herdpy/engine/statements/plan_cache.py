@@ -246,8 +246,9 @@ class PlanCache:
             self._entries[key] = self.latest[key[0]] = prepared
             while len(self._entries) > self._entries_max or self._byte_count > self._bytes_max:
                 oldest = next(iter(self._entries))
-                del self._entries[oldest]
-                self.latest.pop(oldest[0], None)
+                gone = self._entries.pop(oldest)
+                if self.latest.get(oldest[0]) is gone:  # else it has one for other parameters
+                    del self.latest[oldest[0]]
                 self._byte_count -= len(oldest[0])
 
     def __len__(self) -> int:

@@ -47,7 +47,8 @@ RESTART: Final = object()
 SPILL: Final = object()
 """The changes are too much for memory: spilled_writes.py does the write."""
 ROW_ID_RESERVATION: Final = 32
-_CHECK_ROWS = 1_024  # between two looks at the interrupt
+CHECK_ROWS: Final = 1_024
+"""Between two looks at the interrupt."""
 
 Change = tuple[Row | None, Row | None]
 """(row before, row after); None before is an insert, None after a delete."""
@@ -103,9 +104,9 @@ class Write:
     ) -> None:
         """compute(source) does the statement's work on one snapshot, without any lock.
 
-        check_interrupt is called every some thousand rows, until they are logged.
         It returns the changes, checked but for duplicate keys, and the number of rows to report.
         In its place stream(source) may yield the changes, when they need not fit in memory.
+        check_interrupt is called every some thousand rows, until they are logged.
         With is_insert, a row that is there already is a duplicate (23505), not a change; but with
         `resolve`, of a table with a key, that says what becomes of it; so does a stage of the
         operation `resolved_as`, when rows of a stream do not fit in memory.
@@ -290,7 +291,7 @@ class Write:
 
     def _looking(self, items: Collection[T]) -> Iterable[T]:
         """Return the items, and look at the interrupt now and then."""
-        return items if len(items) <= _CHECK_ROWS else looking(items, self._check_interrupt)
+        return items if len(items) <= CHECK_ROWS else looking(items, self._check_interrupt)
 
     def _lock_kept(self, keys: Iterable[Key]) -> Ticket[None] | None:
         """Wait for the other transactions that are just writing a row that is to stay.
@@ -569,7 +570,7 @@ def looking(items: Iterable[T], check_interrupt: Callable[[], object]) -> Iterat
     for item in left:
         check_interrupt()
         yield item
-        yield from islice(left, _CHECK_ROWS - 1)
+        yield from islice(left, CHECK_ROWS - 1)
 
 
 def effects_of(table: Table, changes: Iterable[Change]) -> "dict[Key, Change]":

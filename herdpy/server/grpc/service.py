@@ -1,6 +1,6 @@
 """GrpcService: the calls of herdpy.proto on a server's connections: docs/protocols/grpc.md.
 
-Every call has a connection of its own (grpc_session.py), which counts among the server's. On the
+Every call has a connection of its own (session.py), which counts among the server's. On the
 server's loop.
 """
 

@@ -525,7 +525,7 @@ def test_the_add_quorum_time_out_ends_the_handle() -> None:
 
 
 def test_the_lac_reaches_the_bookies_within_20_ms_of_a_lone_add() -> None:
-    """CLUSTER.md §3, ExplicitLacTest."""
+    """As BookKeeper's ExplicitLacTest."""
 
     async def main() -> None:
         world = World(config=ClientConfig(explicit_lac_interval_s=0.015))

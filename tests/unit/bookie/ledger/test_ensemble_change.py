@@ -1,4 +1,4 @@
-"""The writer's machine when bookies fail: §4.4 and the gotchas G7 to G11, and CLUSTER.md §3."""
+"""The writer's machine when bookies fail: docs/protocols/writer.md, and its defects G7 to G11."""
 
 from dataclasses import replace
 
@@ -356,7 +356,7 @@ def test_a_ledger_that_was_deleted_says_so() -> None:
     assert isinstance(desk.failed[b"a"], NoSuchLedgerMetadataError)
 
 
-# --- going on without a replacement (CLUSTER.md §3) -----------------------------------------------
+# --- going on without a replacement -----------------------------------------------------------
 
 
 def test_cluster_3_without_a_replacement_adds_go_on_while_they_reach_the_quorum() -> None:

@@ -28,12 +28,21 @@ class Desk:
 
     def run(self, text: str, where: str = "") -> tuple[bool, str, str]:
         """Return (went well, output, errors) of a script."""
-        for stream in (self._out, self._err):
-            stream.seek(0)
-            stream.truncate()
+        self._clear()
         is_well = self.shell.run_script(text, where)
         lines = [line.rstrip() for line in self._out.getvalue().splitlines()]
         return is_well, "\n".join(lines), self._err.getvalue()
+
+    def type(self, text: str) -> tuple[str, str]:
+        """Return (output, errors) of what is typed."""
+        self._clear()
+        self.shell.run_input(text)
+        return self._out.getvalue(), self._err.getvalue()
+
+    def _clear(self) -> None:
+        for stream in (self._out, self._err):
+            stream.seek(0)
+            stream.truncate()
 
 
 @pytest.fixture
@@ -203,6 +212,18 @@ def test_words_of_other_shells(desk: Desk) -> None:
     assert not desk.shell.is_quitting
     desk.shell.run_input("exit;")
     assert desk.shell.is_quitting
+
+
+def test_commands_of_psql(desk: Desk) -> None:
+    desk.run("CREATE TABLE pet (id BIGINT PRIMARY KEY); CREATE TABLE toy (id BIGINT PRIMARY KEY)")
+    out, _ = desk.type("\\dt")
+    assert "toy" in out
+    out, _ = desk.type("\\d pet;")
+    assert "CREATE TABLE pet" in out
+    assert "toy" not in out
+    assert "there is no command \\copy" in desk.type("\\copy pet from x")[1]
+    assert desk.type(" ") == ("", "")
+    assert is_ready("\\d pet")
 
 
 def test_timer(desk: Desk) -> None:

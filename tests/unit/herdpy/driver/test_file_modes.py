@@ -77,6 +77,15 @@ def test_what_others_reach_is_told_and_stays(
     assert mode(data / "default" / "MANIFEST") == 0o644
 
 
+def test_the_doctor_says_nothing_of_modes_where_there_is_no_database(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "letter.txt").write_text("dear all")
+    (tmp_path / "letter.txt").chmod(0o644)
+    report = examine(tmp_path)
+    assert report.damages == ["FORMAT is missing: this is no database, or half of one"]
+    assert report.notes == ["letter.txt is no file of a database"]
+
+
 def test_the_doctor_leaves_the_owner_in_the_lock(tmp_path: Path) -> None:
     fill(tmp_path / "data")
     lock = tmp_path / "data" / "LOCK"

@@ -1,4 +1,4 @@
-"""Protocol v2: every code, the batch rules, and what closes the connection (bookkeeper.md §1.5)."""
+"""Protocol v2 (docs/formats/wire_v2.md): every code, batch rules, what closes the connection."""
 
 from struct import pack
 from typing import Any

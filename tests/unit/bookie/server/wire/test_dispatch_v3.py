@@ -1,4 +1,4 @@
-"""Every status and flag of v3 (bookkeeper.md §1.3), as messages over a real connection.
+"""Every status and flag of v3 (docs/formats/wire_v3.md), as messages over a real connection.
 
 Re-expresses BookieProtoEncodingTest, WriteEntryProcessorV3Test, ReadEntryProcessorTest (async
 fence), ForceLedgerProcessorV3Test, GetBookieInfoProcessorV3Test and
