@@ -28,38 +28,15 @@ import pyarrow as pa
 
 import herdpy
 from tests.benchmarks.harness import Bench
+from tests.fixtures.anonymous_memory import Sampler
 
 _MIB = 1024 * 1024
 _BUDGET = 128 * _MIB
 _ANONYMOUS_MB = 328.0
 _HOLD_MS = 5.0
 _COMMIT_MS = 50.0
-_SAMPLE_S = 0.02
 _FILL_ROWS = 100_000
 _TOTALS = "SELECT count(*), coalesce(sum(v), 0) FROM t"
-
-
-class Sampler:
-    """The most anonymous memory since it was last asked."""
-
-    def __init__(self) -> None:
-        self._peak = 0
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            self._peak = max(self._peak, _anonymous_bytes())
-            time.sleep(_SAMPLE_S)
-
-    def take(self) -> float:
-        """Return MB, and begin anew."""
-        peak, self._peak = max(self._peak, _anonymous_bytes()), 0
-        return peak / 1e6
-
-
-def _anonymous_bytes() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 
 
 class Collector:
@@ -189,7 +166,7 @@ def _measure(path: Path, rows: int, *, beside: bool) -> None:
             connection.execute("SELECT * FROM t WHERE id = 77").fetchall()
             end()
         seconds = time.perf_counter() - begun_s
-        _tell(f"{name}{where}", "MB", sampler.take(), _ANONYMOUS_MB)
+        _tell(f"{name}{where}", "MB", sampler.take() / 1e6, _ANONYMOUS_MB)
         _tell(f"{name}{where}: longest hold", "ms", monitor.longest_s * 1e3, _HOLD_MS)
         _tell(f"{name}{where}: longest run of the collector", "ms", collector.longest_s * 1e3)
         cuts = statistics.quantiles(others.taken_s, n=100)
@@ -245,7 +222,7 @@ def _opened(path: Path, rows: int) -> None:
     sampler = Sampler()
     connection = _connect(path)
     _check(connection, (rows, 0))
-    _tell("opening after kill -9", "MB", sampler.take(), _ANONYMOUS_MB)
+    _tell("opening after kill -9", "MB", sampler.take() / 1e6, _ANONYMOUS_MB)
     connection.close()
 
 
