@@ -40,6 +40,7 @@ def server_limits(hub: "Hub") -> Iterator[LimitRow]:
     for lines in hub.lines:
         name, share = f"{lines.name}_waiting_bytes", lines.bytes_max
         yield LimitRow(name, "", share, lines.waiting_bytes, lines.lost_count)
+    refusals = hub.database.refusals
     by_user = {
         CONNECTIONS: shares.connections,
         RUNNING_STATEMENTS: shares.running,
@@ -47,13 +48,9 @@ def server_limits(hub: "Hub") -> Iterator[LimitRow]:
     }
     for user, setting, maximum in role_maxima(hub.database, by_user):
         count = by_user[setting].get(user, 0)
-        was_refused = was_waiting = 0
-        if setting == CONNECTIONS:
-            was_refused = shares.refused.get(user, 0)
-        elif setting == RUNNING_STATEMENTS:
-            was_waiting = shares.waits.get(user, 0)
-        else:
-            was_refused = hub.results.refused.get(user, 0)
+        # Refused results are in the engine's row, whichever of the two has refused them.
+        was_refused = 0 if setting == OPEN_RESULTS else refusals.count(setting, user)
+        was_waiting = refusals.wait_count(setting, user)
         yield LimitRow(setting, user.name, maximum, count, was_refused, was_waiting)
 
 
