@@ -117,7 +117,6 @@ class Hub:
 
     def gave_way(self) -> Error:
         """Return what an unauthenticated connection is told that gives way to newer ones."""
-        self.metrics.refuse("logins_max")
         return gave_way_unauthenticated(self.config)
 
     def shutting_down(self) -> Error:

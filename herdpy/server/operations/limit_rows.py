@@ -28,11 +28,7 @@ def server_limits(hub: "Hub") -> Iterator[LimitRow]:
     }
     for name, count in used.items():
         yield LimitRow(name, "", getattr(config, name), count, refused.get(name, 0))
-    for name, places in list(hub.peer_shares.items()):
-        gave_way = places.gave_way_count
-        yield LimitRow(f"{name}_max", "", places.count_max, len(places), gave_way)
-        most, gave_way = places.most_of_origin, places.of_origin_gave_way_count
-        yield LimitRow(f"{name}_of_address_max", "", places.of_origin_max, most, gave_way)
+    yield from peer_limits(hub)
     running = workers.usual_count - workers.waiting_count
     yield LimitRow("workers", "", config.workers, running, 0, workers.waits)
     for setting, field in TIMEOUTS.items():
@@ -52,6 +48,15 @@ def server_limits(hub: "Hub") -> Iterator[LimitRow]:
         was_refused = 0 if setting == OPEN_RESULTS else refusals.count(setting, user)
         was_waiting = refusals.wait_count(setting, user)
         yield LimitRow(setting, user.name, maximum, count, was_refused, was_waiting)
+
+
+def peer_limits(hub: "Hub") -> Iterator[LimitRow]:
+    """Yield the limits of those who have not said who they are, in all and of one address."""
+    for name, places in list(hub.peer_shares.items()):
+        gave_way = places.gave_way_count
+        yield LimitRow(f"{name}_max", "", places.count_max, len(places), gave_way)
+        most, gave_way = places.most_of_origin, places.of_origin_gave_way_count
+        yield LimitRow(f"{name}_of_address_max", "", places.of_origin_max, most, gave_way)
 
 
 def server_waits(hub: "Hub") -> Iterator[WaitRow]:
