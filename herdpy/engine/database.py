@@ -102,9 +102,9 @@ class Database:
         self.where = where
         self.memory = TablespaceMemory(governor, where, config)
         self.plans = PlanCache(config.plan_cache_entries_max, config.plan_cache_bytes_max)
-        self.results = ResultPlaces(clock, config.vector_results_max)
         self.refusals = Refusals()
-        self.limits = LimitRows(self.refusals)
+        self.results = ResultPlaces(clock, config.vector_results_max, self.refusals)
+        self.limits = LimitRows()
         self.limits.add(partial(engine_limits, self), partial(engine_waits, self))
         self.statement_ids = count(1)
         self._session_ids = count(1)
@@ -285,12 +285,13 @@ class Database:
         end_lost_session(self.sessions(), token_session, asker, user)
 
     def end_dropped_users(self) -> None:
-        """End the sessions whose users were dropped. Any thread; never waits."""
+        """End the sessions whose users were dropped, and forget these. Any thread; never waits."""
         access = self.tablespace.state.catalog.access
         if access is not self._looked_access:
             self._looked_access = access
             for session in self.sessions():
                 session.end_if_dropped()
+            self.refusals.forget_dropped(access)
 
     def new_token_session(self) -> str:
         """Return a name for commit tokens that is unique and cannot be guessed."""

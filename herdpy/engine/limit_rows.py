@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from herdpy.engine.statements.refusals import Refusals
 from herdpy.limits import leases_max, stagings_max
 from herdpy.model.access import User
 from herdpy.model.role_settings import (
@@ -59,10 +58,9 @@ class WaitRow(NamedTuple):
 class LimitRows:
     """Where rows come from; sources are added before the first row is asked for."""
 
-    def __init__(self, refusals: Refusals) -> None:
+    def __init__(self) -> None:
         self._limits: list[Callable[[], Iterable[LimitRow]]] = []
         self._waits: list[Callable[[], Iterable[WaitRow]]] = []
-        self._refusals = refusals
 
     def add(
         self,
@@ -84,10 +82,6 @@ class LimitRows:
                     used = max(row.used, other.used)
                     row = row._replace(used=used, refused=refused, waits=waits)
                 found[row.name, row.user] = row
-        for key, count in self._refusals.counts.items():
-            row = found.get(key)
-            if row is not None:  # users without a maximum have none
-                found[key] = row._replace(refused=row.refused + count)
         return sorted(found.values())
 
     def waits(self) -> list[WaitRow]:
@@ -118,17 +112,20 @@ def listed(sessions: Sequence[int]) -> str:
 
 def engine_limits(database: "Database") -> Iterator[LimitRow]:
     """Yield the limits of one database."""
-    results, tablespace = database.results, database.tablespace
+    results, tablespace, refused = database.results, database.tablespace, database.refusals.count
     yield LimitRow(
         "vector_results", "", results.count_max, results.used, results.refused, results.waits
     )
     config, (memory, spilled) = database.config, database.vectors.usage_of(None)
-    yield LimitRow("vector_bytes_max", "", config.vector_bytes_max, memory)
-    yield LimitRow("vector_spill_bytes_max", "", config.vector_spill_bytes_max, spilled)
+    for name, share, used in (
+        ("vector_bytes_max", config.vector_bytes_max, memory),
+        ("vector_spill_bytes_max", config.vector_spill_bytes_max, spilled),
+    ):
+        yield LimitRow(name, "", share, used, refused(name))
     leases = [lease.owner for lease in tablespace.applier.leases]
     jobs = [job.user for job in list(tablespace.state.staged.jobs.values())]
-    yield LimitRow("leases", "", leases_max, len(leases))
-    yield LimitRow("stagings", "", stagings_max, len(jobs))
+    yield LimitRow(LEASES, "", leases_max, len(leases), refused(LEASES))
+    yield LimitRow(STAGINGS, "", stagings_max, len(jobs), refused(STAGINGS))
     accounts = database.memory.governor.figures(database.memory.account)
     for number, account in enumerate(accounts):
         name = f"memory_{account.path.rpartition('/')[2]}" if number else "memory"
@@ -140,16 +137,17 @@ def engine_limits(database: "Database") -> Iterator[LimitRow]:
         STAGINGS: Counter(jobs),
     }
     for user, setting, maximum in role_maxima(database, held):
-        refused = results.refused_of[user] if setting == OPEN_RESULTS else 0
-        yield LimitRow(setting, user.name, maximum, held[setting][user], refused)
+        yield LimitRow(setting, user.name, maximum, held[setting][user], refused(setting, user))
     for user, setting, maximum in role_maxima(database, SIZES):
         place = SIZES.index(setting)
-        yield LimitRow(setting, user.name, maximum, database.vectors.usage_of(user)[place])
+        used = database.vectors.usage_of(user)[place]
+        yield LimitRow(setting, user.name, maximum, used, refused(setting, user))
     yield from _timeouts(database)
 
 
 def _timeouts(database: "Database") -> Iterator[LimitRow]:
     """Yield the time-outs, in milliseconds: the longest there is now, and what they have ended."""
+    refused = database.refusals.count
     longest: dict[tuple[str, str], float] = {}
     for session in database.sessions():
         for setting, seconds in session.times_s():
@@ -158,10 +156,12 @@ def _timeouts(database: "Database") -> Iterator[LimitRow]:
                 longest[key] = max(longest.get(key, 0.0), seconds)
     for setting in TIMEOUTS:
         # A server has a default, which it shows; here there is none.
-        yield LimitRow(setting, "", 0, int(longest.get((setting, ""), 0.0) * _MS_PER_S))
+        longest_ms = int(longest.get((setting, ""), 0.0) * _MS_PER_S)
+        yield LimitRow(setting, "", 0, longest_ms, refused(setting))
     for user, setting, maximum_us in role_maxima(database, TIMEOUTS):
         longest_ms = int(longest.get((setting, user.name), 0.0) * _MS_PER_S)
-        yield LimitRow(setting, user.name, maximum_us // _US_PER_MS, longest_ms)
+        share = maximum_us // _US_PER_MS
+        yield LimitRow(setting, user.name, share, longest_ms, refused(setting, user))
 
 
 def role_maxima(database: "Database", settings: Iterable[str]) -> Iterator[tuple[User, str, int]]:

@@ -63,7 +63,7 @@ class Hub:
         self.metrics = ServerMetrics()
         self.received = Budget(config.request_bytes_max)
         """Bytes of requests that wait, or have not come whole."""
-        self.results = OpenResults(config.results_max)
+        self.results = OpenResults(config.results_max, database.refusals)
         self.parameters = Budget(config.parameter_bytes_max)
         """Bytes of memory of large parameters whose statements run."""
         self.stalled: Stalled[ServerConnection] = Stalled(config.response_bytes_max)
@@ -90,7 +90,7 @@ class Hub:
         """Of those who have not said who they are, on every port: by the names in syslimits."""
         self._handshakes: dict[asyncio.Task[None], None] = {}
         self.reload(config)
-        self.shares = UserShares(database.maxima_of)
+        self.shares = UserShares(database.maxima_of, database.refusals)
         database.limits.add(partial(server_limits, self), partial(server_waits, self))
         self._users: dict[ServerConnection, User | None] = {}
         """Who were told Welcome, and that shares has counted."""
@@ -117,7 +117,6 @@ class Hub:
 
     def gave_way(self) -> Error:
         """Return what an unauthenticated connection is told that gives way to newer ones."""
-        self.metrics.refuse("logins_max")
         return gave_way_unauthenticated(self.config)
 
     def shutting_down(self) -> Error:

@@ -4,8 +4,10 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 from bookie.runtime.drivers import new_mutex
+from herdpy.engine.statements.refusals import Refusals
 from herdpy.errors import Error, OperationalError, Retry
 from herdpy.model.access import User
+from herdpy.model.role_settings import OPEN_RESULTS
 
 C = TypeVar("C", bound=Hashable)
 
@@ -36,14 +38,14 @@ class Budget:
 class OpenResults:
     """Results with rows to fetch: over all connections, and of each user."""
 
-    __slots__ = ("_mutex", "by_user", "maximum", "refused", "used")
+    __slots__ = ("_mutex", "by_user", "maximum", "refusals", "used")
 
-    def __init__(self, maximum: int) -> None:
+    def __init__(self, maximum: int, refusals: Refusals) -> None:
         self.maximum = maximum
+        self.refusals = refusals
+        """Those beyond the maximum of a user's role, too."""
         self.used = 0
         self.by_user: dict[User, int] = {}
-        self.refused: dict[User, int] = {}
-        """Beyond the maximum of the user's role."""
         self._mutex = new_mutex()
 
     def take(self, user: User | None, user_max: int | None) -> Error | None:
@@ -51,7 +53,7 @@ class OpenResults:
         with self._mutex:
             own = 0 if user is None else self.by_user.get(user, 0)
             if user is not None and user_max is not None and own >= user_max:
-                self.refused[user] = self.refused.get(user, 0) + 1
+                self.refusals.add(OPEN_RESULTS, user)
                 count, whose = own, f'user "{user.name}"'
                 hint = "the limit is open_results of the role"
             elif self.used >= self.maximum:

@@ -9,6 +9,7 @@ server's loop.
 from collections import deque
 from collections.abc import Callable
 
+from herdpy.engine.statements.refusals import Refusals
 from herdpy.errors import Error, OperationalError, Retry
 from herdpy.model.access import User
 from herdpy.model.role_settings import CONNECTIONS, RUNNING_STATEMENTS, Maxima
@@ -25,18 +26,15 @@ class Turn:
 
 
 class UserShares:
-    def __init__(self, maxima_of: Callable[[User], Maxima]) -> None:
+    def __init__(self, maxima_of: Callable[[User], Maxima], refusals: Refusals) -> None:
         self._maxima_of = maxima_of
+        self._refusals = refusals
         self.connections: dict[User, int] = {}
         self.running: dict[User, int] = {}
         """Statements that have a worker, or wait for one."""
         self._waiting: dict[User, deque[Turn]] = {}
-        self.refused: dict[User, int] = {}
-        """Connections."""
         self.waiting_count = 0
         """Statements that wait for their turns; any thread."""
-        self.waits: dict[User, int] = {}
-        """Statements that have had to wait."""
 
     # --- connections -----------------------------------------------------------------------------
 
@@ -45,7 +43,7 @@ class UserShares:
         count = self.connections.get(user, 0)
         maximum = self._maxima_of(user).get(CONNECTIONS)
         if maximum is not None and count >= maximum:
-            self.refused[user] = self.refused.get(user, 0) + 1
+            self._refusals.add(CONNECTIONS, user)
             return OperationalError(
                 f'too many connections of user "{user.name}": {count} of {maximum} are open',
                 sqlstate="53300",
@@ -78,7 +76,7 @@ class UserShares:
         else:
             waiting.append(turn)
         self.waiting_count += 1
-        self.waits[user] = self.waits.get(user, 0) + 1
+        self._refusals.add_wait(RUNNING_STATEMENTS, user)
         return turn
 
     def end(self, user: User) -> None:

@@ -12,7 +12,7 @@ from bookie.runtime.drivers import new_mutex
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.session.activity import Client, Running
 from herdpy.engine.state.commit_tokens import UsedToken
-from herdpy.engine.state.error_messages import dropped_error
+from herdpy.engine.state.error_messages import dropped_error, half_undone_error
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.memtable_room import MemtableFullError
 from herdpy.engine.state.transactions import Transaction, TransactionState
@@ -356,7 +356,7 @@ class SessionCore:
             raise tablespace.log.failure  # visible since its append, but perhaps never handed over
 
     def settle(self) -> None:
-        """Learn the outcome of a commit whose wait was interrupted."""
+        """Learn the outcome of a commit whose wait was interrupted, and end such a ROLLBACK."""
         self.forget_statement()
         if self.unsettled is not None:  # so that the program sees whether it has happened
             self.tablespace.finish()
@@ -367,6 +367,9 @@ class SessionCore:
             return
         if transaction.state is TransactionState.COMMITTING:
             self.wait_for(transaction.outcome, transaction.durability)
+        if transaction.is_undone and transaction.state is TransactionState.ACTIVE:
+            # What it wrote may be gone, so nothing goes on in it; check_not_lost() tells why.
+            self.tablespace.rollback(transaction, transaction.abort_error or half_undone_error())
         if transaction.state is TransactionState.ENDED:
             self.tablespace.leave_queues(transaction)
             if transaction.abort_error is None:

@@ -118,6 +118,7 @@ class FastPath:
                 or transaction.reads_at
                 or transaction.has_spilled
                 or transaction.cut is not None
+                or transaction.is_undone
             ):
                 return None
             if read is None:

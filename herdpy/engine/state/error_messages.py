@@ -139,6 +139,17 @@ def absent_error() -> Error:
     )
 
 
+def half_undone_error() -> Error:
+    """Return what a transaction says whose ROLLBACK was interrupted after it had begun."""
+    return InternalError(
+        "the transaction was rolled back, by a ROLLBACK that was interrupted before its end; this "
+        "statement had no effect",
+        sqlstate="25P02",
+        retry=Retry.SAFE,
+        hint="ROLLBACK again ends it; then go on with another transaction.",
+    )
+
+
 def idle_error(limit_s: float) -> IdleInTransactionError:
     return IdleInTransactionError(
         "the transaction was idle longer than idle_in_transaction_session_timeout "

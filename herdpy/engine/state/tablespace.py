@@ -895,7 +895,7 @@ class Tablespace:
         """Log COMMIT, once, as commit(). Monitor held."""
         if transaction.state is not TransactionState.ACTIVE:
             return
-        if transaction.is_undone:  # an interrupt has left its ROLLBACK half way
+        if transaction.is_undone:
             raise transaction.abort_error or absent_error()
         if transaction.id not in self.applier.transactions and not transaction.has_unlogged:
             transaction.outcome.complete(None)

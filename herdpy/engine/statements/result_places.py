@@ -10,15 +10,17 @@ Any thread; its mutex is held for no wait, and nothing is called under it.
 """
 
 import weakref
-from collections import Counter, deque
+from collections import deque
 from typing import NamedTuple, Protocol
 
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.interfaces import Clock
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.statements.lock_wait import MustWaitError
+from herdpy.engine.statements.refusals import Refusals
 from herdpy.errors import Error, MemoryLimitError, OperationalError, Retry
 from herdpy.model.access import User
+from herdpy.model.role_settings import OPEN_RESULTS
 
 _RESERVED = 2
 """The last places, for superusers and for who has logged in as no user."""
@@ -100,9 +102,11 @@ class _Wait(NamedTuple):
 
 
 class ResultPlaces:
-    def __init__(self, clock: Clock, count_max: int) -> None:
+    def __init__(self, clock: Clock, count_max: int, refusals: Refusals) -> None:
         self.now_s = clock.monotonic
         self.count_max = count_max
+        self._refusals = refusals
+        """Those beyond the maximum of a user's role, too."""
         self.unread_s = 0.0
         """Set by a server; 0: no shares and no waits."""
         self.abandoned: deque[_Watch] = deque()
@@ -113,8 +117,6 @@ class ResultPlaces:
         self._waiting: deque[_Wait] = deque()
         self._granted: dict[int, float] = {}  # to a session, since when
         self.refused = 0
-        self.refused_of: Counter[User] = Counter()
-        """Beyond the maximum of the user's role."""
         self.waits = 0
         self.ended = 0
         """Of those that were not read while others waited."""
@@ -200,7 +202,7 @@ class ResultPlaces:
         if own >= maximum:
             self.refused += 1
             if holder.maximum is not None and holder.user is not None:
-                self.refused_of[holder.user] += 1
+                self._refusals.add(OPEN_RESULTS, holder.user)
             whose = "this connection" if holder.user is None else f'user "{holder.user.name}"'
             raise OperationalError(
                 f"{own} unfinished results of big queries are {whose}'s, more than {maximum} are "

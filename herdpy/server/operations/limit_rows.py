@@ -28,11 +28,7 @@ def server_limits(hub: "Hub") -> Iterator[LimitRow]:
     }
     for name, count in used.items():
         yield LimitRow(name, "", getattr(config, name), count, refused.get(name, 0))
-    for name, places in list(hub.peer_shares.items()):
-        gave_way = places.gave_way_count
-        yield LimitRow(f"{name}_max", "", places.count_max, len(places), gave_way)
-        most, gave_way = places.most_of_origin, places.of_origin_gave_way_count
-        yield LimitRow(f"{name}_of_address_max", "", places.of_origin_max, most, gave_way)
+    yield from peer_limits(hub)
     running = workers.usual_count - workers.waiting_count
     yield LimitRow("workers", "", config.workers, running, 0, workers.waits)
     for setting, field in TIMEOUTS.items():
@@ -40,6 +36,7 @@ def server_limits(hub: "Hub") -> Iterator[LimitRow]:
     for lines in hub.lines:
         name, share = f"{lines.name}_waiting_bytes", lines.bytes_max
         yield LimitRow(name, "", share, lines.waiting_bytes, lines.lost_count)
+    refusals = hub.database.refusals
     by_user = {
         CONNECTIONS: shares.connections,
         RUNNING_STATEMENTS: shares.running,
@@ -47,14 +44,19 @@ def server_limits(hub: "Hub") -> Iterator[LimitRow]:
     }
     for user, setting, maximum in role_maxima(hub.database, by_user):
         count = by_user[setting].get(user, 0)
-        was_refused = was_waiting = 0
-        if setting == CONNECTIONS:
-            was_refused = shares.refused.get(user, 0)
-        elif setting == RUNNING_STATEMENTS:
-            was_waiting = shares.waits.get(user, 0)
-        else:
-            was_refused = hub.results.refused.get(user, 0)
+        # Refused results are in the engine's row, whichever of the two has refused them.
+        was_refused = 0 if setting == OPEN_RESULTS else refusals.count(setting, user)
+        was_waiting = refusals.wait_count(setting, user)
         yield LimitRow(setting, user.name, maximum, count, was_refused, was_waiting)
+
+
+def peer_limits(hub: "Hub") -> Iterator[LimitRow]:
+    """Yield the limits of those who have not said who they are, in all and of one address."""
+    for name, places in list(hub.peer_shares.items()):
+        gave_way = places.gave_way_count
+        yield LimitRow(f"{name}_max", "", places.count_max, len(places), gave_way)
+        most, gave_way = places.most_of_origin, places.of_origin_gave_way_count
+        yield LimitRow(f"{name}_of_address_max", "", places.of_origin_max, most, gave_way)
 
 
 def server_waits(hub: "Hub") -> Iterator[WaitRow]:

@@ -12,6 +12,7 @@ from bookie.runtime.metrics import Histogram
 from herdpy.engine.limit_rows import WAITS_FOR
 from herdpy.engine.stats import stats_of
 from herdpy.proto import messages
+from herdpy.server.operations.limit_rows import peer_limits
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -66,7 +67,7 @@ class ServerMetrics:
         self.slow_statements = 0
         self.connections_accepted = 0
         self.refused: dict[str, int] = {}
-        """By limit."""
+        """By limit; of those who have not said who they are see peer_limits()."""
 
     def observe(
         self, kind: str, sqlstate: str | None, seconds: float, *, in_transaction: bool = False
@@ -102,7 +103,8 @@ def families(hub: "Hub") -> "Iterator[Metric]":
     refused = CounterMetricFamily(
         "herdpy_refused", "What limits have refused or cut off.", labels=["limit"]
     )
-    for limit, count in sorted(metrics.refused.items()):
+    gave_way = {row.name: row.refused for row in peer_limits(hub) if row.refused}
+    for limit, count in sorted({**metrics.refused, **gave_way}.items()):
         refused.add_metric([limit], count)
     yield refused
     yield CounterMetricFamily(

@@ -328,6 +328,48 @@ def test_rollback_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
         world.goes_on()
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        sql("UPDATE t SET v = 1 WHERE id = 2"),
+        sql("UPDATE t SET v = v + 1"),
+        sql("SELECT v FROM t WHERE id = 1"),
+        sql("SELECT id, v FROM t ORDER BY id"),
+        sql("CREATE TABLE others (id BIGINT PRIMARY KEY)"),
+        lambda world: world.connection.commit(),
+    ],
+    ids=["fast write", "write", "fast read", "read", "definition", "commit"],
+)
+def test_a_statement_says_that_rollback_was_interrupted(
+    monkeypatch: pytest.MonkeyPatch, statement: Call
+) -> None:
+    world = World(monkeypatch, autocommit=False)
+    _warm_up(world, _change, lambda world: world.connection.rollback())
+    told, where, n = 0, "first", 1
+    while where:
+        world = World(monkeypatch, autocommit=False)
+        _change(world)
+        try:
+            with LineInterrupter(n, within="/herdpy/engine/state/tablespace") as interrupter:
+                world.connection.rollback()
+        except KeyboardInterrupt:
+            pass
+        where, n = interrupter.where, n + 1
+        [*opened] = world.database.tablespace.open_transactions()
+        if any(transaction.is_undone for transaction in opened):
+            told += 1
+            with pytest.raises(herdpy.Error) as caught:
+                statement(world)
+            assert caught.value.sqlstate == "25P02", where
+            assert "by a ROLLBACK that was interrupted" in caught.value.message
+            assert "ROLLBACK again" in (caught.value.hint or "")
+            world.check_nothing_held()
+            world.connection.rollback()
+            assert world.own() == FIRST
+        world.connection.close()
+    assert told > 3
+
+
 @pytest.mark.parametrize("autocommit", [False, True])
 def test_block_commits_or_not(monkeypatch: pytest.MonkeyPatch, *, autocommit: bool) -> None:
     def block(world: World) -> None:

@@ -75,6 +75,30 @@ def test_leases_and_stagings_that_were_refused_are_counted(engine: Engine) -> No
         assert run(root, LIMITS.format(name, user)) == [expected], (name, user)
 
 
+def test_another_role_of_the_name_begins_at_0(engine: Engine) -> None:
+    root, ann = session_of(engine), session_of(engine, "ann")
+    dropped, refusals = ann.identity, engine.database.refusals
+    settings = ("leases = 0", "open_results = 0", "lock_timeout = '1ms'")
+    maxima = [f"ALTER ROLE ann SET MAXIMUM {setting}" for setting in settings]
+    run(root, "GRANT SELECT, UPDATE ON t TO ann", *maxima)
+    with pytest.raises(herdpy.OperationalError, match="more are not allowed"):
+        ann.leasing.take(60)
+    with pytest.raises(herdpy.OperationalError, match="not allowed"):
+        ann.execute(BIG)
+    run(root, "BEGIN", "UPDATE t SET v = 'b' WHERE id = 1")
+    with pytest.raises(LockTimeoutError):
+        run(ann, "UPDATE t SET v = 'c' WHERE id = 1")
+    run(root, "ROLLBACK")
+    query = "SELECT name, refused FROM syslimits WHERE user_name = 'ann' ORDER BY name"
+    assert run(root, query) == [("leases", 1), ("lock_timeout", 1), ("open_results", 1)]
+    run(root, "REVOKE SELECT, UPDATE ON t FROM ann", "DROP ROLE ann", "CREATE USER ann", *maxima)
+    assert run(root, query) == [("leases", 0), ("lock_timeout", 0), ("open_results", 0)]
+    # Of the one that was dropped nothing is kept, and of all everything.
+    names = ("leases", "lock_timeout", "open_results")
+    assert [refusals.count(name, dropped) for name in names] == [0, 0, 0]
+    assert [refusals.count(name) for name in names] == [1, 1, 1]
+
+
 def test_time_outs_show_the_longest_and_how_many_they_have_ended(engine: Engine) -> None:
     root, holder, ann = session_of(engine), session_of(engine), session_of(engine, "ann")
     run(root, "GRANT SELECT, UPDATE ON t TO ann")

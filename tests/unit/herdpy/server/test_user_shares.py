@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import herdpy
+from herdpy.engine.statements.refusals import Refusals
 from herdpy.errors import Error
 from herdpy.model.access import User
-from herdpy.model.role_settings import RUNNING_STATEMENTS, Maxima
+from herdpy.model.role_settings import CONNECTIONS, RUNNING_STATEMENTS, Maxima
 from herdpy.server.user_shares import Turn, UserShares
 from tests.fixtures.engines import Background
 from tests.fixtures.servers import RunningServer, running_server
@@ -23,7 +24,8 @@ class Shares(UserShares):
 
     def __init__(self, **maxima: int) -> None:
         self.maxima: dict[User, Maxima] = {ANN: maxima}
-        super().__init__(lambda user: self.maxima.get(user, {}))
+        self.refusals = Refusals()
+        super().__init__(lambda user: self.maxima.get(user, {}), self.refusals)
         self.begun: list[str] = []
 
     def run(self, name: str, user: User = ANN, *, is_again: bool = False) -> Turn | None:
@@ -39,7 +41,7 @@ def test_a_connection_beyond_the_maximum_is_refused() -> None:
     shares.leave(ANN)
     assert shares.admit(ANN) is None
     assert shares.connections == {ANN: 2, EVE: 3}
-    assert shares.refused == {ANN: 1}
+    assert [shares.refusals.count(CONNECTIONS, user) for user in (ANN, EVE)] == [1, 0]
 
 
 def test_statements_take_turns() -> None:
@@ -63,7 +65,8 @@ def test_statements_take_turns() -> None:
     for user in (ANN, ANN, EVE):
         shares.end(user)
     assert (shares.running, shares.waiting_count) == ({}, 0)
-    assert shares.waits == {ANN: 4}
+    waits = [shares.refusals.wait_count(RUNNING_STATEMENTS, user) for user in (ANN, EVE)]
+    assert waits == [4, 0]
 
 
 # --- at a server ----------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from herdpy.engine.statements.lock_wait import MustWaitError
+from herdpy.engine.statements.refusals import Refusals
 from herdpy.engine.statements.result_places import Holder, Place, ResultPlaces
 from herdpy.errors import Error
 from herdpy.model.access import User
@@ -28,7 +29,7 @@ class Result:
 class World:
     def __init__(self, count_max: int = 8, unread_s: float = UNREAD_S) -> None:
         self.clock = SimulatedClock()
-        self.places = ResultPlaces(self.clock, count_max)
+        self.places = ResultPlaces(self.clock, count_max, Refusals())
         self.places.unread_s = unread_s
 
     def take(self, user: User | None, session: int = 1, **options: Any) -> tuple[Place, Result]:

@@ -27,6 +27,7 @@ from herdpy.proto.messages import (
 )
 from herdpy.server.login.audit import Audit
 from herdpy.server.login.gate import Gate
+from herdpy.server.operations.metrics import families
 from tests.fixtures import faces
 from tests.fixtures.authorities import Authority, Identity
 from tests.fixtures.engines import engine, rows
@@ -188,7 +189,13 @@ class TestUnauthenticatedConnections:
             # Who says who it is gets in, however many stay silent.
             for _ in range(10):
                 herdpy.connect(f"{server.url}/?retry_timeout_s=0").close()
-            assert hub.metrics.refused == {"logins_max": 4}
+            refused = {
+                sample.labels["limit"]: sample.value
+                for family in families(hub)
+                for sample in family.samples
+                if sample.name == "herdpy_refused_total"
+            }
+            assert refused == {limit: 4}
             assert inside.execute("SELECT 1").fetchone() == (1,)
 
     def test_strangers_take_no_place_of_those_who_are_in(self) -> None:

@@ -100,6 +100,34 @@ def test_limits_of_server_and_roles_are_rows_and_metrics(server: RunningServer) 
         each.close()
 
 
+def test_another_role_of_the_name_begins_at_0(server: RunningServer) -> None:
+    maxima = ("CONNECTION LIMIT 0", "SET MAXIMUM running_statements = 1")
+    refusals = server.engine.database.refusals
+    with log_in(server, "root") as root:
+        root.execute(f"ALTER ROLE ann {maxima[1]}")
+        several = [log_in(server, "ann") for _ in range(2)]
+        with slow_statements(server, several):
+            while not waits_of(server):
+                pass
+        for each in several:
+            each.close()
+        root.execute(f"ALTER ROLE ann {maxima[0]}")
+        with pytest.raises(herdpy.OperationalError):
+            log_in(server, "ann")
+        assert limits_of(server)["connections", "ann"].refused == 1
+        assert limits_of(server)["running_statements", "ann"].waits == 1
+        dropped = server.engine.database.login("ann").user
+        root.execute("REVOKE SELECT, UPDATE ON t FROM ann")
+        root.execute("DROP ROLE ann")
+        root.execute("CREATE USER ann PASSWORD 'password'")
+        for each in maxima:
+            root.execute(f"ALTER ROLE ann {each}")
+        assert limits_of(server)["connections", "ann"].refused == 0
+        assert limits_of(server)["running_statements", "ann"].waits == 0
+        assert refusals.count("connections", dropped) == 0
+        assert refusals.wait_count("running_statements", dropped) == 0
+
+
 def test_shares_of_addresses_are_rows_and_metrics_on_every_port() -> None:
     pytest.importorskip("grpc")
     few = {"logins_max": 4, "logins_of_address_max": 3}
