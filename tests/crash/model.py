@@ -112,6 +112,14 @@ class Work:
         if changes:
             self.rows.setdefault(number, {}).update(changes)
 
+    def copy(self) -> "Work":
+        rows = {number: changes.copy() for number, changes in self.rows.items()}
+        return Work(self.is_sync, self.catalog.copy(), rows, self.token)
+
+    def become(self, other: "Work") -> None:
+        """Take over what another one did: what this one has done, and more."""
+        self.catalog, self.rows = other.catalog, other.rows
+
 
 class Pending(NamedTuple):
     """A commit that is in the log, and how to ask whether the engine calls it done."""

@@ -147,8 +147,9 @@ def _range(rng: random.Random) -> tuple[int, int]:
     return low, low + rng.choice((0, 3, 10, 30))
 
 
-def update(rng: random.Random, name: str) -> Operation:
-    low, high = _range(rng)
+def update(rng: random.Random, name: str, *, is_whole: bool = False) -> Operation:
+    """Return an UPDATE of a range of keys, or of all."""
+    low, high = (0, 2 * KEYS) if is_whole else _range(rng)
     column = SHAPES[name].width - 2
     delta = rng.randrange(1, 9)
 
@@ -162,6 +163,24 @@ def update(rng: random.Random, name: str) -> Operation:
 
     text = f"UPDATE {name} SET v = v + ? WHERE k BETWEEN ? AND ?"
     return Operation(text, (delta, low, high), name, effect)
+
+
+def divide(rng: random.Random, name: str) -> Operation:
+    """Return an UPDATE of all rows that fails behind some, if there is one with a certain key."""
+    column = SHAPES[name].width - 2
+    delta, key_refused = rng.randrange(1, 9), rng.randrange(KEYS)
+
+    def effect(old: Rows, _: Callable[[], int]) -> tuple[Changes, int]:
+        if any(row[0] == key_refused for row in old.values()):
+            raise RefusedError("22012")
+        changes: Changes = {
+            key: (*row[:column], row[column] + delta, *row[column + 1 :])
+            for key, row in old.items()
+        }
+        return changes, len(changes)
+
+    text = f"UPDATE {name} SET v = v + ? + 0 / (k - ?)"
+    return Operation(text, (delta, key_refused), name, effect)
 
 
 def rekey(rng: random.Random, name: str) -> Operation:

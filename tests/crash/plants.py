@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from herdpy.engine.maintenance import checkpoint, pins, replica
+from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.commit_tokens import CommitTokens
 from herdpy.engine.state.disk_reserve import ReserveFile
 from herdpy.engine.state.disk_space import DiskSpace
 from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.staged import Stage, Staged
+from herdpy.engine.state.state import State
 from herdpy.engine.state.tablespace import Entry, Tablespace
 from herdpy.engine.state.transactions import Transaction
 from herdpy.log.file_log import FileLog
@@ -181,6 +183,29 @@ def _kept_after_the_end(right: Any) -> Any:
     return without_spilled
 
 
+def _new_table_spilled_too_early(right: Any) -> Any:
+    def adopt_spilled(
+        self: Applier, state: State, transaction: Transaction, position: int
+    ) -> State:
+        made = {} if transaction.ahead is None else transaction.ahead.made
+        before = {
+            number: table._replace(memtable=Memtable()) if number in made else table
+            for number, table in state.tables.items()
+        }
+        after = right(self, state._replace(tables=before), transaction, position)
+        tables = {
+            number: table._replace(memtable=made.get(number, table.memtable))
+            for number, table in after.tables.items()
+        }
+        return after._replace(tables=tables)
+
+    return adopt_spilled
+
+
+def _listed_without_before(right: Any) -> Any:
+    return lambda newest, item: right(newest, item)[-1:]
+
+
 class _Unsynced:
     """A file whose sync does nothing."""
 
@@ -296,6 +321,10 @@ PLANTS: dict[str, Plant] = {
     "adopted pages not listed": Plant(_Draft, "_difference", _adoption_not_listed),
     "statement cut ignored": Plant(Staged, "without_spilled", _cut_ignored),
     "spilled stage kept after its end": Plant(Staged, "without_spilled", _kept_after_the_end),
+    "spilled rows of a new table lost": Plant(
+        Applier, "_adopt_spilled", _new_table_spilled_too_early
+    ),
+    "changes before a cut not listed": Plant(checkpoint, "_versions_of", _listed_without_before),
     "spilled run listed before sync": Plant(StageDraft, "write", _run_not_synced),
     "reused file not stamped": Plant(LogFile, "__init__", _unstamped),
     "lease not held": Plant(SnapshotRegistry, "hold", _not_held),

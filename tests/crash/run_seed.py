@@ -4,8 +4,9 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.crash import checks, operations
+from tests.crash import checks, long_transactions, operations
 from tests.crash.model import Model
+from tests.crash.parts import Parts
 from tests.crash.sizes import small_sizes
 from tests.crash.world import STYLES, LifeOver, Spills, World
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
@@ -30,15 +31,16 @@ class FindingError(Exception):
 def run_seed(seed: int, say: Callable[[str], object] | None = None) -> Outcome:
     """Run one seed; FindingError (with its cause) when something was not as it must be."""
     try:
-        with small_sizes():
-            return _run(seed, say)
+        parts = Parts(seed)
+        with small_sizes(), parts.placed():
+            return _run(seed, say, parts)
     except SimulatedCrash as error:
         raise FindingError(f"seed {seed}: a crash where none was planned: {error}") from error
     except (Exception, AssertionError) as error:
         raise FindingError(f"seed {seed}: {type(error).__name__}: {error}") from error
 
 
-def _run(seed: int, say: Callable[[str], object] | None) -> Outcome:
+def _run(seed: int, say: Callable[[str], object] | None, parts: Parts) -> Outcome:
     rng = random.Random(seed)
     disk = SimulatedDisk(rng.getrandbits(64))
     style = rng.choice(STYLES)
@@ -51,6 +53,7 @@ def _run(seed: int, say: Callable[[str], object] | None) -> Outcome:
         style=style,
         with_vector=rng.random() < 0.02,
         spills=Spills(seed),
+        parts=parts,
     )
     disk.crash_at = rng.randrange(1, _STEPS_GUESS)
     _until_crash(world, crashes, lambda: _live(world))
@@ -93,8 +96,17 @@ def _live_on(world: World) -> None:
         if name not in world.model.visible.names:
             world.run(world.connections[0], operations.create(name))
     for _ in range(world.rng.randrange(12)):
-        world.act()
+        _act(world)
     world.check_held()
+
+
+def _act(world: World) -> None:
+    """Do one random thing; a long transaction is many."""
+    free = [each for each in world.connections if not each.is_busy and each.work is None]
+    if world.parts.draw_long() and free:
+        long_transactions.live(world, world.parts.rng.choice(free))
+    else:
+        world.act()
 
 
 def _live(world: World) -> None:
@@ -107,7 +119,7 @@ def _live(world: World) -> None:
     while world.done["statement"] + world.done["commit"] + world.done["rollback"] < STATEMENTS:
         count += 1
         try:
-            world.act()
+            _act(world)
         except LifeOver as error:
             if rng.random() < 0.5:
                 raise

@@ -38,6 +38,7 @@ from tests.crash import operations
 from tests.crash.leases import LeaseBook
 from tests.crash.model import ROLES, SHAPES, Model, RefusedError, Row, Work, ordered
 from tests.crash.operations import Operation
+from tests.crash.parts import Parts
 from tests.crash.sizes import MONITOR_ROWS
 from tests.fixtures.engines import attempt, attempt_and_wait
 from tests.sim.clock import SimulatedClock
@@ -61,6 +62,7 @@ _LOCK_TIMEOUT_S = 1.0
 # out, and a deadlock. Nothing of the statement happened; after a deadlock nothing of all.
 _LOCKED, _DEADLOCK = "55P03", "40P01"
 _FULL = "53100"
+_CANCELLED = "57014"
 _GONE = "42704"  # a job whose table was dropped meanwhile
 _SPARES_MAX = 3  # two, and a file that was made and could not be listed
 _FAULTS = (
@@ -206,6 +208,7 @@ class PumpSyncer:
     def sync(self) -> None:
         """Do the sync that a caller below on the stack has asked for."""
         self._inner.request(Durability.SYNC)
+        self._world.database.tablespace.apply_rest()
         self._world.has_rollback = False
         self._world.model.refresh()
 
@@ -221,6 +224,12 @@ class Connection:
         self.is_busy = False
         self.to_log: Callable[[], Work | None] | None = None  # at the next sync request
         self.logged: Work | None = None
+        # Of the statement that runs now:
+        self.look: Callable[[], object] | None = None  # when it has locked all and logged a part
+        self.is_spilling = False
+        self.is_to_fail = False  # half logged
+        self.is_cancelled = False
+        self.cut_before: int | None = None  # an earlier statement that is to be undone
 
     def transaction(self) -> Transaction | None:
         session = self.session
@@ -252,9 +261,11 @@ class World:
         with_vector: bool = False,
         leases: LeaseBook | None = None,
         spills: Spills | None = None,
+        parts: Parts | None = None,
         is_filled: bool = False,
     ) -> None:
         self.spills = spills or Spills(0)
+        self.parts = parts or Parts(0)
         self.leases = leases or LeaseBook()
         self.is_filled = is_filled  # the disk has hardly any room
         self.disk = disk
@@ -277,6 +288,7 @@ class World:
         self._token_count = 0
         self._act_count = 0
         disk.latency = self._on_disk
+        self.parts.act = self._between_parts
         disk.trace = []
 
     def restart(self) -> "World":
@@ -299,6 +311,7 @@ class World:
             with_vector=self.with_vector,
             leases=self.leases,
             spills=self.spills,
+            parts=self.parts,
             is_filled=disk.capacity_bytes is not None,
         )
 
@@ -428,6 +441,49 @@ class World:
         if is_open_place and self.rng.random() < 0.5:
             self.interleave()
 
+    def _between_parts(self) -> None:
+        """Let others go on between two parts of a statement, COMMIT or ROLLBACK."""
+        connection = self._stack[-1] if self._stack else None
+        transaction = connection.transaction() if connection is not None else None
+        if connection is None or transaction is None:
+            return
+        if transaction.state is not TransactionState.ACTIVE:
+            self.note_logged()  # its session comes to ask for a sync only behind the last part
+        elif not transaction.is_undone:
+            self._in_statement(connection, transaction)
+            return
+        if self.parts.draw():
+            self.done["between parts of an end"] += 1
+            self.interleave()
+
+    def _in_statement(self, connection: Connection, transaction: Transaction) -> None:
+        """Let others go on while a statement locks, or logs what it has found."""
+        is_logging = transaction.cut not in (None, connection.cut_before)
+        if is_logging and connection.look is not None and not connection.is_spilling:
+            connection.look()
+            connection.look = None
+        if not (is_logging and connection.is_to_fail) and not self.parts.draw():
+            return
+        chance = self.parts.rng.random()
+        self._act_count += 1
+        if chance < 0.4:
+            self.checkpoint()
+        elif chance < (0.75 if is_logging else 0.5):
+            self.say(f"{connection.name}: cancel")
+            connection.is_cancelled = True
+            connection.session.cancel()
+        elif is_logging and not connection.is_spilling:
+            # Before, or if it is to be worked out again, others' changes are none it has to see.
+            self.interleave()
+        self.done["between parts of a statement"] += 1
+
+    def crash_soon(self, rng: random.Random) -> None:
+        """Bring the crash forward that is planned."""
+        if self.disk.crash_at is not None:
+            self.disk.crash_at = min(
+                self.disk.crash_at, self.disk.step_count + rng.randrange(1, 20)
+            )
+
     def interleave(self) -> None:
         for _ in range(self.rng.choice((1, 1, 2))):
             self.act(is_nested=True)
@@ -548,7 +604,8 @@ class World:
     @contextmanager
     def _in(self, connection: Connection) -> Iterator[None]:
         connection.is_busy = True
-        connection.logged = connection.to_log = None
+        connection.logged = connection.to_log = connection.look = None
+        connection.is_spilling = connection.is_to_fail = connection.is_cancelled = False
         self._stack.append(connection)
         yield
         self._stack.pop()
@@ -633,6 +690,7 @@ class World:
     def _known(self, session: Session, operation: Operation) -> Iterator[None]:
         """Have a statement planned as one that comes again; the plan is of this very catalog."""
         text, parameters = operation.text, operation.parameters
+        session.interrupt = None  # of a statement before, which was perhaps cancelled
         latest = self.database.plans.latest
         compiled = session.planner.prepare(text, parameters).compiled
         version = self.database.tablespace.state.catalog.version
@@ -664,24 +722,42 @@ class World:
         self.done["at once"] += 1
         return begun.row_count
 
-    def run(self, connection: Connection, operation: Operation) -> None:
-        """Run one statement and compare its outcome with the model's."""
+    def run(
+        self,
+        connection: Connection,
+        operation: Operation,
+        *,
+        may_spill: bool | None = None,
+        is_to_fail: bool = False,
+    ) -> None:
+        """Run one statement and compare its outcome with the model's.
+
+        may_spill: whether it may hold next to nothing in memory; None: as is drawn.
+        is_to_fail: it is cancelled between its parts, if it has some, behind a checkpoint or not.
+        """
         self.say(f"{connection.name}: {operation.text} {operation.parameters}")
         if operation.select is not None:
             self._select(connection, operation)
             return
+        # Between the parts of a COMMIT a snapshot from before it is as right as one from behind it,
+        # which nobody can tell from outside.
+        self.database.tablespace.apply_rest()
         own = connection.work
         if operation.stage is not None and (own is not None or self._is_maintaining):
             return  # it is a transaction of its own; and it waits for who maintains
         work = own or Work(is_sync=connection.durability is Durability.SYNC)
         expected: int | str | None = None
+        seen: tuple[Work, int | str] | None = None
+
+        def look() -> tuple[Work, int | str]:
+            nonlocal seen
+            seen = found = self._effect(operation, work.copy())
+            return found
 
         def effect() -> Work:
             nonlocal expected
-            try:
-                expected = operation.run_on(self.model, work)
-            except RefusedError as refused:
-                expected = refused.sqlstate
+            after, expected = seen or look()
+            work.become(after)
             return work
 
         def execute() -> int | str:
@@ -707,15 +783,21 @@ class World:
                 return self._sqlstate(error)
 
         # A job reads files between its look at the rows and its end: others' statements go between.
-        first = None if operation.stage is None else self._refusal(operation)
+        first: int | str | None = None
+        if operation.stage is not None:
+            _, first = self._effect(operation, Work(is_sync=False))
         can_spill = operation.stage is None and not self._is_maintaining
-        is_spilling = can_spill and self.spills.draw()
+        is_spilling = can_spill and (self.spills.draw() if may_spill is None else may_spill)
         database = self.database
         space, acts = self.database.replica.space, self._act_count
         reserve = space.figures().reserve_held_bytes
         with self._in(connection), self._maintaining(is_on=is_spilling):
             if own is None:
                 connection.to_log = effect
+            transaction = connection.transaction()
+            connection.cut_before = None if transaction is None else transaction.cut
+            connection.look, connection.is_to_fail = look, is_to_fail
+            connection.is_spilling = is_spilling
             before, database.config = database.config, _SPILLING if is_spilling else _CONFIG
             try:
                 found = execute()
@@ -733,7 +815,8 @@ class World:
                 f"{operation.text} took {reserve - left} bytes of the reserve"
             )
         is_gone = operation.stage is not None and found == _GONE
-        if found in (_LOCKED, _DEADLOCK, _FULL) or is_gone:
+        is_cancelled = connection.is_cancelled and found == _CANCELLED
+        if found in (_LOCKED, _DEADLOCK, _FULL) or is_gone or is_cancelled:
             self.say(f"{connection.name}: … {found}")
             self.done[found] += 1
             assert expected is None, f"{operation.text}: failed with {found} after it was logged"
@@ -745,7 +828,7 @@ class World:
         transaction = connection.session.transaction
         self.done["spilled"] += transaction is not None and transaction.has_spilled
         if expected is None:
-            if first is not None and found == first:
+            if isinstance(first, str) and found == first:
                 return
             effect()
         assert found == expected, (
@@ -755,13 +838,12 @@ class World:
             assert connection.logged is work, f"{operation.text}: nothing was logged"
             self.model.acknowledged(work)
 
-    def _refusal(self, operation: Operation) -> str | None:
-        """Return the SQLSTATE by which a statement would be refused now, if it would be."""
+    def _effect(self, operation: Operation, work: Work) -> tuple[Work, int | str]:
+        """Return `work` with what a statement does now, and its row count or SQLSTATE."""
         try:
-            operation.run_on(self.model, Work(is_sync=False))
+            return work, operation.run_on(self.model, work)
         except RefusedError as refused:
-            return refused.sqlstate
-        return None
+            return work, refused.sqlstate
 
     def _stage(self, session: Session, stage: Callable[[Session], None]) -> int:
         """Run a staging; who maintains the pages would wait for it, and so has to come later."""

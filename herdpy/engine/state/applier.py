@@ -254,6 +254,8 @@ class Applier:
         elif isinstance(record, BeginSpill):
             table = self.find_table(record.table_id, self._open(record.tx))
             state = state._replace(staged=state.staged.begin_spill(record, table))
+        elif isinstance(record, CreateTable | DropTable) and record.tx is not None:
+            state = self._without_dropped(state, record.tx, lsn)
         elif isinstance(record, RollbackTo | Rollback) and state.staged.stages:
             since = record.statement if isinstance(record, RollbackTo) else 0
             state = state._replace(staged=state.staged.without_spilled(record.tx, since))
@@ -425,6 +427,18 @@ class Applier:
                     newer=transaction.writes.get(table_id, {}),
                 )
         return state._replace(tables=tables, staged=staged.without_spilled(tx))
+
+    def _without_dropped(self, state: State, tx: TransactionId, lsn: Lsn) -> State:
+        """Let go of what a transaction spilled into tables that it has made and dropped again.
+
+        Of those a checkpoint lists no definition, so their stages would have no table at recovery.
+        A TRUNCATE ends with the new table.
+        """
+        if not state.staged.stages:
+            return state
+        made = self._open(tx).catalog_until(lsn).values()
+        known = {*state.tables, *(table.id for table in made if table is not None)}
+        return state._replace(staged=state.staged.spilled_into(tx, known))
 
     def _is_quiet(self, table_id: int) -> bool:
         """Return whether a table may adopt pages: no other work is just about those it has."""

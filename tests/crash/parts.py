@@ -1,0 +1,46 @@
+"""Parts: what comes between two parts of a long statement, COMMIT or ROLLBACK.
+
+There the engine holds no lock but those of the transaction, and a thread of the product lets others
+in. A simulation has no others: it has the world act in that place.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from herdpy.engine.state import tablespace
+from herdpy.engine.writes import row_writes
+
+_PLACES = (row_writes, tablespace)
+
+
+class Parts:
+    """How often something comes between, in the histories of a seed; apart from all other chance.
+
+    `act` is the living world's; it is run wherever others are let in, while placed().
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(f"parts of {seed}")
+        self.act: Callable[[], object] = lambda: None
+        self._share = self.rng.choice((0.0, 0.1, 0.3))
+        self._long_share = self.rng.choice((0.0, 0.04, 0.1))
+
+    def draw(self) -> bool:
+        """Return whether something comes between two parts."""
+        return self.rng.random() < self._share
+
+    def draw_long(self) -> bool:
+        """Return whether a transaction that changes much begins."""
+        return self.rng.random() < self._long_share
+
+    @contextmanager
+    def placed(self) -> Iterator[None]:
+        before = [place.let_others_in for place in _PLACES]
+        for place in _PLACES:
+            place.let_others_in = lambda: self.act()
+        try:
+            yield
+        finally:
+            for place, right in zip(_PLACES, before, strict=True):
+                place.let_others_in = right
