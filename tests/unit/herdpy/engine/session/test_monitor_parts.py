@@ -11,7 +11,7 @@ from herdpy.engine.maintenance.checkpoint import freeze
 from herdpy.engine.session.session import Session
 from herdpy.engine.state import applier, tablespace
 from herdpy.engine.writes import inserts, row_writes
-from herdpy.errors import DiskFullError, IntegrityError, SerializationError
+from herdpy.errors import DiskFullError, IntegrityError, InternalError
 from herdpy.log.interfaces import LogSpaceError
 from herdpy.storage.table_pages import TablePages
 from tests.crash.checks import check_digest
@@ -478,7 +478,7 @@ def test_a_commit_behind_an_interrupted_rollback_is_none(db: Engine, between: Be
     with pytest.raises(KeyboardInterrupt):
         session.rollback()
     between(lambda: None)
-    with pytest.raises(SerializationError):
+    with pytest.raises(InternalError, match="ROLLBACK that was interrupted"):
         session.commit()
     assert contents(session) == before
     session.commit()

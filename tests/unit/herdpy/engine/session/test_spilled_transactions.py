@@ -27,7 +27,7 @@ ROWS = 400
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_writes, "_LOOK_ROWS", 5)
-    monkeypatch.setattr(row_writes, "_CHECK_ROWS", 20)
+    monkeypatch.setattr(row_writes, "CHECK_ROWS", 20)
     monkeypatch.setattr(spilled_writes, "_PIECE_ROWS", 50)
 
 
