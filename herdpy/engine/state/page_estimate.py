@@ -8,8 +8,14 @@ nothing of it has to hold still.
 from collections.abc import Iterable
 
 from herdpy.engine.state.applier import Applier
+from herdpy.engine.state.staged import Stage
 from herdpy.engine.state.state import TableState
+from herdpy.limits import key_bytes_max, page_bytes_max, page_rows_max
+from herdpy.model.schema import Table
 from herdpy.model.types import Row
+from herdpy.storage.column import Layout, layout_of
+from herdpy.storage.manifest import PageRef
+from herdpy.storage.table_pages import TablePages
 
 _SAMPLE_ROWS = 64
 _ROW_BYTES = 16
@@ -18,6 +24,12 @@ _TABLE_BYTES = 2 * 1024
 """Of a table with any change: a page's header and alignment."""
 _BITMAP_BYTES = 640
 """Of one page, at most, in which rows are deleted or replaced."""
+_REF_BYTES = 64
+"""Of the manifest's record for a page, beside its first and its last key."""
+_KEY_VALUE_BYTES = 32
+"""Of a key, for each value in it that is no text, at most."""
+_PARTS = 2
+"""Of a table's rows, that have pages of their own: those behind its last page, and the others."""
 _FIXED_BYTES = 8 * 1024
 """Of a checkpoint: the segment's header, the manifest's record, and their last blocks."""
 
@@ -32,8 +44,12 @@ def checkpoint_bytes(applier: Applier, enough: int) -> int:
     if not (changed or staged or written):
         return 0
     fixed = _FIXED_BYTES + staged + staged // 8 + written
-    # Each lease that lives in memory has its rows written for itself.
-    copies = 1 + sum(not lease.is_pages for lease in list(applier.leases))
+    fixed += sum(_stage_listing(stage) for stage in state.staged.stages.values())
+    # Each lease that lives in memory has its rows written for itself, and all its pages listed.
+    lease_count = sum(not lease.is_pages for lease in list(applier.leases))
+    if lease_count:
+        fixed += lease_count * sum(_listed(table.pages) for table in state.tables.values())
+    copies = 1 + lease_count
     most = fixed + copies * sum(_most(table) for table in changed)
     if most <= enough:
         return most
@@ -59,13 +75,46 @@ def _likely(table: TableState) -> int:
 
 
 def _beside_rows(table: TableState) -> int:
-    """Return what bitmaps take, and pages that are in memory."""
+    """Return what bitmaps take, what the manifest says, and pages that are in memory."""
     changes = sum(map(len, table.memtables))
     pages = sum(map(len, (table.pages.base, *table.pages.runs)))
     found = _TABLE_BYTES + _BITMAP_BYTES * min(changes, pages)
+    for memtable in table.memtables:
+        found += _listing(table.table, len(memtable), memtable.byte_count)
     if table.is_unlisted:
+        found += _listed(table.pages)
         found += sum(e.ref.length for e in table.pages.entries() if e.is_in_memory)
     return found
+
+
+def _stage_listing(stage: Stage) -> int:
+    row_count = sum(piece.row_count for piece in stage.pieces)
+    return _listing(stage.table, row_count, stage.piece_bytes)
+
+
+def _listing(table: Table, row_count: int, byte_count: int) -> int:
+    """Return what the manifest says at most of the pages that are made of so much."""
+    cuts = row_count // page_rows_max + 2 * byte_count // page_bytes_max
+    page_count = min(row_count, _PARTS + cuts)
+    # A key is a part of its row, too.
+    return page_count * _REF_BYTES + 2 * min(page_count * _longest_key(table), byte_count)
+
+
+def _longest_key(table: Table) -> int:
+    """Return how many bytes a key of the table may have."""
+    types = [table.columns[ordinal].type for ordinal in table.key]
+    if any(layout_of(each) is Layout.BYTES for each in types):
+        return key_bytes_max
+    return _KEY_VALUE_BYTES * len(types)
+
+
+def _listed(pages: TablePages) -> int:
+    """Return what the manifest says of pages when it lists them anew."""
+    return sum(_ref_bytes(entry.ref) for entry in pages.entries())
+
+
+def _ref_bytes(ref: PageRef) -> int:
+    return _REF_BYTES + len(ref.low_key) + len(ref.high_key)
 
 
 def _row_bytes(row: Row | None) -> int:

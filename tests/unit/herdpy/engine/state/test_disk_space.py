@@ -12,6 +12,7 @@ import pytest
 
 from bookie.runtime.os_disk import OsDisk, OsFile
 from herdpy.config import Config
+from herdpy.engine.state import page_adoption
 from herdpy.engine.state.disk_reserve import ReserveFile, reserve_bytes_of
 from herdpy.engine.state.page_estimate import checkpoint_bytes
 from herdpy.errors import DiskFullError, Retry
@@ -439,6 +440,53 @@ def test_the_estimate_is_not_below_what_is_written(
         written = sum(disk.size(f"default/segments/{name}") for name in new)
         assert written <= estimate <= 5 * written + 64 * 1024
         assert checkpoint_bytes(db.database.tablespace.applier, 0) == 0
+
+
+def listed_and_segments(disk: SimulatedDisk) -> int:
+    names = ("MANIFEST", *(f"segments/{name}" for name in disk.list("default/segments")))
+    return sum(disk.size(f"default/{name}") for name in names)
+
+
+@pytest.mark.parametrize("what", ["rows", "a lease", "an adoption", "a stage"])
+def test_the_estimate_has_the_keys_of_the_manifest(
+    db: Engine, disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """It names each page with its first and its last key."""
+    monkeypatch.setattr(page_adoption, "FEW_ROWS", 0)  # so that commits adopt pages
+    session = db.session(autocommit=True)
+    names = [f"t{number}" for number in range(16)]
+    for name in names:
+        run(session, f"CREATE TABLE {name} (id TEXT PRIMARY KEY)")
+    key = "k" * 8_000
+    if what == "a lease":
+        for name in names:
+            run(session, f"INSERT INTO {name} VALUES (?)", key)
+        db.database.run_checkpoint()
+        session.leasing.take(60)
+        run(session, "INSERT INTO t0 VALUES ('a')")
+    elif what == "rows":
+        for name in names:
+            run(session, f"INSERT INTO {name} VALUES (?)", key)
+    else:
+        batch = pa.record_batch({"id": [key]})
+        staged: list[tuple[str, int]] = []
+        for name in names:
+            session.staging.begin(name, "append", name)
+            number, _ = session.staging.begin_stage(name, "0", "0")
+            session.staging.add(number, 0, batch)
+            session.staging.finish_stage(number)
+            staged.append((name, number))
+        if what == "an adoption":
+            db.database.run_checkpoint()
+            for name, number in staged:
+                session.staging.commit(name, [number])
+    applier = db.database.tablespace.applier
+    estimates = [checkpoint_bytes(applier, enough) for enough in (0, 1 << 40)]
+    before = listed_and_segments(disk)
+    assert db.database.run_checkpoint()
+    written = listed_and_segments(disk) - before
+    assert written > 200_000
+    assert written <= min(estimates) <= max(estimates) <= 5 * written
 
 
 def test_an_open_transaction_counts(db: Engine) -> None:
