@@ -82,9 +82,11 @@ def server_waits(hub: "Hub") -> Iterator[WaitRow]:
 
 def worker_holders(hub: "Hub") -> list[int]:
     """Return the sessions whose statements have the workers, the longest running first."""
+    # Each is read once: the loop may end what runs in between.
+    looked = ((each.begun_s, each.session_id) for each in list(hub.connections) if each.has_worker)
     found = [
-        (each.begun_s, each.session_id)
-        for each in list(hub.connections)
-        if each.has_worker and each.begun_s is not None and each.session_id is not None
+        (begun_s, number)
+        for begun_s, number in looked
+        if begun_s is not None and number is not None
     ]
     return [number for _, number in sorted(found)]

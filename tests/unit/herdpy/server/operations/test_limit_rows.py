@@ -2,6 +2,7 @@
 
 import os
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -11,6 +12,8 @@ import pytest
 import herdpy
 from bookie.runtime.os_log import LineWriter
 from herdpy.engine.limit_rows import LimitRow, WaitRow
+from herdpy.server.connection import ServerConnection
+from herdpy.server.operations.limit_rows import worker_holders
 from tests.fixtures.engines import Background
 from tests.fixtures.servers import RunningServer, running_server
 
@@ -211,6 +214,27 @@ def test_who_waits_for_a_worker_is_shown_with_who_has_them(server: RunningServer
         while hub.reason_not_ready() is not None:
             pass
     for each in (*busy, root, waiter):
+        each.close()
+
+
+def test_statements_that_end_while_they_are_looked_at_are_in_nobodys_way(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = [log_in(server, "ann") for _ in range(WORKERS)]
+    with slow_statements(server, busy):
+        while len(worker_holders(server.server._hub)) < WORKERS:
+            pass
+        looks: Counter[ServerConnection] = Counter()
+        right = ServerConnection.begun_s
+
+        def once(connection: ServerConnection) -> float | None:
+            looks[connection] += 1
+            has_ended = looks[connection] > 1 and connection is next(iter(looks))
+            return None if has_ended else right.__get__(connection)
+
+        monkeypatch.setattr(ServerConnection, "begun_s", property(once))
+        assert len(worker_holders(server.server._hub)) == WORKERS
+    for each in busy:
         each.close()
 
 
