@@ -28,6 +28,7 @@ from tests.fuzz.ends.ways import WAYS, Ended
 _BAR_MS = 200.0
 _LENGTH_MAX_S = 1.5  # of a statement, before it is ended
 _ROWS = 60_000
+_AGAIN_S = 0.02
 _Sql = str | list[Any]
 
 
@@ -102,6 +103,10 @@ def _by_another(server: RunningServer, phase: str, way: str, after_s: float) -> 
         if way != "time-out":
             begun_s, after_s = time.monotonic(), 0.0
             WAYS[way](server, connection)
+            # Between two pieces of a result nothing runs that they end: who wants it asks again.
+            while way != "closed socket" and thread.is_alive():
+                thread.join(_AGAIN_S)
+                WAYS[way](server, connection)
         thread.join()
         with closing(herdpy.connect(server.url, autocommit=True)) as other:
             seen = "SELECT text FROM sysstatements"
