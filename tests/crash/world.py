@@ -454,6 +454,9 @@ class World:
             return
         if self.parts.draw():
             self.done["between parts of an end"] += 1
+            if connection.look is not None:  # it may end because of what it has found by now
+                connection.look()
+                connection.look = None
             self.interleave()
 
     def _in_statement(self, connection: Connection, transaction: Transaction) -> None:
