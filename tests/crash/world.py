@@ -285,6 +285,7 @@ class World:
         self._stack: list[Connection] = []
         self._held: list[_Held] = []
         self._is_maintaining = False
+        self._is_alone = False  # no other session may act now
         self._token_count = 0
         self._act_count = 0
         disk.latency = self._on_disk
@@ -394,7 +395,7 @@ class World:
             self.make_room()  # on a full disk it may fail, and then all is held
         self.activities.clear()
         self._stack.clear()
-        self._is_maintaining = False
+        self._is_maintaining = self._is_alone = False
         space = self.database.tablespace
         before, durable = space.state, space.durable_lsn
         self.check_held(close_all=True)
@@ -470,7 +471,10 @@ class World:
         chance = self.parts.rng.random()
         self._act_count += 1
         if chance < 0.4:
+            # What others commit before it logs is not in its snapshot, but in the model's.
+            self._is_alone = connection.look is not None
             self.checkpoint()
+            self._is_alone = False
         elif chance < (0.75 if is_logging else 0.5):
             self.say(f"{connection.name}: cancel")
             connection.is_cancelled = True
@@ -488,6 +492,8 @@ class World:
             )
 
     def interleave(self) -> None:
+        if self._is_alone:
+            return
         for _ in range(self.rng.choice((1, 1, 2))):
             self.act(is_nested=True)
 
