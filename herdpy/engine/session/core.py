@@ -95,6 +95,8 @@ class SessionCore:
         # Written under the mutex, read without it.
         self.interrupt: StatementInterrupt | None = None
         self.running: Running | None = None
+        self.latest: Running | None = None
+        """The last one that the runner has run: the rows of its result may still be made."""
         self.waiting: LockWait | None = None
         """What the statement waits for, with a thread or without."""
         self.used_s = database.clock.monotonic()

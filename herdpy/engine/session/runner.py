@@ -91,7 +91,8 @@ class StatementRunner:
                 core.interrupt.on_late = partial(self._count_timeout, "statement_timeout")
             core.room_until_s = None
             number = next(self._database.statement_ids)
-            core.running = Running(number, text, clock.monotonic(), core.interrupt)
+            running = Running(number, text, clock.monotonic(), core.interrupt)
+            core.running = core.latest = running
             core.check_open()  # a close() or kill() could not cancel this one yet
         interrupt = core.interrupt
         assert interrupt is not None

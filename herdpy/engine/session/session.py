@@ -12,12 +12,12 @@ when they are used. What is here ends a session, and stops what it runs: its own
 maintenance thread for time. cancel() and kill() never wait for what runs.
 """
 
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from herdpy.engine.access.rights import check_superuser
-from herdpy.engine.session.activity import Client
+from herdpy.engine.session.activity import Client, Running
 from herdpy.engine.session.commit_outcomes import CommitOutcomes
 from herdpy.engine.session.core import SessionCore
 from herdpy.engine.session.fast_path import FastPath
@@ -179,6 +179,18 @@ class Session(SessionCore):
         interrupt = self.interrupt
         if interrupt is not None:
             interrupt.cancel()
+
+    @contextmanager
+    def making_rows(self, statement: Running | None) -> Generator[None]:
+        """Show a statement as running while rows of its result are made, so that it can be killed.
+
+        The session's thread, with nothing else of it running.
+        """
+        self.running = statement
+        try:
+            yield
+        finally:
+            self.running = None
 
     def close(self) -> None:
         """Cancel the statement that runs in another thread, roll back and end; repeatable."""

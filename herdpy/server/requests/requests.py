@@ -440,7 +440,7 @@ class Requests:
         columns = result.columns
         if columns is None:
             return self._done(request, row_count=result.row_count, last_row_id=result.last_row_id)
-        opened = OpenResult(result)
+        opened = OpenResult(result, self._session.latest)
         try:
             rows = opened.inline()
             if rows is None and len(self._results) >= RESULTS_MAX:
@@ -476,6 +476,16 @@ class Requests:
             raise ProgrammingError(
                 "there is no such open result: it was closed, or has ended", sqlstate="24000"
             )
+        with self._session.making_rows(opened.statement):
+            answer, is_last = self._made(message, opened)
+        if is_last:
+            self._forget(message.result)
+            self._ended_result = message.result
+        return answer
+
+    def _made(self, message: messages.Fetch, opened: OpenResult) -> tuple[Answer, bool]:
+        """Return the next piece of a result, and whether it is the last."""
+        answer: Answer
         if message.is_arrow:
             from herdpy.exec.vector.arrow_stream import LEAD_BYTES
 
@@ -487,10 +497,7 @@ class Requests:
         else:
             data, is_last = opened.rows(message.rows_max)
             answer = messages.Rows(message.request, is_last, messages.raw(data))
-        if is_last:
-            self._forget(message.result)
-            self._ended_result = message.result
-        return answer
+        return answer, is_last
 
     def _begin_export(self, message: messages.Export) -> messages.Piece:
         self._close_export()

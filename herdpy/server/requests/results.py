@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from herdpy.engine.session.activity import Running
 from herdpy.errors import ProgrammingError
 from herdpy.exec.result import Result
 from herdpy.proto.values import RowsEncoder
@@ -25,7 +26,9 @@ _ARROW_PIECE_BYTES = 2 * 1024 * 1024
 
 
 class OpenResult:
-    def __init__(self, result: Result) -> None:
+    def __init__(self, result: Result, statement: Running | None = None) -> None:
+        self.statement = statement
+        """What makes the rows, as the session shows it."""
         self._result = result
         self._rows: Iterator[tuple[Any, ...]] | None = None
         self._arrow: tuple[pa.Schema, Iterator[pa.RecordBatch]] | None = None
