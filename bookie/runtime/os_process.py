@@ -1,4 +1,7 @@
-"""The identity of this process: a number that changes in a fork()ed child, and a text for locks."""
+"""This process: its identity, the processors it may use, how late its threads' waits end.
+
+The identity is a number that changes in a fork()ed child, and a text for locks. Any thread.
+"""
 
 import contextlib
 import os
@@ -42,8 +45,9 @@ _precise: list[None] = []
 def precise_timers() -> Generator[None]:
     """Have this thread woken when its timed waits end, not up to 50 µs later as Linux has it.
 
-    Threads inherit that of the one that starts them: those of executors have Linux's own all the
-    same. Elsewhere than on Linux, or without /proc, nothing happens.
+    For the thread that runs the block, as long as it runs. Threads that it starts inherit that, but
+    for those of executors (os_executors.py). Elsewhere than on Linux, or without /proc, nothing
+    happens; it raises nothing. Source: PR_SET_TIMERSLACK in prctl(2).
     """
     _precise.append(None)
     _set_timer_slack(1)
