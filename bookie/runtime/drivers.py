@@ -105,6 +105,10 @@ class ThreadDriver:
     def new_bell(self) -> Bell:
         return Bell()
 
+    @property
+    def hears_signals(self) -> bool:
+        return threading.current_thread() is threading.main_thread()
+
     def spawn(self, name: str, function: Callable[[], object]) -> Worker:
         def work() -> None:
             try:

@@ -230,6 +230,11 @@ class Driver(Protocol):
 
     def new_bell(self) -> Bell: ...
 
+    @property
+    def hears_signals(self) -> bool:
+        """The caller's thread is the one that signals' handlers run in."""
+        ...
+
     def spawn(self, name: str, function: Callable[[], object]) -> Worker:
         """Run function beside the caller; what it raises is reported, never lost.
 

@@ -58,7 +58,7 @@ from herdpy.engine.state.snapshot_leases import lease_rows
 from herdpy.engine.state.staged import staging_rows
 from herdpy.engine.state.system_tables import SYSTEM_TABLES, SystemRows
 from herdpy.engine.state.tablespace import Tablespace
-from herdpy.engine.statements.aside import run_aside
+from herdpy.engine.statements.aside import Aside
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.plan_cache import PlanCache
 from herdpy.engine.statements.refusals import Refusals
@@ -108,11 +108,12 @@ class Database:
         self.limits.add(partial(engine_limits, self), partial(engine_waits, self))
         self.statement_ids = count(1)
         self._session_ids = count(1)
+        self._aside = Aside(driver, clock)
         self.vectors = VectorEngines(
             config,
             clock,
             temp_directory,
-            partial(run_aside, driver),
+            self._aside,
             self.refusals.add_query,
         )
         self._generation = process_generation()
@@ -462,7 +463,7 @@ class Database:
         made = vars(self)  # open() may not have come to these
         if "replica" in made:
             steps += self.replica.closing_steps()
-        steps += self.vectors.closing_steps()
+        steps += [*self.vectors.closing_steps(), self._aside.close]
         if self._lock is not None:
             steps.append(self._lock.close)
         return [*steps, self.memory.close]

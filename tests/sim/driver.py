@@ -45,6 +45,10 @@ class SimulatedDriver:
     def new_bell(self) -> SimulatedBell:
         return SimulatedBell()
 
+    @property
+    def hears_signals(self) -> bool:
+        return False
+
     def spawn(self, name: str, function: Callable[[], object]) -> Worker:
         raise AssertionError(f"nothing is to be spawned in this simulation, found {name!r}")
 

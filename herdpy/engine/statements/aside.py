@@ -1,50 +1,106 @@
-"""run_aside(): a long call of another library, while the thread that asks for it hears signals.
+"""Aside: long calls of another library, while the thread that asks for them hears signals.
 
 Python runs a signal's handler in the main thread, between two of its own instructions: while DuckDB
-plans a query there, Ctrl-C would have to wait for it.
+plans or computes a query there, Ctrl-C would have to wait for it.
 """
 
 from collections.abc import Callable
 from typing import TypeVar
 
-from bookie.runtime.interfaces import Driver
+from bookie.runtime.interfaces import Clock, Driver
 from bookie.runtime.ticket import Ticket
 
 T = TypeVar("T")
 _STOP_AGAIN_S = 0.01
 
 
-def run_aside(driver: Driver, call: Callable[[], T], stop: Callable[[], object]) -> T:
-    """Return what call() returns or raises, which another thread runs.
+class Aside:
+    """Runs the main thread's calls in threads that wait for the next one; close() ends them."""
 
-    An interrupt is raised when the call has ended, which stop() asks it to, again and again.
-    """
-    done: Ticket[None] = Ticket()
-    values: list[T] = []
-    errors: list[BaseException] = []
+    def __init__(self, driver: Driver, clock: Clock) -> None:
+        self._driver = driver
+        self._clock = clock
+        # The main thread's alone, which a signal's handler may interrupt anywhere to come here.
+        self._idle: list[_Beside] = []
 
-    def work() -> None:
+    def __call__(self, call: Callable[[], T], stop: Callable[[], object]) -> T:
+        """Return what call() returns, or raises; in another thread than the main one it runs here.
+
+        An interrupt is raised when the call has ended, which stop() asks it to, again and again.
+        """
+        if not self._driver.hears_signals:
+            return call()
+        beside = self._idle.pop() if self._idle else _Beside(self._driver, self._clock)
         try:
-            values.append(call())
-        except BaseException as error:  # noqa: BLE001 - raised where it was asked for
-            errors.append(error)
+            return beside.run(call, stop)
         finally:
-            done.complete(None)
+            self._idle.append(beside)
 
-    worker = driver.spawn("herdpy-planning", work)
-    interrupt: BaseException | None = None
-    while not done.is_done:
-        try:
-            if interrupt is None:
-                driver.wait(done)
-            else:
-                stop()
-                worker.join(_STOP_AGAIN_S)
-        except BaseException as error:  # noqa: BLE001 - raised below
-            interrupt = interrupt or error
-    worker.join()
-    if interrupt is not None:
-        raise interrupt
-    if errors:
-        raise errors[0]
-    return values[0]
+    def close(self) -> None:
+        """End the threads of which none runs a call; repeatable."""
+        while self._idle:
+            self._idle.pop().close()
+
+
+class _Beside:
+    """A thread, and the call that it is to run."""
+
+    __slots__ = ("_bell", "_call", "_clock", "_driver", "_is_closed", "_worker")
+
+    def __init__(self, driver: Driver, clock: Clock) -> None:
+        self._driver = driver
+        self._clock = clock
+        self._bell = driver.new_bell()
+        self._call: Callable[[], object] | None = None
+        self._is_closed = False
+        self._worker = driver.spawn("herdpy-aside", self._work)
+
+    def _work(self) -> None:
+        while True:
+            self._bell.wait()
+            if self._is_closed:
+                return
+            call, self._call = self._call, None
+            if call is not None:
+                call()
+                call = None  # it holds a query's tables, and the next one may be long in coming
+
+    def run(self, call: Callable[[], T], stop: Callable[[], object]) -> T:
+        done: Ticket[None] = Ticket()
+        values: list[T] = []
+        errors: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                values.append(call())
+            except BaseException as error:  # noqa: BLE001 - raised where it was asked for
+                errors.append(error)
+            finally:
+                done.complete(None)
+
+        is_interrupted = False
+        self._call = work
+        while not done.is_done:
+            try:
+                self._bell.ring()  # an interrupt may have come before it
+                if is_interrupted:
+                    stop()
+                    self._driver.wait(done, self._clock.monotonic() + _STOP_AGAIN_S)
+                else:
+                    self._driver.wait(done)
+            except BaseException as interrupt:  # noqa: BLE001 - raised below
+                is_interrupted = True
+                errors.insert(0, interrupt)
+        if errors:
+            # No frame may keep an error whose traceback has that frame: they would live until the
+            # next collection, and the call's tables with them.
+            try:
+                raise errors.pop(0)
+            finally:
+                errors.clear()
+        return values[0]
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._bell.ring()
+        self._worker.join()

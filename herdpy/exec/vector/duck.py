@@ -56,7 +56,6 @@ _SIGNAL_IN_CALLBACK = re.compile(
 )
 _IN_CALLBACK = "Python exception occurred while executing the UDF: ValueError: "
 _VALUES_AT_ONCE = 131_072  # made of Arrow between two looks at the interrupt: 20 ms
-_ASIDE_CHARACTERS_MIN = 4_096  # of a text that DuckDB may plan for more than some milliseconds
 _CONSTANTS_AT_ONCE = 16_384
 _USAGE = (
     "SELECT coalesce(sum(memory_usage_bytes), 0), coalesce(sum(temporary_storage_bytes), 0) "
@@ -105,7 +104,7 @@ class VectorEngine:
         """Spilling goes to temp_directory, None forbids it; threads = 0 means cores - 1.
 
         spill_bytes_max: over it a query fails with 53200; None: DuckDB's own bound, a share of
-        the disk. run_aside(call, stop) runs what may take long without looking for signals.
+        the disk. run_aside(call, stop) runs what hears no signals, however long it takes.
         on_refused is told which limit a query went beyond: vector_bytes_max, or that of spilling.
         """
         self._spill_bytes_max = spill_bytes_max
@@ -184,8 +183,9 @@ class VectorEngine:
             run = self._run_first(item, snapshot, values, parameter_types, interrupt)
             parameters[f"q{item.number}"], parameters[f"e{item.number}"] = run
         sql = sql or text.sql
-        aside = self._run_aside if len(sql) >= _ASIDE_CHARACTERS_MIN else _run_here
-        result = VectorResult(sql, interrupt, self._results.pop, columns, aside, self._on_refused)
+        result = VectorResult(
+            sql, interrupt, self._results.pop, columns, self._run_aside, self._on_refused
+        )
         with self._mutex:
             if self._is_closed:
                 raise InterfaceError("the vector engine is closed")
@@ -360,13 +360,13 @@ class VectorResult:
                 self._interrupt.on_cancel(partial(_stop, cursor))
                 self._interrupt.check()
                 try:
-                    batch = reader.read_next_batch()
-                except StopIteration:
-                    self._is_finished = True
-                    break
+                    batch = self._run_aside(partial(next, reader, None), partial(_stop, cursor))
                 finally:
                     self._interrupt.on_cancel(None)
                     del reader, cursor  # so that close() between two batches frees it
+                if batch is None:
+                    self._is_finished = True
+                    break
                 yield with_schema(batch, self.schema) if self._columns is not None else batch
         except GeneratorExit:
             raise

@@ -1,15 +1,26 @@
 """A long call beside the main thread: its value, its error, and an interrupt of the waiting."""
 
+import gc
+import signal
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 
 import herdpy
 from bookie.runtime.drivers import ThreadDriver
+from bookie.runtime.os_clock import OsClock
 from bookie.runtime.ticket import Ticket
-from herdpy.engine.statements.aside import run_aside
+from herdpy.engine.statements.aside import Aside
+
+
+class Held:
+    """What a call holds."""
 
 
 class Interrupted(ThreadDriver):
@@ -30,13 +41,60 @@ def nothing() -> None:
     raise AssertionError("it is stopped")
 
 
-def test_the_value_comes_of_another_thread() -> None:
-    assert run_aside(ThreadDriver(), threading.get_ident, nothing) != threading.get_ident()
+@contextmanager
+def beside(driver: ThreadDriver | None = None) -> Iterator[Aside]:
+    with closing(Aside(driver or ThreadDriver(), OsClock())) as aside:
+        yield aside
+    assert not [each for each in threading.enumerate() if each.name == "herdpy-aside"]
 
 
-def test_its_error_is_raised() -> None:
-    with pytest.raises(LookupError, match="here"):
-        run_aside(ThreadDriver(), lambda: {}["here"], nothing)  # type: ignore[index]
+def test_the_value_comes_of_another_thread_which_waits_for_the_next_call() -> None:
+    with beside() as aside:
+        first = aside(threading.get_ident, nothing)
+        assert first != threading.get_ident()
+        assert aside(threading.get_ident, nothing) == first
+
+
+def test_another_thread_than_the_main_one_hears_no_signals_and_runs_it_itself() -> None:
+    with beside() as aside, ThreadPoolExecutor(1) as pool:
+        found = pool.submit(lambda: (aside(threading.get_ident, nothing), threading.get_ident()))
+        used, own = found.result()
+        assert used == own
+
+
+def test_its_error_is_raised_and_does_not_keep_what_the_call_held() -> None:
+    held = Held()
+
+    def fail(_held: Held) -> None:
+        raise LookupError("here")
+
+    with beside() as aside:
+        gc.collect()
+        gc.disable()
+        try:
+            with pytest.raises(LookupError, match="here"):
+                aside(partial(fail, held), nothing)
+            seen = weakref.ref(held)
+            del held
+            assert seen() is None
+        finally:
+            gc.enable()
+
+
+def test_a_handler_of_a_signal_may_call_it_while_it_waits() -> None:
+    class Handling(ThreadDriver):
+        found: tuple[int, ...] = ()
+
+        def wait(self, ticket: Ticket[Any], *more: Any) -> bool:
+            if not self.found:
+                self.found = (0,)
+                self.found = (aside(threading.get_ident, nothing),)
+            return super().wait(ticket, *more)
+
+    driver = Handling()
+    with beside(driver) as aside:
+        begun = aside(threading.get_ident, nothing)
+        assert driver.found != (begun,)
 
 
 def test_an_interrupt_stops_the_call_until_it_has_ended() -> None:
@@ -47,10 +105,47 @@ def test_an_interrupt_stops_the_call_until_it_has_ended() -> None:
         if len(stops) == 3:  # the first ones may come too early
             is_over.set()
 
-    with pytest.raises(KeyboardInterrupt):
-        run_aside(Interrupted(1), is_over.wait, stop)
-    assert len(stops) >= 3
-    assert is_over.is_set()
+    with beside(Interrupted(1)) as aside:
+        with pytest.raises(KeyboardInterrupt):
+            aside(is_over.wait, stop)
+        assert len(stops) >= 3
+        assert is_over.is_set()
+        assert aside(lambda: 7, nothing) == 7
+
+
+@pytest.mark.parametrize("rows", [0, 1], ids=["the first row", "the next one"])
+def test_a_signal_ends_what_duckdb_computes_of_a_short_text(rows: int) -> None:
+    """One step of a join of 3,600,000,000 pairs takes minutes, and looks for no signal."""
+    raised: list[int] = []
+
+    def interrupt(*_: Any) -> None:
+        raised.append(1)
+        raise KeyboardInterrupt
+
+    with herdpy.connect(":memory:", autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, s TEXT)")
+        given = [(n, f"abc{n % 100}") for n in range(60_000)]
+        connection.executemany("INSERT INTO t VALUES (?, ?)", given)
+        last = "a.id = 0 OR" if rows else ""
+        text = (
+            f"SELECT b.id FROM t AS a, t AS b WHERE {last} repeat(a.s, 900) LIKE '%a_%b_%c' || b.s"
+        )
+
+        def read() -> None:
+            cursor = connection.execute(text)
+            while cursor.fetchmany(10_000):
+                pass
+
+        kept = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with pytest.raises(KeyboardInterrupt):
+                read()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, kept)
+        assert raised == [1]
+        assert connection.execute("SELECT count(*) FROM t").fetchall() == [(60_000,)]
 
 
 def test_a_long_text_is_planned_aside_and_ended_by_an_interrupt(
