@@ -210,6 +210,8 @@ class Database:
             disk.sync_directory(SEGMENTS)
             disk.unlink(RESTORE)
         self.tablespace = tablespace = replica.tablespace
+        sessions = self._sessions
+        tablespace.has_others = lambda: len(sessions) > 1
         # Bound, a call less on the way of each write.
         self.after_write = replica.after_write
         self.next_write_s = replica.next_write_s

@@ -15,6 +15,8 @@ from herdpy.model.types import Row
 
 ROW_BYTES = 285
 """Beside tuple and cells: the version, the key, their places in dicts and lists."""
+short_change_bytes = 200
+"""In the log: encoded_row_bytes() tells enough then, though they are of the row before, too."""
 _TUPLE_BYTES = 56  # beside its items
 _ITEM_BYTES = 8
 _OBJECT_BYTES = 32  # of a cell, beside its content

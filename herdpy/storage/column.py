@@ -16,6 +16,7 @@ from itertools import accumulate, islice
 from typing import Any, NamedTuple, cast
 from weakref import ReferenceType, ref
 
+from bookie.runtime.drivers import new_mutex
 from herdpy.model.keys import float_order
 from herdpy.model.types import Kind, Physical, SqlType
 
@@ -261,14 +262,38 @@ def _present_reader(buffers: ColumnBuffers, kind: Kind) -> Reader:
 class _Words(list[str]):
     """The decoded words of a dictionary."""
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "byte_count")
+
+    def __init__(self, words: list[str], heap_bytes: int) -> None:
+        super().__init__(words)
+        self.byte_count = heap_bytes + _WORD_BYTES * len(words)
 
 
-_recent_words: deque[_Words] = deque(maxlen=16)
-"""Of the dictionaries that were read last: a scan comes back to a page for its next rows. Kept by
-each page, they would be the larger part of a table that is read as a whole."""
-_RECENT_BYTES_MAX = 256 * 1024
-"""Of a dictionary whose words may be among those: a page may have one of some megabytes."""
+class _RecentWords:
+    """Keeps the words that were decoded last: who reads a page comes back to it.
+
+    Kept by each page, they would be the larger part of a table that is read as a whole.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = new_mutex()
+        self._kept: deque[_Words] = deque()
+        self._byte_count = 0
+
+    def add(self, words: _Words) -> None:
+        """Keep them in place of older ones, unless they are too many; any thread."""
+        if words.byte_count > _RECENT_BYTES_MAX // 4:  # a page may have some megabytes of them
+            return
+        with self._mutex:
+            self._kept.append(words)
+            self._byte_count += words.byte_count
+            while self._byte_count > _RECENT_BYTES_MAX:
+                self._byte_count -= self._kept.popleft().byte_count
+
+
+_WORD_BYTES = 64  # of an object, and its place in a list
+_RECENT_BYTES_MAX = 2 * 1024 * 1024
+_recent_words = _RecentWords()
 
 
 def _words_reader(offsets: memoryview, heap: memoryview) -> Callable[[], list[str]]:
@@ -279,10 +304,9 @@ def _words_reader(offsets: memoryview, heap: memoryview) -> Callable[[], list[st
         nonlocal kept
         words = None if kept is None else kept()
         if words is None:
-            words = _Words(_texts(offsets, heap, 0, len(offsets) - 1))
-            if len(heap) <= _RECENT_BYTES_MAX:
-                kept = ref(words)
-                _recent_words.append(words)
+            words = _Words(_texts(offsets, heap, 0, len(offsets) - 1), len(heap))
+            kept = ref(words)
+            _recent_words.add(words)
         return words
 
     return words_of

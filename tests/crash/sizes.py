@@ -37,9 +37,8 @@ _SIZES: list[tuple[str, str, int]] = [
     ("herdpy.engine.writes.row_writes", "_LOOK_ROWS", _LOOK_ROWS),
     ("herdpy.engine.writes.spilled_writes", "_PIECE_ROWS", _PIECE_ROWS),
     ("herdpy.engine.writes.row_writes", "monitor_rows_max", MONITOR_ROWS),
-    ("herdpy.engine.writes.inserts", "monitor_rows_max", MONITOR_ROWS),
-    ("herdpy.engine.state.applier", "monitor_rows_max", MONITOR_ROWS),
     ("herdpy.engine.state.tablespace", "monitor_rows_max", MONITOR_ROWS),
+    ("herdpy.engine.state.tablespace", "monitor_rows_alone_max", 2 * MONITOR_ROWS),
 ]
 
 

@@ -20,9 +20,8 @@ from herdpy.engine.state.page_adoption import Adoption, adopt, adopt_spilled
 from herdpy.engine.state.snapshot_leases import Leases
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.state import State, new_table
-from herdpy.engine.state.transactions import Ahead, Transaction
+from herdpy.engine.state.transactions import Ahead, OwnVersion, Transaction
 from herdpy.errors import InvariantViolation
-from herdpy.limits import monitor_rows_max
 from herdpy.log.record import (
     Begin,
     BeginLease,
@@ -340,23 +339,24 @@ class Applier:
         for table_id, writes in transaction.writes.items():
             table_state = state.tables.get(table_id)
             if table_state is not None:  # else created or dropped in this very transaction
-                self._put(table_state.memtable, transaction, table_id, writes.keys(), position)
+                keys, versions = writes.keys(), writes.values()
+                self._put(table_state.memtable, transaction, keys, versions, position)
         return state
 
-    def put_ahead(self, record: Record) -> bool:
+    def put_ahead(self, record: Commit, rows_at_once: int) -> bool:
         """Put the next changes of a large COMMIT where apply() would; True: apply() may come.
 
         Until then no reader has the position that they get. The leader's; apply() of this record
         must be the next one of all. Repeatable.
         """
-        transaction = self.transactions.get(record.tx) if isinstance(record, Commit) else None
+        transaction = self.transactions.get(record.tx)
         if transaction is None:
             return True
         ahead = transaction.ahead
         if ahead is None:
-            if transaction.change_count <= monitor_rows_max:
+            if transaction.change_count <= rows_at_once:
                 return True
-            ahead = transaction.ahead = Ahead(transaction.writes, monitor_rows_max)
+            ahead = transaction.ahead = Ahead(transaction.writes, rows_at_once)
         if not ahead.parts:
             return True
         table_id, keys = ahead.parts[0]
@@ -365,7 +365,8 @@ class Applier:
             memtable = table_state.memtable
         else:  # made by the transaction itself, or dropped
             memtable = ahead.made.setdefault(table_id, Memtable())
-        self._put(memtable, transaction, table_id, keys, self.state.position + 1)
+        versions = map(transaction.writes[table_id].__getitem__, keys)
+        self._put(memtable, transaction, keys, versions, self.state.position + 1)
         ahead.parts.popleft()
         return not ahead.parts
 
@@ -373,14 +374,13 @@ class Applier:
         self,
         memtable: Memtable,
         transaction: Transaction,
-        table_id: int,
         keys: Collection[Key],
+        versions: Iterable[OwnVersion],
         position: int,
     ) -> None:
         """Put changes of a transaction, each with its share of the transaction's bytes."""
         row_bytes = transaction.byte_count // max(transaction.change_count, 1)
-        writes = transaction.writes[table_id]
-        rows = [version[1] for version in map(writes.__getitem__, keys)]
+        rows = [version[1] for version in versions]
         if not memtable.put_new(keys, rows, position, row_bytes):
             changes = zip(keys, rows, strict=True)
             memtable.put_all(changes, position, row_bytes, self._horizon)

@@ -92,9 +92,9 @@ class CommitTokens:
     def check_commit(self, used: UsedToken) -> "tuple[CommitToken, int]":
         """Return the token, and what is acknowledged, for a COMMIT; raise unless it may have it."""
         session, counter = used.token
-        if self.is_expired(session):
-            raise expired_error()
         kept = self._sessions.get(session)
+        if kept is None and self.is_expired(session):
+            raise expired_error()
         if used.token in self._pending or (
             kept is not None and (counter <= kept.acknowledged or counter in kept.outcomes)
         ):

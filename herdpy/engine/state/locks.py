@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from itertools import repeat
+from operator import is_
 from typing import Protocol
 
 from bookie.runtime.ticket import Ticket
@@ -25,6 +26,8 @@ class Mode(IntEnum):
     SHARED = 1
     EXCLUSIVE = 2
 
+
+_MANY_LOCKS = 1_000  # above, they are given up together
 
 Lock = Callable[[Resource, Mode], None]
 """Acquires a lock for the statement that runs, or raises that it must wait."""
@@ -159,14 +162,20 @@ class LockTable:
 
     def release_all(self, owner: Owner) -> None:
         """Give up every lock and every place in a queue; repeatable."""
+        self.release_some(owner, len(owner.locks))
+
+    def release_some(self, owner: Owner, count_max: int) -> bool:
+        """Give up so many locks at the most, the newest first; True: none is left. Repeatable."""
         if owner.waits_for is not None:
             self.abandon(owner)
-        self._give_up(owner, owner.locks)
-        owner.locks.clear()
-
-    def _give_up(self, owner: Owner, held: Iterable[Resource]) -> None:
+        held = owner.locks
+        is_last = len(held) <= count_max
         exclusive, shared, queues = self._exclusive, self._shared, self._queues
-        for resource in held:
+        part: Iterable[Resource] = held if is_last else held[-count_max:]
+        if is_last and len(held) > _MANY_LOCKS and not queues and self._has_all(owner):
+            exclusive.clear()
+            part = list(shared)
+        for resource in part:
             if exclusive.get(resource) is owner:
                 del exclusive[resource]
             if shared and (holders := shared.get(resource)) is not None:
@@ -175,18 +184,17 @@ class LockTable:
                     shared.pop(resource, None)
             if queues and resource in queues:
                 self._settle(resource)
+        if is_last:
+            held.clear()
+        else:
+            del held[-count_max:]
+        return is_last
 
-    def release_some(self, owner: Owner, count_max: int) -> bool:
-        """Give up so many locks at the most, the newest first; True: none is left. Repeatable."""
-        held = owner.locks
-        if len(held) <= count_max:
-            self.release_all(owner)
-            return True
-        if owner.waits_for is not None:
-            self.abandon(owner)
-        self._give_up(owner, held[-count_max:])
-        del held[-count_max:]
-        return False
+    def _has_all(self, owner: Owner) -> bool:
+        """Return whether all that is held EXCLUSIVE is one owner's."""
+        exclusive = self._exclusive
+        is_enough = len(exclusive) <= len(owner.locks)
+        return is_enough and all(map(is_, exclusive.values(), repeat(owner)))
 
     def wake_all(self) -> None:
         """Complete every Ticket and grant nothing: no lock is granted any more; repeatable."""

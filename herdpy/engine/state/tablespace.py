@@ -40,6 +40,7 @@ from herdpy.engine.state.state import State
 from herdpy.engine.state.transactions import Transaction, TransactionState
 from herdpy.errors import Error, InternalError, InvariantViolation
 from herdpy.limits import (
+    monitor_rows_alone_max,
     monitor_rows_max,
     record_bytes_max,
     unlogged_bytes_max,
@@ -73,7 +74,7 @@ from herdpy.log.record import (
 from herdpy.model.access import Changes, User, changes_from_plain
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
-from herdpy.model.row_memory import row_bytes
+from herdpy.model.row_memory import encoded_row_bytes, row_bytes, short_change_bytes
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 
@@ -192,6 +193,8 @@ class Tablespace:
         self._noted: dict[Transaction, None] = {}  # with rows that the log does not have yet
         self._unlogged: dict[Transaction, None] = {}  # rolled back, but the log does not say so
         self._queue: deque[Entry] = deque()
+        self.has_others: Callable[[], bool] = lambda: True
+        """More than one session is open: set by the database, once."""
         self.is_applying = False  # by any thread
         """A part of a large COMMIT is applied: the next to enter the monitor goes on with it."""
         self._retired: list[tuple[weakref.ref[Memtable], int]] = []
@@ -487,6 +490,7 @@ class Tablespace:
                 return False
             self._noted[transaction] = None
             rows = kept[table.id] = EncodedRows(table, is_inserts=old is None)
+        start = rows.end
         end = rows.put((old, new) if old is not None or new is None else new)
         if end > unlogged_bytes_max:
             if not rows.count:
@@ -494,7 +498,12 @@ class Tablespace:
             self.id_of(transaction)
             self.submit(Entry((_NOTHING,), (), transaction, ends=False))
             return self._note_change(transaction, table, key, old, new, memory_bytes_max)
-        byte_count = transaction.byte_count + row_bytes(new or key)
+        length = end - start
+        if length <= short_change_bytes:
+            size = encoded_row_bytes(length, len(new or key))
+        else:
+            size = row_bytes(new or key)
+        byte_count = transaction.byte_count + size
         if byte_count > transaction.bytes_let and not self.let_have(
             transaction, byte_count, memory_bytes_max
         ):
@@ -528,10 +537,20 @@ class Tablespace:
                 self.enter()
             self.apply_rest()
 
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows may be locked, logged or applied while the monitor is held."""
+        return monitor_rows_max if self.has_others() else monitor_rows_alone_max
+
+    def let_others_in(self) -> None:
+        """Let others have the monitor between two parts of a statement, if there are any."""
+        if self.has_others():
+            let_others_in()
+
     def apply_rest(self) -> None:
         """Go on with a large COMMIT, some rows for each time that the monitor is held."""
         while self.is_applying:
-            let_others_in()
+            self.let_others_in()
             with self.monitor:
                 self.enter()
 
@@ -620,7 +639,9 @@ class Tablespace:
                 if isinstance(record, CommitStaging):
                     entry.is_void = not applier.state.staged.can_commit(record)
                 try:
-                    if entry.ends and not applier.put_ahead(record):
+                    if isinstance(record, Commit) and not applier.put_ahead(
+                        record, self.rows_at_once
+                    ):
                         self.is_applying = True
                         return
                     applier.apply(record, lsn, entry.memtable_bytes)
@@ -636,7 +657,10 @@ class Tablespace:
             if entry.ends:
                 entry.transaction.state = TransactionState.ENDED
                 # As _release() does, without its call.
-                if not self.locks.release_some(entry.transaction, monitor_rows_max):
+                few = monitor_rows_max
+                if len(entry.transaction.locks) > few:
+                    few = self.rows_at_once
+                if not self.locks.release_some(entry.transaction, few):
                     self.is_applying = True
                     return
                 if entry.transaction.held is not None:
@@ -713,7 +737,8 @@ class Tablespace:
                 if self._incoming is not None:
                     self._take(self._incoming)
                 self.drain()
-            self.apply_rest()
+            if self.is_applying:
+                self.apply_rest()
         except MemoryError:
             raise  # what is not applied stays in the queue
         except Exception as error:
@@ -929,11 +954,11 @@ class Tablespace:
                 transaction.abort_error = reason
             if transaction.id is not None and transaction.id in self.applier.transactions:
                 self.log_rollback(transaction)
-            if len(transaction.locks) <= monitor_rows_max:
+            if len(transaction.locks) <= self.rows_at_once:
                 self.end(transaction)
                 return
-        while not self.run(partial(self.locks.release_some, transaction, monitor_rows_max)):
-            let_others_in()
+        while not self.run(partial(self.locks.release_some, transaction, self.rows_at_once)):
+            self.let_others_in()
         self.run(partial(self.end, transaction))
 
     def decide(self, token: CommitToken) -> "Outcome | Ticket[None]":

@@ -17,7 +17,6 @@ from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transactions import OwnVersion, Transaction
 from herdpy.engine.writes.row_writes import RESTART, SPILL, Change, Write, looking
 from herdpy.exec.row.select import Resolve
-from herdpy.limits import monitor_rows_max
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 from herdpy.storage.table_pages import TablePages
@@ -68,7 +67,7 @@ class FreshInsert(Write):
         pages = seen.pages if seen is not None else None
         if not are_fresh(keys, seen, own, pages, self._check_interrupt):
             return super().attempt()
-        if len(keys) > monitor_rows_max:
+        if len(keys) > tablespace.rows_at_once:
             return self._attempt_by_parts(before, seen)
         with tablespace.monitor:
             tablespace.enter()

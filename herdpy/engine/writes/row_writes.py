@@ -14,7 +14,6 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from bookie.runtime.drivers import let_others_in
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.locks import Mode
 from herdpy.engine.state.log_space import with_log_space
@@ -195,7 +194,7 @@ class Write:
                 found = {
                     key: old or source.get(key) for key, (old, _) in self._looking(expected.items())
                 }
-            if len(changes) + len(self.kept) > monitor_rows_max:
+            if len(changes) + len(self.kept) > tablespace.rows_at_once:
                 wait = self._lock_by_parts(expected) or self._lock_kept_by_parts()
                 if wait is not None:
                     return wait
@@ -269,13 +268,13 @@ class Write:
         self, keys: Iterable[Key], lock: Callable[[list[Key]], Ticket[None] | None]
     ) -> Ticket[None] | None:
         """Lock keys, some for each time that the monitor is held."""
-        left = iter(keys)
-        while part := list(islice(left, monitor_rows_max)):
+        left, count = iter(keys), self._tablespace.rows_at_once
+        while part := list(islice(left, count)):
             self._check_interrupt()
             wait = self._tablespace.run_writing(partial(lock, part))
             if wait is not None:
                 return wait
-            let_others_in()
+            self._tablespace.let_others_in()
         return None
 
     def _is_as_found(self, snapshot: Snapshot, found: dict[Key, Row | None]) -> bool:
@@ -343,14 +342,15 @@ class Write:
             tablespace.run(partial(self._check_memtables, self._estimate(changes)))
         is_logged = False
         try:
-            for low in range(0, len(changes), monitor_rows_max):
+            count = tablespace.rows_at_once
+            for low in range(0, len(changes), count):
                 self._check_interrupt()
-                part = list(changes[low : low + monitor_rows_max])
+                part = list(changes[low : low + count])
                 step = partial(self._log_part, part, statement)
                 write = partial(tablespace.run_writing, step)
                 if not with_log_space(tablespace, write, frees_space=self.frees_space):
                     return False
-                let_others_in()
+                tablespace.let_others_in()
             is_logged = True
         finally:
             if not is_logged:

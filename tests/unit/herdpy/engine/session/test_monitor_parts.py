@@ -10,7 +10,7 @@ from herdpy.config import Config
 from herdpy.engine.maintenance.checkpoint import freeze
 from herdpy.engine.session.session import Session
 from herdpy.engine.state import applier, tablespace
-from herdpy.engine.writes import inserts, row_writes
+from herdpy.engine.writes import row_writes
 from herdpy.errors import DiskFullError, IntegrityError, InternalError
 from herdpy.log.interfaces import LogSpaceError
 from herdpy.storage.table_pages import TablePages
@@ -39,23 +39,19 @@ Between = Callable[[Callable[[], object]], None]
 @pytest.fixture
 def between(monkeypatch: pytest.MonkeyPatch) -> Between:
     """Have something done between two visits to the monitor; parts are small."""
-    for module in (applier, tablespace, inserts, row_writes):
+    for module in (tablespace, row_writes):
         monkeypatch.setattr(module, "monitor_rows_max", PART)
-    places = (tablespace, row_writes)
-    for module in places:
-        monkeypatch.setattr(module, "let_others_in", lambda: None)
+    monkeypatch.setattr(tablespace, "let_others_in", lambda: None)
 
     def watch(act: Callable[[], object]) -> None:
         def act_once_at_a_time() -> None:
-            for module in places:
-                monkeypatch.setattr(module, "let_others_in", lambda: None)
+            monkeypatch.setattr(tablespace, "let_others_in", lambda: None)
             try:
                 act()
             finally:
                 watch(act)
 
-        for module in places:
-            monkeypatch.setattr(module, "let_others_in", act_once_at_a_time)
+        monkeypatch.setattr(tablespace, "let_others_in", act_once_at_a_time)
 
     return watch
 
@@ -63,6 +59,7 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Between:
 @pytest.fixture
 def db(between: Between) -> Iterator[Engine]:
     with engine() as made:
+        made.database.tablespace.has_others = lambda: True
         yield made
 
 
@@ -377,9 +374,9 @@ def test_who_goes_on_with_a_commit_sees_that_it_is_not_over(
     space, seen = db.database.tablespace, []
     put_ahead = applier.Applier.put_ahead
 
-    def watched(self: applier.Applier, record: Any) -> bool:
+    def watched(self: applier.Applier, *given: Any) -> bool:
         seen.append(space.is_applying)
-        return put_ahead(self, record)
+        return put_ahead(self, *given)
 
     monkeypatch.setattr(applier.Applier, "put_ahead", watched)
     session.commit()
@@ -395,10 +392,10 @@ def test_a_part_of_a_commit_that_breaks_stops_the_tablespace(
     run(session, STATEMENTS["UPDATE"])
     put_ahead, calls = applier.Applier.put_ahead, count(1)
 
-    def breaking(self: applier.Applier, record: Any) -> bool:
+    def breaking(self: applier.Applier, *given: Any) -> bool:
         if next(calls) > 3:
             raise ValueError("broken")
-        return put_ahead(self, record)
+        return put_ahead(self, *given)
 
     monkeypatch.setattr(applier.Applier, "put_ahead", breaking)
     with pytest.raises(ValueError, match="broken"):
@@ -440,6 +437,7 @@ def test_a_crash_behind_a_checkpoint_in_the_middle_of_a_statement_that_fails(
     """What the transaction had made of a row before counts, so it is listed."""
     disk = SimulatedDisk(1)
     db = Engine(disk=disk)
+    db.database.tablespace.has_others = lambda: True
     session = filled(db)
     run(session, "UPDATE t SET v = 1000 WHERE id = 1")
     run(session, "DELETE FROM t WHERE id = 2")

@@ -8,7 +8,7 @@ import pytest
 from herdpy.config import Config
 from herdpy.engine.maintenance.leftovers import segment_files
 from herdpy.engine.session.session import Session
-from herdpy.engine.state import applier, page_adoption, tablespace
+from herdpy.engine.state import page_adoption, tablespace
 from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.writes import row_writes, spilled_writes
@@ -68,7 +68,7 @@ def test_what_is_changed_behind_a_spill_is_the_later(
 ) -> None:
     """E5: a COMMIT by parts puts what is in memory before it adopts what was spilled."""
     monkeypatch.setattr(page_adoption, "FEW_ROWS", few_rows)
-    for module in (applier, tablespace, row_writes):
+    for module in (tablespace, row_writes):
         monkeypatch.setattr(module, "monitor_rows_max", 3)
     session, other = filled(db), db.session(autocommit=True)
     run(session, "UPDATE t SET v = v + 1")
