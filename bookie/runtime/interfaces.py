@@ -6,23 +6,28 @@ system (ENOSPC, EIO, EROFS, ENOENT, EEXIST); nothing else is raised for a failin
 """
 
 import errno
-import ssl
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bookie.runtime.ticket import Ticket
+
+if TYPE_CHECKING:
+    import ssl
+
+    Tls = ssl.SSLContext | Callable[[], ssl.SSLContext]
+    """What connections are secured with: a context, or what returns that of the next connection."""
+else:
+    Tls = Any  # ssl would take a program that opens a directory some milliseconds, for nothing
 
 BytesLike = bytes | bytearray | memoryview
 T = TypeVar("T")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 """Of an OSError: the disk, or its owner's share of it, is used up."""
-Tls = ssl.SSLContext | Callable[[], ssl.SSLContext]
-"""What connections are secured with: a context, or what returns the one of the next connection."""
 
 
-def context_of(tls: Tls) -> ssl.SSLContext:
+def context_of(tls: Tls) -> "ssl.SSLContext":
     """Return the context for a connection that is made now."""
-    return tls if isinstance(tls, ssl.SSLContext) else tls()
+    return tls() if callable(tls) else tls
 
 
 class Clock(Protocol):

@@ -122,6 +122,31 @@ class WatchedMonitor:
 
 @pytest.mark.parametrize("name", STATEMENTS)
 @pytest.mark.parametrize("end", ["autocommit", "commit", "rollback"])
+def test_a_session_that_is_alone_lets_none_in(between: Between, name: str, end: str) -> None:
+    came: list[int] = []
+    with engine() as db:
+        session = filled(db, autocommit=end == "autocommit")
+        before = contents(session)
+        session.rollback()
+        between(lambda: came.append(1))
+        run(session, STATEMENTS[name])
+        if end == "commit":
+            session.commit()
+        elif end == "rollback":
+            session.rollback()
+        assert not came
+        assert (contents(session) == before) == (end == "rollback")
+        session.rollback()
+        assert db.locks == {}
+        check_digest(db.database)
+        other = db.session()
+        run(session, "UPDATE half SET v = v + 1")
+        assert came
+        other.close()
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+@pytest.mark.parametrize("end", ["autocommit", "commit", "rollback"])
 def test_one_visit_changes_few_rows(db: Engine, name: str, end: str) -> None:
     session = filled(db, autocommit=end == "autocommit")
     before = contents(session)
