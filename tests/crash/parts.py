@@ -8,10 +8,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from herdpy.engine.state import tablespace
-from herdpy.engine.writes import row_writes
-
-_PLACES = (row_writes, tablespace)
+from herdpy.engine.state.tablespace import Tablespace
 
 
 class Parts:
@@ -36,11 +33,10 @@ class Parts:
 
     @contextmanager
     def placed(self) -> Iterator[None]:
-        before = [place.let_others_in for place in _PLACES]
-        for place in _PLACES:
-            place.let_others_in = lambda: self.act()
+        before = Tablespace.let_others_in
+        # Of a tablespace with one session, too: another may come there.
+        Tablespace.let_others_in = lambda _: self.act()  # type: ignore[method-assign]
         try:
             yield
         finally:
-            for place, right in zip(_PLACES, before, strict=True):
-                place.let_others_in = right
+            Tablespace.let_others_in = before  # type: ignore[method-assign]

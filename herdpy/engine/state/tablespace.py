@@ -539,7 +539,7 @@ class Tablespace:
 
     @property
     def rows_at_once(self) -> int:
-        """How many rows may be locked, logged or applied while the monitor is held."""
+        """How many rows of an INSERT, or of a COMMIT, may be dealt with while it is held."""
         return monitor_rows_max if self.has_others() else monitor_rows_alone_max
 
     def let_others_in(self) -> None:

@@ -194,7 +194,7 @@ class Write:
                 found = {
                     key: old or source.get(key) for key, (old, _) in self._looking(expected.items())
                 }
-            if len(changes) + len(self.kept) > tablespace.rows_at_once:
+            if len(changes) + len(self.kept) > monitor_rows_max:
                 wait = self._lock_by_parts(expected) or self._lock_kept_by_parts()
                 if wait is not None:
                     return wait
@@ -268,8 +268,8 @@ class Write:
         self, keys: Iterable[Key], lock: Callable[[list[Key]], Ticket[None] | None]
     ) -> Ticket[None] | None:
         """Lock keys, some for each time that the monitor is held."""
-        left, count = iter(keys), self._tablespace.rows_at_once
-        while part := list(islice(left, count)):
+        left = iter(keys)
+        while part := list(islice(left, monitor_rows_max)):
             self._check_interrupt()
             wait = self._tablespace.run_writing(partial(lock, part))
             if wait is not None:
@@ -342,10 +342,9 @@ class Write:
             tablespace.run(partial(self._check_memtables, self._estimate(changes)))
         is_logged = False
         try:
-            count = tablespace.rows_at_once
-            for low in range(0, len(changes), count):
+            for low in range(0, len(changes), monitor_rows_max):
                 self._check_interrupt()
-                part = list(changes[low : low + count])
+                part = list(changes[low : low + monitor_rows_max])
                 step = partial(self._log_part, part, statement)
                 write = partial(tablespace.run_writing, step)
                 if not with_log_space(tablespace, write, frees_space=self.frees_space):

@@ -22,7 +22,11 @@ def _kill(server: RunningServer, _connection: herdpy.Connection) -> None:
     with herdpy.connect(server.url, autocommit=True) as other:
         for number, text in other.execute("SELECT id, text FROM sysstatements").fetchall():
             if "sysstatements" not in text:
-                other.execute(f"KILL STATEMENT {number}")
+                try:
+                    other.execute(f"KILL STATEMENT {number}")
+                except herdpy.ProgrammingError as error:
+                    if error.sqlstate != "42704":  # it has ended since it was listed
+                        raise
 
 
 def _close(server: RunningServer, connection: herdpy.Connection) -> None:
