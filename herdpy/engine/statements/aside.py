@@ -7,7 +7,7 @@ plans or computes a query there, Ctrl-C would have to wait for it.
 from collections.abc import Callable
 from typing import TypeVar
 
-from bookie.runtime.interfaces import Clock, Driver
+from bookie.runtime.interfaces import Clock, Driver, Worker
 from bookie.runtime.ticket import Ticket
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ class Aside:
         self._driver = driver
         self._clock = clock
         # The main thread's alone, which a signal's handler may interrupt anywhere to come here.
-        self._idle: list[_Beside] = []
+        self._threads: list[_Beside] = []
 
     def __call__(self, call: Callable[[], T], stop: Callable[[], object]) -> T:
         """Return what call() returns, or raises; in another thread than the main one it runs here.
@@ -30,22 +30,22 @@ class Aside:
         """
         if not self._driver.hears_signals:
             return call()
-        beside = self._idle.pop() if self._idle else _Beside(self._driver, self._clock)
-        try:
-            return beside.run(call, stop)
-        finally:
-            self._idle.append(beside)
+        beside = next((each for each in self._threads if each.is_free), None)
+        if beside is None:
+            beside = _Beside(self._driver, self._clock)
+            self._threads.append(beside)  # before it has a thread, which close() is to end
+        return beside.run(call, stop)
 
     def close(self) -> None:
-        """End the threads of which none runs a call; repeatable."""
-        while self._idle:
-            self._idle.pop().close()
+        """End the threads, and wait for those that run nothing; repeatable."""
+        for each in self._threads:
+            each.close()
 
 
 class _Beside:
     """A thread, and the call that it is to run."""
 
-    __slots__ = ("_bell", "_call", "_clock", "_driver", "_is_closed", "_worker")
+    __slots__ = ("_bell", "_call", "_clock", "_driver", "_is_closed", "_worker", "is_free")
 
     def __init__(self, driver: Driver, clock: Clock) -> None:
         self._driver = driver
@@ -53,7 +53,9 @@ class _Beside:
         self._bell = driver.new_bell()
         self._call: Callable[[], object] | None = None
         self._is_closed = False
-        self._worker = driver.spawn("herdpy-aside", self._work)
+        self._worker: Worker | None = None
+        self.is_free = True
+        """It may get a call. After an interrupt between here and there it is left to close()."""
 
     def _work(self) -> None:
         while True:
@@ -76,9 +78,12 @@ class _Beside:
             except BaseException as error:  # noqa: BLE001 - raised where it was asked for
                 errors.append(error)
             finally:
+                self.is_free = True
                 done.complete(None)
 
-        is_interrupted = False
+        self.is_free = is_interrupted = False
+        if self._worker is None:
+            self._worker = self._driver.spawn("herdpy-aside", self._work)
         self._call = work
         while not done.is_done:
             try:
@@ -103,4 +108,5 @@ class _Beside:
     def close(self) -> None:
         self._is_closed = True
         self._bell.ring()
-        self._worker.join()
+        if self.is_free and self._worker is not None:
+            self._worker.join()

@@ -315,14 +315,13 @@ class VectorResult:
         """Register the tables and run the query up to its first batch; by VectorEngine only."""
         cursor = self.cursor
         try:
-            for name, table in tables:
-                cursor.register(name, table)
             self._interrupt.on_cancel(partial(_stop, cursor))
-            self._interrupt.check()  # a cancel before DuckDB runs would be lost on it
-
             rows = batch_rows(self._sql, (table for _, table in tables), parameters.values())
 
             def begin() -> Any:
+                for name, table in tables:  # the first of a process imports pandas, if it is there
+                    cursor.register(name, table)
+                self._interrupt.check()  # a cancel before DuckDB runs would be lost on it
                 relation = cursor.sql(self._sql, params=parameters or None)
                 self._interrupt.check()  # and one that came as a step of it began may be
                 return relation.to_arrow_reader(rows)

@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from bookie.runtime.drivers import ThreadDriver
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.statements.aside import Aside
+from tests.fixtures.interrupts import LineInterrupter
 
 
 class Held:
@@ -113,6 +114,22 @@ def test_an_interrupt_stops_the_call_until_it_has_ended() -> None:
         assert aside(lambda: 7, nothing) == 7
 
 
+def test_an_interrupt_at_any_line_leaves_no_thread_behind() -> None:
+    where, n = "first", 1
+    while where:
+        with closing(Aside(ThreadDriver(), OsClock())) as aside:
+            interrupter = LineInterrupter(n)
+            with suppress(KeyboardInterrupt), interrupter:
+                aside(lambda: 7, lambda: None)
+            assert aside(threading.get_ident, nothing) != threading.get_ident()
+        left = [each for each in threading.enumerate() if each.name == "herdpy-aside"]
+        for each in left:  # of one that has not heard of its end yet
+            each.join(10)
+            assert not each.is_alive(), interrupter.where
+        where, n = interrupter.where, n + 1
+    assert n > 30
+
+
 @pytest.mark.parametrize("rows", [0, 1], ids=["the first row", "the next one"])
 def test_a_signal_ends_what_duckdb_computes_of_a_short_text(rows: int) -> None:
     """One step of a join of 3,600,000,000 pairs takes minutes, and looks for no signal."""
@@ -136,6 +153,7 @@ def test_a_signal_ends_what_duckdb_computes_of_a_short_text(rows: int) -> None:
             while cursor.fetchmany(10_000):
                 pass
 
+        connection.execute("SELECT s FROM t ORDER BY upper(s)").fetchone()  # imports are made
         kept = signal.signal(signal.SIGALRM, interrupt)
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.3)
