@@ -18,6 +18,7 @@ from herdpy.driver.connection import Connection
 from herdpy.engine.statements import explain
 from herdpy.limits import identifier_bytes_max
 from herdpy.sql import duckdb_text
+from herdpy.sql.printed_size import printed_size
 from tests.fuzz.cost.families import FAMILIES, SCHEMA, Pair
 
 Unit = Literal["calls", "bytes"]
@@ -26,6 +27,7 @@ GROWTH_MAX = 2.3
 _FREE: dict[Unit, int] = {"calls": 50_000, "bytes": 500_000}
 """What may come in one step: a table of codes, another path, a buffer that doubles."""
 _PRINTED_FREE = 4_000
+_READ_FREE = 2_000
 _PATHS = 2
 """A statement that is too long for the row path has what it took added to what DuckDB's takes."""
 _KINDS = {
@@ -64,6 +66,8 @@ class Cost(NamedTuple):
     counted: int
     unit: Unit
     printed: int
+    read: int
+    """Characters that DuckDB reads, its macros put into the text."""
     outcome: str
     """"rows", an SQLSTATE, or "printed": it was not to be executed."""
 
@@ -103,17 +107,18 @@ class World:
             outcome = "printed"
         elif outcome != "rows" and outcome[:2] not in _KINDS:
             raise FindingError(f"ends in {outcome}"[:2_000])
-        return Cost(counted, unit, sum(printed), outcome)
+        read = sum(map(printed_size, printed))
+        return Cost(counted, unit, sum(map(len, printed)), read, outcome)
 
     @contextmanager
-    def _watched(self, *, is_executed: bool) -> Generator[list[int]]:
-        """Note the lengths of texts for DuckDB; cancel what makes one, unless it is executed."""
-        printed: list[int] = []
+    def _watched(self, *, is_executed: bool) -> Generator[list[str]]:
+        """Note the texts for DuckDB; cancel what makes one, unless it is executed."""
+        printed: list[str] = []
         right = duckdb_text.print_query
 
         def print_query(*arguments: Any, **named: Any) -> duckdb_text.DuckText:
             made = right(*arguments, **named)
-            printed.append(sum(len(text.sql) for text in (made, *_deferred(made))))
+            printed.extend(text.sql for text in (made, *_deferred(made)))
             if not is_executed:
                 self.connection.cancel()
             return made
@@ -202,6 +207,7 @@ def grows_too_fast(pair: Pair, small: Cost, large: Cost) -> str | None:
     for name, before, after, free in (
         (small.unit, small.counted, large.counted, _FREE[small.unit]),
         ("printed characters", small.printed, large.printed, _PRINTED_FREE),
+        ("characters that DuckDB reads", small.read, large.read, _READ_FREE),
     ):
         # Of one that ended early what it would have taken is not known.
         if small.outcome in _ENDED_WELL and after > ratio * before + free:
