@@ -6,6 +6,7 @@ plans or computes a query there, Ctrl-C would have to wait for it.
 
 from collections.abc import Callable
 from typing import TypeVar
+from weakref import finalize
 
 from bookie.runtime.interfaces import Clock, Driver, Worker
 from bookie.runtime.ticket import Ticket
@@ -15,13 +16,17 @@ _STOP_AGAIN_S = 0.01
 
 
 class Aside:
-    """Runs the main thread's calls in threads that wait for the next one; close() ends them."""
+    """Runs the main thread's calls in threads that wait for the next one; close() ends them.
+
+    So does the collector, of a database that was forgotten.
+    """
 
     def __init__(self, driver: Driver, clock: Clock) -> None:
         self._driver = driver
         self._clock = clock
         # The main thread's alone, which a signal's handler may interrupt anywhere to come here.
         self._threads: list[_Beside] = []
+        finalize(self, _end, self._threads).atexit = False
 
     def __call__(self, call: Callable[[], T], stop: Callable[[], object]) -> T:
         """Return what call() returns, or raises; in another thread than the main one it runs here.
@@ -38,8 +43,14 @@ class Aside:
 
     def close(self) -> None:
         """End the threads, and wait for those that run nothing; repeatable."""
+        _end(self._threads)
         for each in self._threads:
-            each.close()
+            each.join()
+
+
+def _end(threads: "list[_Beside]") -> None:
+    for each in threads:
+        each.end()
 
 
 class _Beside:
@@ -105,8 +116,12 @@ class _Beside:
                 errors.clear()
         return values[0]
 
-    def close(self) -> None:
+    def end(self) -> None:
+        """Have the thread end when it runs nothing; anywhere, a collector's callback included."""
         self._is_closed = True
         self._bell.ring()
+
+    def join(self) -> None:
+        """Wait for the thread's end, unless it runs a call."""
         if self.is_free and self._worker is not None:
             self._worker.join()

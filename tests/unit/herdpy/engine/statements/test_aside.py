@@ -42,11 +42,16 @@ def nothing() -> None:
     raise AssertionError("it is stopped")
 
 
+def asides() -> set[threading.Thread]:
+    return {each for each in threading.enumerate() if each.name == "herdpy-aside"}
+
+
 @contextmanager
 def beside(driver: ThreadDriver | None = None) -> Iterator[Aside]:
+    before = {*threading.enumerate()}
     with closing(Aside(driver or ThreadDriver(), OsClock())) as aside:
         yield aside
-    assert not [each for each in threading.enumerate() if each.name == "herdpy-aside"]
+    assert not asides() - before
 
 
 def test_the_value_comes_of_another_thread_which_waits_for_the_next_call() -> None:
@@ -80,6 +85,17 @@ def test_its_error_is_raised_and_does_not_keep_what_the_call_held() -> None:
             assert seen() is None
         finally:
             gc.enable()
+
+
+def test_one_that_is_forgotten_leaves_no_thread() -> None:
+    before = {*threading.enumerate()}
+    aside = Aside(ThreadDriver(), OsClock())
+    aside(threading.get_ident, nothing)
+    (thread,) = asides() - before
+    del aside
+    gc.collect()
+    thread.join(10)
+    assert not thread.is_alive()
 
 
 def test_a_handler_of_a_signal_may_call_it_while_it_waits() -> None:
@@ -117,13 +133,13 @@ def test_an_interrupt_stops_the_call_until_it_has_ended() -> None:
 def test_an_interrupt_at_any_line_leaves_no_thread_behind() -> None:
     where, n = "first", 1
     while where:
+        before = {*threading.enumerate()}
         with closing(Aside(ThreadDriver(), OsClock())) as aside:
             interrupter = LineInterrupter(n)
             with suppress(KeyboardInterrupt), interrupter:
                 aside(lambda: 7, lambda: None)
             assert aside(threading.get_ident, nothing) != threading.get_ident()
-        left = [each for each in threading.enumerate() if each.name == "herdpy-aside"]
-        for each in left:  # of one that has not heard of its end yet
+        for each in asides() - before:  # of one that has not heard of its end yet
             each.join(10)
             assert not each.is_alive(), interrupter.where
         where, n = interrupter.where, n + 1
