@@ -284,11 +284,15 @@ class _RecentWords:
         """Keep them in place of older ones, unless they are too many; any thread."""
         if words.byte_count > _RECENT_BYTES_MAX // 4:  # a page may have some megabytes of them
             return
-        with self._mutex:
+        if not self._mutex.acquire(blocking=False):  # a signal's handler may come in between
+            return
+        try:
             self._kept.append(words)
             self._byte_count += words.byte_count
             while self._byte_count > _RECENT_BYTES_MAX:
                 self._byte_count -= self._kept.popleft().byte_count
+        finally:
+            self._mutex.release()
 
 
 _WORD_BYTES = 64  # of an object, and its place in a list

@@ -31,6 +31,8 @@ def test_a_small_demo(
     assert "20,000 of 20,000 flights" in shown
     assert "MANIFEST" in shown
     assert max(map(len, shown.splitlines())) <= 100
+    modes = {path.name: path.stat().st_mode & 0o077 for path in directory.rglob("*")}
+    assert not {name for name, others in modes.items() if others}, "it warns of its own files"
     with herdpy.connect(str(directory)) as connection:
         count = connection.execute("SELECT count(*) FROM airports").fetchone()
         assert count == (1_458,)

@@ -86,7 +86,9 @@ class Tour:
         if not self._make_room():
             return False
         with connect(str(self._directory), autocommit=True) as connection:
-            (self._directory / _MARK).write_text(_MARK_TEXT)
+            mark = self._directory / _MARK
+            mark.touch(mode=0o600)  # as all in a database's directory
+            mark.write_text(_MARK_TEXT)
             self._load(connection)
             self._title("A dozen questions")
             self._console.print(

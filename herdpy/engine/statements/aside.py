@@ -4,7 +4,9 @@ Python runs a signal's handler in the main thread, between two of its own instru
 plans or computes a query there, Ctrl-C would have to wait for it.
 """
 
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 from weakref import finalize
 
@@ -16,9 +18,10 @@ _STOP_AGAIN_S = 0.01
 
 
 class Aside:
-    """Runs the main thread's calls in threads that wait for the next one; close() ends them.
+    """Runs the main thread's calls in threads that wait for the next one; any thread may call.
 
-    So does the collector, of a database that was forgotten.
+    close() ends them, also from another thread, and so does the collector, of a database that was
+    forgotten.
     """
 
     def __init__(self, driver: Driver, clock: Clock) -> None:
@@ -56,13 +59,14 @@ def _end(threads: "list[_Beside]") -> None:
 class _Beside:
     """A thread, and the call that it is to run."""
 
-    __slots__ = ("_bell", "_call", "_clock", "_driver", "_is_closed", "_worker", "is_free")
+    __slots__ = ("_bell", "_calls", "_clock", "_driver", "_is_closed", "_worker", "is_free")
 
     def __init__(self, driver: Driver, clock: Clock) -> None:
         self._driver = driver
         self._clock = clock
         self._bell = driver.new_bell()
-        self._call: Callable[[], object] | None = None
+        self._calls: deque[Callable[[], object]] = deque()
+        """One at the most; who takes it away runs it."""
         self._is_closed = False
         self._worker: Worker | None = None
         self.is_free = True
@@ -71,12 +75,17 @@ class _Beside:
     def _work(self) -> None:
         while True:
             self._bell.wait()
-            if self._is_closed:
+            # In this order: one that comes behind the look at the end sees that it is closed.
+            is_closed = self._is_closed
+            self._run_next()
+            if is_closed:
                 return
-            call, self._call = self._call, None
-            if call is not None:
-                call()
-                call = None  # it holds a query's tables, and the next one may be long in coming
+
+    def _run_next(self) -> None:
+        """Run the call, unless another thread has taken it; no frame that stays holds it."""
+        with suppress(IndexError):
+            call = self._calls.popleft()
+            call()
 
     def run(self, call: Callable[[], T], stop: Callable[[], object]) -> T:
         done: Ticket[None] = Ticket()
@@ -95,10 +104,12 @@ class _Beside:
         self.is_free = is_interrupted = False
         if self._worker is None:
             self._worker = self._driver.spawn("herdpy-aside", self._work)
-        self._call = work
+        self._calls.append(work)
         while not done.is_done:
             try:
                 self._bell.ring()  # an interrupt may have come before it
+                if self._is_closed:  # its thread may be gone
+                    self._run_next()
                 if is_interrupted:
                     stop()
                     self._driver.wait(done, self._clock.monotonic() + _STOP_AGAIN_S)

@@ -87,6 +87,14 @@ def test_its_error_is_raised_and_does_not_keep_what_the_call_held() -> None:
             gc.enable()
 
 
+def test_a_call_behind_the_close_is_run_by_its_caller() -> None:
+    """Another thread closes the database between the look at it and the call."""
+    with beside() as aside:
+        aside(threading.get_ident, nothing)
+        aside.close()
+        assert aside(threading.get_ident, nothing) == threading.get_ident()
+
+
 def test_one_that_is_forgotten_leaves_no_thread() -> None:
     before = {*threading.enumerate()}
     aside = Aside(ThreadDriver(), OsClock())
