@@ -947,8 +947,8 @@ class World:
     def _check_fault(self, error: Error, *, gives_way: bool = False) -> None:
         """A checkpoint or compaction may fail with the disk; the database goes on without it.
 
-        gives_way: it may also do so where statements that free space had to use half the reserve,
-        which is for them alone, while it ran.
+        gives_way: it may also do so because statements that free space, or end what was begun, ran
+        meanwhile: the room it was found to have is not kept from them, since it can begin again.
         """
         reserve_bytes = self.style.config.disk_reserve_bytes
         may_be_full = self.is_filled and not reserve_bytes
@@ -957,8 +957,7 @@ class World:
             needed = self.database.replica.space.figures().needed_bytes
             may_be_full = "the rows in memory need" in error.message and needed < 3 * reserve_bytes
         if gives_way and reserve_bytes and error.sqlstate == "53100":
-            held_bytes = self.database.replica.space.figures().reserve_held_bytes
-            may_be_full = may_be_full or held_bytes <= reserve_bytes // 2
+            may_be_full = True
         if error.sqlstate[:2] == "XX" or not (self.has_fault or may_be_full):
             raise error
         self.done["maintenance failed"] += 1
