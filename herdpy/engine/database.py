@@ -212,6 +212,7 @@ class Database:
         self.tablespace = tablespace = replica.tablespace
         sessions = self._sessions
         tablespace.has_others = lambda: len(sessions) > 1
+        tablespace.others_run = self._others_run
         # Bound, a call less on the way of each write.
         self.after_write = replica.after_write
         self.next_write_s = replica.next_write_s
@@ -275,6 +276,13 @@ class Database:
     def sessions(self) -> list[Session]:
         """Return the sessions that are open now, the oldest first."""
         return list(self._sessions.values())
+
+    def _others_run(self) -> bool:
+        """Return whether a statement runs beside the one that asks."""
+        sessions = self._sessions
+        if len(sessions) <= 1:
+            return False
+        return sum(session.running is not None for session in list(sessions.values())) > 1
 
     def kill(self, killer: int, number: int, *, is_connection: bool) -> None:
         """Stop a statement, or end a session, by its number; 42704 when there is none."""

@@ -27,7 +27,7 @@ class Mode(IntEnum):
     EXCLUSIVE = 2
 
 
-_MANY_LOCKS = 1_000  # above, they are given up together
+_MANY_LOCKS = 1_000  # of an owner: above, they are given up together
 
 Lock = Callable[[Resource, Mode], None]
 """Acquires a lock for the statement that runs, or raises that it must wait."""
@@ -175,6 +175,9 @@ class LockTable:
         if is_last and len(held) > _MANY_LOCKS and not queues and self._has_all(owner):
             exclusive.clear()
             part = list(shared)
+        elif len(held) > _MANY_LOCKS and not queues and _are_all(owner, map(exclusive.get, part)):
+            deque(map(exclusive.pop, part, repeat(None)), maxlen=0)  # as below, all at once
+            part = list(filter(shared.__contains__, part))
         for resource in part:
             if exclusive.get(resource) is owner:
                 del exclusive[resource]
@@ -194,7 +197,7 @@ class LockTable:
         """Return whether all that is held EXCLUSIVE is one owner's."""
         exclusive = self._exclusive
         is_enough = len(exclusive) <= len(owner.locks)
-        return is_enough and all(map(is_, exclusive.values(), repeat(owner)))
+        return is_enough and _are_all(owner, exclusive.values())
 
     def wake_all(self) -> None:
         """Complete every Ticket and grant nothing: no lock is granted any more; repeatable."""
@@ -309,3 +312,7 @@ class LockTable:
                 if ahead is other:
                     break
                 frontier.append(ahead.owner)
+
+
+def _are_all(owner: Owner, holders: Iterable[Owner | None]) -> bool:
+    return all(map(is_, holders, repeat(owner)))

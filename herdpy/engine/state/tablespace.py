@@ -195,6 +195,8 @@ class Tablespace:
         self._queue: deque[Entry] = deque()
         self.has_others: Callable[[], bool] = lambda: True
         """More than one session is open: set by the database, once."""
+        self.others_run: Callable[[], bool] = lambda: True
+        """More than one session runs a statement, which may want the monitor: set with it."""
         self.is_applying = False  # by any thread
         """A part of a large COMMIT is applied: the next to enter the monitor goes on with it."""
         self._retired: list[tuple[weakref.ref[Memtable], int]] = []
@@ -543,8 +545,8 @@ class Tablespace:
         return monitor_rows_max if self.has_others() else monitor_rows_alone_max
 
     def let_others_in(self) -> None:
-        """Let others have the monitor between two parts of a statement, if there are any."""
-        if self.has_others():
+        """Let others have the monitor between two parts of a statement, if any may want it."""
+        if self.others_run():
             let_others_in()
 
     def apply_rest(self) -> None:

@@ -81,12 +81,7 @@ class FreshInsert(Write):
             if wait is not None:
                 return wait
             if self._is_still_fresh(before, seen):
-                transaction.fresh = (self._rows, keys)
-                try:
-                    is_logged = self._log_rows(self._rows, [], [])
-                finally:
-                    transaction.fresh = ((), ())
-                return len(keys) if is_logged else SPILL
+                return len(keys) if self._log_fresh(self._rows, keys) else SPILL
         return super().attempt()
 
     def _attempt_by_parts(
@@ -100,8 +95,25 @@ class FreshInsert(Write):
             return wait
         if not self._is_still_fresh(before, seen):
             return super().attempt()
-        changes, _ = self._changes()
-        return len(self._keys) if self._log_by_parts(changes) else SPILL
+
+        def log(places: Sequence[int], statement: int) -> bool:
+            part = slice(places[0], places[-1] + 1)
+            return self._log_fresh(self._rows[part], self._keys[part], statement)
+
+        places = range(len(self._rows))
+        is_logged = self._log_by_parts(places, log, lambda: self._estimate(self._changes()[0]))
+        return len(places) if is_logged else SPILL
+
+    def _log_fresh(
+        self, rows: Sequence[Row], keys: Sequence[Key], spilling: int | None = None
+    ) -> bool:
+        """As _log(), of rows whose keys are at hand. Monitor held."""
+        transaction = self._transaction
+        transaction.fresh = (rows, keys)
+        try:
+            return self._log_rows(rows, [], [], spilling)
+        finally:
+            transaction.fresh = ((), ())
 
     def _is_still_fresh(self, before: State, seen: TableState | None) -> bool:
         """Return whether what was found before the locks still holds under them."""

@@ -203,7 +203,8 @@ class Write:
                 if not self._is_as_found(snapshot, found):
                     return RESTART
                 self._check_duplicates(expected, found)
-                return count if self._log_by_parts(changes) else SPILL
+                estimate = partial(self._estimate, changes)
+                return count if self._log_by_parts(changes, self._log, estimate) else SPILL
             with tablespace.monitor:
                 tablespace.enter()
                 tablespace.check_writable()
@@ -330,23 +331,28 @@ class Write:
             if new is not None and old is None:
                 check_absent(self.table, key, found[key])
 
-    def _log_by_parts(self, changes: Sequence[Change]) -> bool:
+    def _log_by_parts(
+        self,
+        changes: Sequence[T],
+        log: Callable[[Sequence[T], int], bool],
+        estimate: Callable[[], int],
+    ) -> bool:
         """Log changes, some for each time that the monitor is held; False: too much for memory.
 
         False, or any error: what was logged is undone. An autocommit statement is still to be
-        committed. MemtableFullError: nothing was logged.
+        committed. MemtableFullError: nothing was logged, there is no room for what they take.
         """
         tablespace, transaction = self._tablespace, self._transaction
         statement, byte_count = transaction.statement, transaction.byte_count
         if transaction.is_autocommit:
-            tablespace.run(partial(self._check_memtables, self._estimate(changes)))
+            tablespace.run(partial(self._check_memtables, estimate()))
         is_logged = False
         try:
             for low in range(0, len(changes), monitor_rows_max):
                 self._check_interrupt()
-                part = list(changes[low : low + monitor_rows_max])
-                step = partial(self._log_part, part, statement)
-                write = partial(tablespace.run_writing, step)
+                part = changes[low : low + monitor_rows_max]
+                step = partial(log, part, statement)
+                write = partial(tablespace.run_writing, partial(self._log_part, step, statement))
                 if not with_log_space(tablespace, write, frees_space=self.frees_space):
                     return False
                 tablespace.let_others_in()
@@ -359,13 +365,13 @@ class Write:
             transaction.cut = None
         return True
 
-    def _log_part(self, changes: list[Change], statement: int) -> bool:
+    def _log_part(self, log: Callable[[], bool], statement: int) -> bool:
         """Log a part of the statement's changes, which a ROLLBACK TO undoes. Monitor held."""
         transaction = self._transaction
         if transaction.cut != statement:
             self._tablespace.log_cut(transaction)
             transaction.cut = statement
-        return self._log(changes, spilling=statement)
+        return log()
 
     def _estimate(self, changes: Sequence[Change]) -> int:
         """Return about what changes take in memtables."""
@@ -376,7 +382,7 @@ class Write:
         if not self._tablespace.lets_in(byte_count):
             raise self._tablespace.room.full()
 
-    def _log(self, changes: list[Change], spilling: int | None = None) -> bool:
+    def _log(self, changes: Sequence[Change], spilling: int | None = None) -> bool:
         """Encode the changes and submit them with what they need around them.
 
         `spilling`: the statement that they are a part of, which goes on.
@@ -460,7 +466,7 @@ class Write:
                     raise too_long_change(table, old, new) from None
             raise
 
-    def _number_rows(self, changes: list[Change]) -> tuple[list[Change], list[Record]]:
+    def _number_rows(self, changes: Sequence[Change]) -> tuple[list[Change], list[Record]]:
         """Give inserted rows of a heap their row ids, from a logged reservation.
 
         The counters move when the log has taken the records (Applier.fill), not here.

@@ -59,8 +59,13 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Between:
 @pytest.fixture
 def db(between: Between) -> Iterator[Engine]:
     with engine() as made:
-        made.database.tablespace.has_others = lambda: True
+        beside_others(made)
         yield made
+
+
+def beside_others(db: Engine) -> None:
+    """As if other sessions ran statements all the time."""
+    db.database.tablespace.has_others = db.database.tablespace.others_run = lambda: True
 
 
 def filled(db: Engine, *, autocommit: bool = False) -> Session:
@@ -122,7 +127,7 @@ class WatchedMonitor:
 
 @pytest.mark.parametrize("name", STATEMENTS)
 @pytest.mark.parametrize("end", ["autocommit", "commit", "rollback"])
-def test_a_session_that_is_alone_lets_none_in(between: Between, name: str, end: str) -> None:
+def test_a_statement_that_is_alone_lets_none_in(between: Between, name: str, end: str) -> None:
     came: list[int] = []
     with engine() as db:
         session = filled(db, autocommit=end == "autocommit")
@@ -141,6 +146,9 @@ def test_a_session_that_is_alone_lets_none_in(between: Between, name: str, end: 
         check_digest(db.database)
         other = db.session()
         run(session, "UPDATE half SET v = v + 1")
+        assert not came  # it runs no statement
+        with other.making_rows(session.latest):
+            run(session, "UPDATE half SET v = v + 1")
         assert came
         other.close()
 
@@ -462,7 +470,7 @@ def test_a_crash_behind_a_checkpoint_in_the_middle_of_a_statement_that_fails(
     """What the transaction had made of a row before counts, so it is listed."""
     disk = SimulatedDisk(1)
     db = Engine(disk=disk)
-    db.database.tablespace.has_others = lambda: True
+    beside_others(db)
     session = filled(db)
     run(session, "UPDATE t SET v = 1000 WHERE id = 1")
     run(session, "DELETE FROM t WHERE id = 2")
