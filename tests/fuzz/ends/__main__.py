@@ -19,7 +19,12 @@ from typing import Any
 from rich.console import Console
 
 import herdpy
-from herdpy.limits import statement_chain_max, vector_correlated_max, vector_subqueries_max
+from herdpy.limits import (
+    statement_chain_max,
+    vector_correlated_max,
+    vector_nodes_max,
+    vector_subqueries_max,
+)
 from tests.fixtures.seed_runner import table
 from tests.fixtures.servers import RunningServer, running_server
 from tests.fuzz.ends import waits
@@ -42,7 +47,8 @@ _PRODUCT = " FROM t AS a, t AS b, t AS c"
 PHASES: dict[str, str] = {
     "words of a text": _many("SELECT id FROM t WHERE id IN (", "{n}", ", ", ")", 300_000),
     "rows of a text": _many("INSERT INTO u VALUES ", "({n}, concat('a', {n}))", ", ", "", 60_000),
-    "conditions": _many("SELECT id FROM t WHERE ", "id = {n}", " OR ", "", 6_000),
+    "conditions": _many("SELECT id FROM t WHERE ", "id = {n}", " OR ", "",
+                        vector_nodes_max // 4 - 20),
     "columns for DuckDB": _many("SELECT ", "id + {n}", ", ", _FROM, 1_600),
     "averages for DuckDB": _many("SELECT ", "avg(id + {n})", ", ", _FROM, 220),
     "deviations for DuckDB": _many("SELECT ", "stddev(id + {n})", ", ", _FROM, 45),
