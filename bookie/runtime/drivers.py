@@ -8,7 +8,8 @@ of the process; their owners join them in close().
 import _thread
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from bookie.runtime.interfaces import Clock, WaitEndedError
@@ -23,9 +24,17 @@ Mutex = (
 )  # a class, so that `Mutex | None` works; threading.Lock is none before 3.13
 
 
+def _sleep_a_moment() -> None:
+    time.sleep(_LET_IN_S)
+
+
+_make_mutex: Callable[[], Any] = _thread.allocate_lock
+_let_in: Callable[[], object] = _sleep_a_moment
+
+
 def new_mutex() -> Mutex:
     """Return an unlocked lock: not reentrant, used by `with`."""
-    return _thread.allocate_lock()
+    return _make_mutex()
 
 
 def let_others_in() -> None:
@@ -33,7 +42,22 @@ def let_others_in() -> None:
 
     A mutex has no queue: who takes it again at once is always the first.
     """
-    time.sleep(_LET_IN_S)
+    _let_in()
+
+
+@contextmanager
+def mutexes_of(make: Callable[[], Any], let_in: Callable[[], object]) -> Generator[None]:
+    """Have new_mutex() and let_others_in() do this in the block: what runs there has no threads.
+
+    One thread, which has the process for itself. Mutexes that were made before stay what they are.
+    """
+    global _make_mutex, _let_in
+    before = _make_mutex, _let_in
+    _make_mutex, _let_in = make, let_in
+    try:
+        yield
+    finally:
+        _make_mutex, _let_in = before
 
 
 class Bell:

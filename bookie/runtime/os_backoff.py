@@ -1,7 +1,10 @@
 """Backoff: growing pauses with chance in them, until a budget of seconds is used up."""
 
-import random
 import time
+from collections.abc import Callable
+
+from bookie.runtime.interfaces import Rng
+from bookie.runtime.os_rng import OsRng
 
 _FIRST_S = 0.01
 _MAX_S = 0.5
@@ -10,10 +13,19 @@ _MAX_S = 0.5
 class Backoff:
     """One row of attempts. One thread; an interrupt ends a pause."""
 
-    __slots__ = ("_end_s", "_pause_s")
+    __slots__ = ("_end_s", "_monotonic", "_pause_s", "_rng")
 
-    def __init__(self, budget_s: float) -> None:
-        self._end_s = time.monotonic() + budget_s
+    def __init__(
+        self,
+        budget_s: float,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        rng: Rng | None = None,
+    ) -> None:
+        """monotonic() gives seconds; rng: None: the system's."""
+        self._monotonic = monotonic
+        self._rng: Rng = rng or OsRng()
+        self._end_s = monotonic() + budget_s
         self._pause_s = _FIRST_S
 
     def wait(self) -> bool:
@@ -26,9 +38,9 @@ class Backoff:
 
     def next_pause_s(self) -> float | None:
         """Return how long the caller is to pause; None when the budget is used up."""
-        left_s = self._end_s - time.monotonic()
+        left_s = self._end_s - self._monotonic()
         if left_s <= 0:
             return None
-        pause_s = min(left_s, self._pause_s * (0.5 + random.random() / 2))  # noqa: S311 - spread
+        pause_s = min(left_s, self._pause_s * (0.5 + self._rng.random() / 2))
         self._pause_s = min(2 * self._pause_s, _MAX_S)
         return pause_s

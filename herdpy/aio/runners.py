@@ -17,6 +17,7 @@ from bookie.runtime.os_executors import Executor, new_executor
 from herdpy.errors import Error, InterfaceError
 
 if TYPE_CHECKING:
+    from herdpy.aio.stream import LoopWaits
     from herdpy.driver.connection import Connection
 
 T = TypeVar("T")
@@ -47,14 +48,16 @@ def new_runner(*, is_on_loop: bool) -> Runner:
 
 
 class LoopRunner:
-    def __init__(self) -> None:
+    def __init__(self, waits: "LoopWaits | None" = None) -> None:
+        """Run in the loop that runs now; waits: None: LoopWaits of it."""
+        self._waits = waits
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
 
     async def connect(self, connect: "Callable[..., Connection]") -> "Connection":
         from herdpy.aio.stream import LoopWaits
 
-        return await self.run(partial(connect, waits=LoopWaits()))
+        return await self.run(partial(connect, waits=self._waits or LoopWaits()))
 
     async def run(self, body: Callable[[], T]) -> T:
         from herdpy.aio.switching import switched

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, cast
 
+from bookie.runtime.interfaces import Rng
 from bookie.runtime.os_backoff import Backoff
 from bookie.runtime.os_sockets import keep_alive
 from herdpy.aio.switching import can_wait, wait_for
@@ -25,7 +26,11 @@ _END_S = 1.0
 
 
 class LoopWaits:
-    """What a connection waits with in a task of the running loop."""
+    """What a connection waits with in a task of the running loop, whose time it has."""
+
+    def __init__(self, rng: Rng | None = None) -> None:
+        """Rng spreads the pauses; None: the system's."""
+        self._rng = rng
 
     def open_stream(self, target: "RemoteTarget") -> "LoopStream":
         if not target.has_tls:
@@ -37,12 +42,13 @@ class LoopWaits:
             return LoopStream(target, context)
 
     def new_pauses(self, budget_s: float) -> "_LoopPauses":
-        return _LoopPauses(budget_s)
+        monotonic = asyncio.get_running_loop().time
+        return _LoopPauses(Backoff(budget_s, monotonic=monotonic, rng=self._rng))
 
 
 class _LoopPauses:
-    def __init__(self, budget_s: float) -> None:
-        self._backoff = Backoff(budget_s)
+    def __init__(self, backoff: Backoff) -> None:
+        self._backoff = backoff
 
     def wait(self) -> bool:
         pause_s = self._backoff.next_pause_s()

@@ -92,6 +92,7 @@ class Database:
         where: str,
         temp_directory: str | None,
         governor: Governor,
+        plans: PlanCache | None,
     ) -> None:
         # Constant after open().
         self.disk = disk
@@ -101,7 +102,7 @@ class Database:
         self.config = config
         self.where = where
         self.memory = TablespaceMemory(governor, where, config)
-        self.plans = PlanCache(config.plan_cache_entries_max, config.plan_cache_bytes_max)
+        self.plans = plans or PlanCache(config.plan_cache_entries_max, config.plan_cache_bytes_max)
         self.refusals = Refusals()
         self.results = ResultPlaces(clock, config.vector_results_max, self.refusals)
         self.limits = LimitRows()
@@ -149,13 +150,14 @@ class Database:
         is_threaded: bool = True,
         open_log: OpenLog = open_file_log,
         governor: Governor | None = None,
+        plans: PlanCache | None = None,
     ) -> "Database":
         """Open or create the database on `disk`, recovered and ready.
 
         `where` is how messages name it; temp_directory is where DuckDB may spill. With
         is_threaded False there is no syncer and no maintenance thread: commits sync in the caller,
         and run_checkpoint() is the caller's to call (simulation). open_log makes its log. The
-        governor is the process's; None: the database is alone in it.
+        governor is the process's, `plans` keeps plans; None: the database has its own.
         OperationalError 55006: another process has it open. CorruptionError: damage, named.
         """
         self = cls(
@@ -167,6 +169,7 @@ class Database:
             where=where,
             temp_directory=temp_directory,
             governor=governor or Governor(),
+            plans=plans,
         )
         try:
             self._open(open_log, is_threaded=is_threaded)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
+from bookie.runtime.os_executors import new_executor
 from bookie.runtime.os_log import LineWriter
 from herdpy.config import RELOADED, ServerConfig
 from herdpy.engine.database import Database
@@ -15,7 +16,7 @@ from herdpy.server.login.audit import Audit
 from herdpy.server.login.gate import Gate
 from herdpy.server.operations.health import HealthServer
 from herdpy.server.operations.watch import Watch
-from herdpy.server.workers import Workers
+from herdpy.server.workers import NewExecutor, Workers
 
 if TYPE_CHECKING:
     from herdpy.server.grpc.server import GrpcServer
@@ -34,14 +35,15 @@ class Server:
         config: ServerConfig,
         write_audit: Callable[[bytes], None] | None = None,
         lines: Sequence[LineWriter] = (),
+        executor: NewExecutor = new_executor,
     ) -> None:
         """OperationalError: a file of TLS cannot be used. write_audit: see audit.py.
 
-        lines: what writes the process's logs, whose losses are shown.
+        lines: what writes the process's logs, whose losses are shown. executor makes the workers.
         """
         audit = Audit(database.clock, write_audit)
         self.gate = Gate(database, audit, database.rng.randbytes(32), config, database.clock)
-        self._workers = Workers(asyncio.get_running_loop(), database.clock, config)
+        self._workers = Workers(asyncio.get_running_loop(), database.clock, config, executor)
         self._hub = Hub(database, self._workers, name=name, config=config, gate=self.gate)
         self._hub.lines = lines
         self._watch = Watch(self._hub.loop, database)

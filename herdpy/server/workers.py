@@ -21,19 +21,27 @@ from herdpy.config import ServerConfig
 from herdpy.engine.statements.lock_wait import LockWait
 
 T = TypeVar("T")
+NewExecutor = Callable[[str, int], Executor]
+"""Makes an executor of so many workers."""
 STARVED_S = 1.0
 """The server is not ready when statements wait and no worker came free for so long."""
 
 
 class Workers:
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, config: ServerConfig) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        config: ServerConfig,
+        executor: NewExecutor = new_executor,
+    ) -> None:
         self._loop = loop
         self._clock = clock
         self._count = config.workers
-        self._usual = new_executor("statement", config.workers)
-        self._urgent = new_executor("transaction", config.connections_max)
-        self._proofs = new_executor("password", max(1, processor_count() // 2))
-        self._reserved = new_executor("reserved", max(1, config.superuser_reserved_connections))
+        self._usual = executor("statement", config.workers)
+        self._urgent = executor("transaction", config.connections_max)
+        self._proofs = executor("password", max(1, processor_count() // 2))
+        self._reserved = executor("reserved", max(1, config.superuser_reserved_connections))
         self.waits = 0
         """How many statements have had to wait for a worker."""
         self.usual_count = 0

@@ -22,7 +22,7 @@ from herdpy.engine.state.commit_tokens import UsedToken
 from herdpy.engine.state.snapshots import Snapshot
 from herdpy.engine.state.system_tables import SYSTEM_TABLES
 from herdpy.engine.state.transactions import Transaction, TransactionState
-from herdpy.engine.statements.plan_cache import PlanKey, Prepared
+from herdpy.engine.statements.plan_cache import Prepared
 from herdpy.errors import Error
 from herdpy.exec.result import Result
 from herdpy.log.log_files import numbered_files
@@ -30,7 +30,6 @@ from herdpy.log.record import BeginLease
 from herdpy.log.syncer import InlineSyncer
 from herdpy.model.access import User
 from herdpy.model.durability import Durability
-from herdpy.model.schema import table_to_plain
 from herdpy.model.settings import Settings
 from herdpy.sql.compile import parameter_types
 from herdpy.storage.segment import segment_name
@@ -41,6 +40,7 @@ from tests.crash.operations import Operation
 from tests.crash.parts import Parts
 from tests.crash.sizes import MONITOR_ROWS
 from tests.fixtures.engines import attempt, attempt_and_wait
+from tests.fixtures.shared_plans import SharedPlans
 from tests.sim.clock import SimulatedClock
 from tests.sim.disk import SimulatedDisk
 from tests.sim.driver import SimulatedDriver
@@ -150,38 +150,6 @@ class Spills:
 
 class LifeOver(BaseException):
     """The database stopped for good after a fault of the disk; only opening it again helps."""
-
-
-_plans: dict[Any, Prepared] = {}
-
-
-class SharedPlans:
-    """A plan cache for all worlds of this process, as parsing would take most of their time.
-
-    Plans name tables by id, so the key is the text with the whole catalog: looking for another
-    world's plan of other tables would have each world make it anew.
-    """
-
-    def __init__(self, catalog: Callable[[], Any]) -> None:
-        self._plans = _plans
-        self._catalog = catalog
-        self._known: tuple[Any, Any] = (None, None)
-        self.latest: dict[str, Prepared] = {}  # stays empty: it goes by the catalog's version
-
-    def _key(self, key: PlanKey) -> Any:
-        catalog = self._catalog()
-        if self._known[0] is not catalog:
-            plain = repr([table_to_plain(table) for table in catalog.tables()])
-            self._known = (catalog, plain)
-        return (*key, self._known[1])
-
-    def get(self, key: PlanKey) -> Prepared | None:
-        return self._plans.get(self._key(key))
-
-    def put(self, key: PlanKey, prepared: Prepared) -> None:
-        if len(self._plans) > 5000:
-            self._plans.clear()
-        self._plans[self._key(key)] = prepared
 
 
 class PumpSyncer:

@@ -30,7 +30,7 @@ from asyncio import events
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from heapq import heappop, heappush
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 from zlib import crc32
 
 from tests.sim.disk import SimulatedCrash
@@ -141,6 +141,13 @@ class SimulatedExecutor:
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Do nothing: there is no thread. `wait` and `cancel_futures` are of the interface."""
+
+
+@runtime_checkable
+class ThreadLike(Protocol):
+    """An executor whose jobs may wait, while others go on: it runs them itself."""
+
+    def begin(self, function: Callable[..., T], *args: Any) -> "asyncio.Future[T]": ...
 
 
 class SimulatedLoop(asyncio.AbstractEventLoop):
@@ -336,6 +343,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def run_in_executor(
         self, executor: Any, func: Callable[..., T], *args: Any
     ) -> "asyncio.Future[T]":
+        if isinstance(executor, ThreadLike):
+            return executor.begin(func, *args)
         node = self.current
         worker = executor if isinstance(executor, SimulatedExecutor) else node.executor
         future: asyncio.Future[T] = self.create_future()

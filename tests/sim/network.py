@@ -15,7 +15,7 @@ gets pause_writing() above the high-water mark of bytes that have not arrived ye
 import asyncio
 import random
 from collections.abc import Callable
-from errno import EADDRINUSE
+from errno import EADDRINUSE, ETIMEDOUT
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -413,6 +413,16 @@ class Network:
             delay_s = max(last_s - self.loop.time(), 0.0) + self.draw() * 2 * self.jitter_s
             error = ConnectionResetError("Connection reset by peer")
             self.loop.call_later(delay_s, end._lose, error, context=end.node.context)
+
+    def probe(self) -> None:
+        """Be TCP's keep-alive: who has a peer that is no more, or is cut off for good, hears so."""
+        for end in list(self.transports.values()):
+            peer = end.peer
+            is_cut = end.link is _DEAD_LINK
+            if end._is_lost or end._is_dead or (end.link.is_blocked and not is_cut):
+                continue
+            if is_cut or (peer is not None and peer._is_dead):
+                end.node.run(end._lose, TimeoutError(ETIMEDOUT, "Connection timed out"))
 
     def is_up(self, host: str) -> bool:
         """Whether something listens there."""

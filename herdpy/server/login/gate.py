@@ -175,8 +175,8 @@ def _tls_files(config: ServerConfig) -> TlsFiles | None:
 def _is_loopback(address: str) -> bool:
     try:
         return ipaddress.ip_address(address.split("%")[0]).is_loopback
-    except ValueError:
-        return False  # what is no address is not known to be harmless
+    except ValueError:  # of other names it is not known that they are harmless
+        return f".{address.lower()}".endswith(".localhost")  # RFC 6761, 6.3
 
 
 def gave_way_unauthenticated(config: ServerConfig) -> Error:

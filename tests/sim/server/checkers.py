@@ -1,0 +1,221 @@
+"""What must be true of a server's life, told by what its clients saw; each checker has a name.
+
+durability  what was acknowledged is there, whatever happened since
+refusal     what was refused is not there, and has never been
+token       what a client was told about a lost COMMIT, by its token, is what happened
+bank        the sum of all accounts is the same in every statement; each balance is what the
+            transfers that are there make of it
+lists       what a reader sees of a list is what stood there at one moment: a prefix of what it
+            became, with all elements that a transaction had put there by one COMMIT or none; no
+            cycle of writes and reads of what was written (G0, G1a, G1b, G1c)
+atomicity   a statement that changes several rows changes all of them or none
+position    the position of a connection, and of the server, never goes back
+content     what is there after a restart is what was there before, and what the model says
+liveness    every call ends, and when the faults have ended all goes well again
+errors      nothing fails in a way that was not foreseen
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from itertools import pairwise
+
+from tests.sim.ledger.checkers import CheckError as LedgerCheckError
+
+CHECKERS = (
+    "durability",
+    "refusal",
+    "token",
+    "bank",
+    "lists",
+    "atomicity",
+    "position",
+    "content",
+    "liveness",
+    "errors",
+)
+ACCOUNTS = 12
+OPENING_BALANCE = 100
+LISTS = 5
+GROUP = 6
+
+
+class CheckError(LedgerCheckError):
+    """A checker found something."""
+
+    def __init__(self, checker: str, message: str) -> None:
+        assert checker in CHECKERS
+        Exception.__init__(self, f"[{checker}] {message}")
+        self.checker = checker
+
+
+class Fate(Enum):
+    """What a client knows of a transaction."""
+
+    RUNNING = "running"
+    COMMITTED = "committed"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+class History:
+    """What clients did and saw. A transaction has a number of its own, which it writes down."""
+
+    def __init__(self) -> None:
+        self.fates: dict[int, Fate] = {}
+        self.appended: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        """By transaction: lists and elements, in order."""
+        self.reads: list[tuple[int, int, tuple[int, ...]]] = []
+        """(transaction, list, elements) of each read of a transaction that committed."""
+        self.transfers: dict[int, tuple[int, int, int]] = {}
+        """By transaction: from, to, amount."""
+        self.raises: set[int] = set()
+        """Transactions that raise every row of the group."""
+
+    def end(self, number: int, fate: Fate) -> None:
+        self.fates[number] = fate
+
+    def count(self, fate: Fate) -> int:
+        return sum(each is fate for each in self.fates.values())
+
+    # --- what is seen while clients run ----------------------------------------------------------
+
+    def saw_bank(self, balances: Mapping[int, int]) -> None:
+        """A statement read all accounts."""
+        total = sum(balances.values())
+        if len(balances) != ACCOUNTS or total != ACCOUNTS * OPENING_BALANCE:
+            raise CheckError("bank", f"{len(balances)} accounts have {total}: {dict(balances)}")
+
+    def saw_group(self, values: Sequence[int]) -> None:
+        """A statement read all rows of the group, which statements raise together."""
+        if len(values) != GROUP or len(set(values)) != 1:
+            raise CheckError("atomicity", f"the rows of the group are {list(values)}")
+
+    def saw_list(self, elements: Sequence[int], own: int) -> None:
+        """A statement of transaction `own` read a list: an element is its transaction's number.
+
+        No element is of a transaction that was refused (G1a).
+        """
+        for element in elements:
+            number = number_of(element)
+            if number != own and self.fates.get(number) is Fate.REFUSED:
+                raise CheckError("lists", f"G1a: {element} is of a transaction that was refused")
+
+    # --- what is there in the end ----------------------------------------------------------------
+
+    def check_end(
+        self,
+        journal: Iterable[int],
+        balances: Mapping[int, int],
+        lists: Mapping[int, tuple[int, ...]],
+        group: Sequence[int],
+    ) -> None:
+        """Compare what a last reader found with all that was seen before."""
+        there = set(journal)
+        self._check_fates(there)
+        self.saw_bank(balances)
+        self._check_balances(there, balances)
+        self.saw_group(group)
+        raised = len(self.raises & there)
+        if group[0] != raised:
+            raise CheckError("content", f"the group is at {group[0]}, {raised} have raised it")
+        self._check_lists(there, lists)
+
+    def _check_fates(self, there: set[int]) -> None:
+        for number, fate in self.fates.items():
+            if fate is Fate.COMMITTED and number not in there:
+                raise CheckError("durability", f"transaction {number} was acknowledged and is gone")
+            if fate is Fate.REFUSED and number in there:
+                raise CheckError("refusal", f"transaction {number} was refused and is there")
+        if unasked := there - self.fates.keys():
+            raise CheckError("content", f"no client has begun {sorted(unasked)}")
+
+    def _check_balances(self, there: set[int], balances: Mapping[int, int]) -> None:
+        expected = dict.fromkeys(range(ACCOUNTS), OPENING_BALANCE)
+        for number, (source, target, amount) in self.transfers.items():
+            if number in there:
+                expected[source] -= amount
+                expected[target] += amount
+        if expected != dict(balances):
+            raise CheckError("bank", f"expected {expected}, found {dict(balances)}")
+
+    def _check_lists(self, there: set[int], lists: Mapping[int, tuple[int, ...]]) -> None:
+        for number, elements in self.appended.items():
+            for name, element in elements:
+                if (element in lists[name]) != (number in there):
+                    what = "is gone from" if number in there else "is in"
+                    raise CheckError("content", f"element {element} {what} list {name}")
+        for reader, name, seen in self.reads:
+            final = lists[name]
+            own = {element for where, element in self.appended[reader] if where == name}
+            others = tuple(element for element in seen if element not in own)
+            rest = tuple(e for e in final if e not in own)
+            if others != rest[: len(others)]:
+                raise CheckError("lists", f"{seen} is no prefix of list {name}, {final}")
+            self._check_whole(name, others)
+        find_cycle(self._edges(there, lists))
+
+    def _check_whole(self, name: int, seen: Sequence[int]) -> None:
+        for number in {number_of(element) for element in seen}:
+            put = [element for where, element in self.appended[number] if where == name]
+            if not set(put) <= set(seen):
+                raise CheckError("lists", f"G1b: of {put}, put by one COMMIT, {seen} has a part")
+
+    def _edges(
+        self, there: set[int], lists: Mapping[int, tuple[int, ...]]
+    ) -> dict[int, dict[int, str]]:
+        """Return who comes before whom: writes of a list in order, reads of what was written."""
+        edges: dict[int, dict[int, str]] = defaultdict(dict)
+
+        def add(before: int, after: int, why: str) -> None:
+            if before != after:
+                edges[before].setdefault(after, why)
+
+        for name, elements in lists.items():
+            for before, after in pairwise(elements):
+                add(number_of(before), number_of(after), f"ww of list {name}")
+        for reader, name, seen in self.reads:
+            if reader in there and seen:
+                add(number_of(seen[-1]), reader, f"wr of list {name}")
+        return edges
+
+
+ELEMENTS = 4
+"""A transaction puts so many elements into lists, at the most."""
+
+
+def number_of(element: int) -> int:
+    """Return the transaction that an element is of."""
+    return element // ELEMENTS
+
+
+def find_cycle(edges: Mapping[int, Mapping[int, str]]) -> None:
+    """Raise CheckError when transactions come before each other."""
+    done: set[int] = set()
+    for root in edges:
+        path: list[int] = []
+        on_path: set[int] = set()
+        stack: list[tuple[int, Iterable[int]]] = [(root, iter(edges.get(root, {})))]
+        if root in done:
+            continue
+        path.append(root)
+        on_path.add(root)
+        while stack:
+            node, following = stack[-1]
+            step = next(iter(following), None)  # type: ignore[call-overload]
+            if step is None:
+                stack.pop()
+                done.add(node)
+                on_path.discard(path.pop())
+            elif step in on_path:
+                cycle = [*path[path.index(step) :], step]
+                why = [edges[a][b] for a, b in pairwise(cycle)]
+                raise CheckError("lists", f"{_kind(why)}: {cycle} by {why}")
+            elif step not in done:
+                path.append(step)
+                on_path.add(step)
+                stack.append((step, iter(edges.get(step, {}))))
+
+
+def _kind(why: Iterable[str]) -> str:
+    return "G0" if all(each.startswith("ww") for each in why) else "G1c"

@@ -1,0 +1,266 @@
+"""Clients: what programs do to the server through the product's driver, and what they see."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from herdpy.aio.stream import LoopWaits
+from herdpy.aio.switching import wait_for
+from herdpy.driver.connection import Connection, connect
+from herdpy.errors import Error, Retry
+from tests.sim.loop import Node
+from tests.sim.server.checkers import (
+    ACCOUNTS,
+    ELEMENTS,
+    GROUP,
+    LISTS,
+    OPENING_BALANCE,
+    CheckError,
+    Fate,
+)
+from tests.sim.server.world import HOST, PORT, World
+from tests.sim.switching import in_thread
+
+URL = f"herd://{HOST}:{PORT}?tls=off&spin_us=0"
+_PER_CLIENT = 100_000
+_AGAIN_S = 0.02
+_CALM_S_MAX = 30.0
+TABLES = (
+    "CREATE TABLE journal (id BIGINT PRIMARY KEY, client BIGINT)",
+    "CREATE TABLE account (id BIGINT PRIMARY KEY, balance BIGINT)",
+    "CREATE TABLE list (k BIGINT PRIMARY KEY, n BIGINT)",
+    "CREATE TABLE element (k BIGINT, n BIGINT, v BIGINT, PRIMARY KEY (k, n))",
+    "CREATE TABLE grp (id BIGINT PRIMARY KEY, v BIGINT)",
+)
+_EXPECTED = {
+    "40001",  # a statement that was run again too often
+    "40P01",  # a deadlock
+    "55P03",  # a lock that another transaction has had for too long
+    "57014",  # cancelled, KILL STATEMENT, a time-out
+    "57P01",  # KILL, or the server is closed
+    "08001",  # the server does not answer
+    "08003",  # the connection was closed
+    "08004",  # no login in time
+    "08006",  # the connection was lost
+    "08007",  # it is not known what became of a COMMIT
+    "25P03",  # idle in a transaction for too long
+    "53100",  # the disk is full
+    "53200",  # no memory
+    "53300",  # too many connections
+    "57P03",  # the database is held, its log is opened anew
+    "58000",  # a file of the database failed
+    "58030",  # the log failed
+}
+
+
+class Client:
+    """One program: a node of its own, with a connection that it makes anew when it is lost."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.number = number
+        self.node: Node = world.loop.add_node(f"c{number}")
+        self.rng = world.new_rng()
+        self.connection: Connection | None = None
+        self.done_count = 0
+        self._position: Any = None
+
+    def start(self) -> "asyncio.Task[None]":
+        return in_thread(self.node, self._run)
+
+    def connect(self, **options: Any) -> Connection:
+        """Return a connection; an Error when there is none to be had."""
+        waits = LoopWaits(random.Random(self.rng.getrandbits(64)))
+        return connect(URL, waits=waits, lock_timeout_s=1.0, **options)
+
+    def _run(self) -> None:
+        plan = self.world.plan
+        for index in range(plan.transaction_count):
+            wait_for(asyncio.sleep(self.rng.random() * plan.pause_s))
+            self._transact(self.number * _PER_CLIENT + index)
+        self._close()
+
+    def _close(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
+            self._position = None
+
+    def _transact(self, number: int) -> None:
+        """Do one transaction, whatever happens; note what is known of it."""
+        world, history = self.world, self.world.history
+        history.end(number, Fate.RUNNING)
+        reads: list[tuple[int, int, tuple[int, ...]]] = []
+        is_committing = False
+        try:
+            connection = self.connection
+            if connection is None:
+                connection = self.connection = self.connect()
+            self._act(connection, number, reads)
+            is_committing = True
+            connection.commit()
+        except Error as error:
+            self._failed(number, error, is_committing=is_committing)
+            return
+        history.end(number, Fate.COMMITTED)
+        history.reads += reads
+        self.done_count += 1
+        world.say(f"{number} is committed")
+        self._note_position(connection)
+
+    def _failed(self, number: int, error: Error, *, is_committing: bool) -> None:
+        world, history = self.world, self.world.history
+        world.say(f"{number}: {error.sqlstate} {error.retry.name} {error.message}")
+        if error.sqlstate not in _EXPECTED:
+            raise CheckError("errors", f"{error.sqlstate} {error}") from error
+        world.happen(f"error {error.sqlstate}")
+        is_unknown = is_committing and error.retry is Retry.UNKNOWN
+        history.end(number, Fate.UNKNOWN if is_unknown else Fate.REFUSED)
+        connection = self.connection
+        if connection is None:
+            return
+        try:
+            connection.rollback()
+        except Error as lost:
+            world.say(f"{number}: rollback: {lost.sqlstate} {lost.message}")
+            self._close()
+            wait_for(asyncio.sleep(self.rng.random() * _AGAIN_S))
+
+    def _note_position(self, connection: Connection) -> None:
+        position = connection.live_session().lsn
+        if self._position is not None and position < self._position:
+            raise CheckError("position", f"{position} behind {self._position} of one connection")
+        self._position = position
+
+    # --- transactions ----------------------------------------------------------------------------
+
+    def _act(self, connection: Connection, number: int, reads: list[Any]) -> None:
+        """Run the statements of a transaction of a drawn kind, and write down its number."""
+        kinds: list[tuple[Callable[[], None], int]] = [
+            (partial(self._transfer, connection, number), 4),
+            (partial(self._append, connection, number, reads), 4),
+            (partial(self._raise_group, connection, number), 2),
+            (partial(self._read, connection, number, reads), 2),
+        ]
+        doings, weights = zip(*kinds, strict=True)
+        if self.rng.random() < 0.5:
+            connection.execute("INSERT INTO journal VALUES (?, ?)", (number, self.number))
+            self.rng.choices(doings, weights)[0]()
+        else:
+            for act in self.rng.choices(doings, weights, k=self.rng.choice((1, 1, 2))):
+                act()
+                if self.rng.random() < 0.2:
+                    wait_for(asyncio.sleep(self.rng.random() * 0.002))
+            connection.execute("INSERT INTO journal VALUES (?, ?)", (number, self.number))
+
+    def _transfer(self, connection: Connection, number: int) -> None:
+        history = self.world.history
+        if number in history.transfers:
+            return
+        source, target = self.rng.sample(range(ACCOUNTS), 2)
+        amount = self.rng.randrange(1, 20)
+        history.transfers[number] = source, target, amount
+        change = "UPDATE account SET balance = balance + ? WHERE id = ?"
+        connection.execute(change, (-amount, source))
+        connection.execute(change, (amount, target))
+
+    def _append(self, connection: Connection, number: int, reads: list[Any]) -> None:
+        appended = self.world.history.appended[number]
+        for _ in range(self.rng.choice((1, 1, 2))):
+            if len(appended) == ELEMENTS:
+                return
+            name = self.rng.randrange(LISTS)
+            element = number * ELEMENTS + len(appended)
+            appended.append((name, element))
+            connection.execute("UPDATE list SET n = n + 1 WHERE k = ?", (name,))
+            row = connection.execute("SELECT n FROM list WHERE k = ?", (name,)).fetchone()
+            assert row is not None
+            connection.execute("INSERT INTO element VALUES (?, ?, ?)", (name, row[0], element))
+            if self.rng.random() < 0.3:
+                self._read_list(connection, number, name, reads)
+
+    def _raise_group(self, connection: Connection, number: int) -> None:
+        history = self.world.history
+        if number in history.raises:
+            return
+        history.raises.add(number)
+        connection.execute("UPDATE grp SET v = v + 1 WHERE id BETWEEN 0 AND ?", (GROUP,))
+
+    def _read(self, connection: Connection, number: int, reads: list[Any]) -> None:
+        history = self.world.history
+        kind = self.rng.randrange(3)
+        if kind == 0 and number not in history.transfers:
+            history.saw_bank(dict(connection.execute("SELECT id, balance FROM account").fetchall()))
+        elif kind == 1 and number not in history.raises:
+            history.saw_group([v for (v,) in connection.execute("SELECT v FROM grp").fetchall()])
+        else:
+            self._read_list(connection, number, self.rng.randrange(LISTS), reads)
+
+    def _read_list(self, connection: Connection, number: int, name: int, reads: list[Any]) -> None:
+        elements = list_of(connection, name)
+        self.world.history.saw_list(elements, number)
+        reads.append((number, name, elements))
+
+
+def list_of(connection: Connection, name: int) -> tuple[int, ...]:
+    """Return the elements of a list in their order."""
+    found = connection.execute("SELECT n, v FROM element WHERE k = ? ORDER BY n", (name,))
+    rows = found.fetchall()
+    if [n for n, _ in rows] != list(range(1, len(rows) + 1)):
+        raise CheckError("lists", f"list {name} has gaps: {rows}")
+    return tuple(v for _, v in rows)
+
+
+def fill(world: World) -> None:
+    """Make the tables, and what stands in them at first. In a thread of a client."""
+
+    def make(connection: Connection) -> None:
+        for text in TABLES:
+            connection.execute(text)
+        for number in range(ACCOUNTS):
+            connection.execute("INSERT INTO account VALUES (?, ?)", (number, OPENING_BALANCE))
+        for number in range(LISTS):
+            connection.execute("INSERT INTO list VALUES (?, 0)", (number,))
+        for number in range(GROUP):
+            connection.execute("INSERT INTO grp VALUES (?, 0)", (number,))
+        connection.commit()
+
+    in_the_calm(world, make)
+
+
+def connect_as_operator(world: World) -> Connection:
+    """Return a connection, with patience for little; an Error."""
+    return connect(URL, waits=LoopWaits(world.new_rng()), autocommit=True)
+
+
+def in_the_calm(world: World, body: Callable[[Connection], object]) -> None:
+    """Run body as soon as there is a server that does it; CheckError when none comes."""
+    end_s = world.loop.time() + _CALM_S_MAX
+    while True:
+        try:
+            with connect(URL, waits=LoopWaits(world.new_rng()), lock_timeout_s=1.0) as connection:
+                body(connection)
+            return
+        except Error as error:
+            if error.sqlstate not in _EXPECTED or world.loop.time() > end_s:
+                raise CheckError("liveness", f"in the calm: {error}") from error
+            wait_for(asyncio.sleep(_AGAIN_S))
+
+
+def check_end(world: World) -> None:
+    """Read everything, and compare it with what all clients saw. In a thread of a client."""
+
+    def check(connection: Connection) -> None:
+        def rows(text: str) -> list[Any]:
+            return connection.execute(text).fetchall()
+
+        world.history.check_end(
+            [number for (number,) in rows("SELECT id FROM journal")],
+            dict(rows("SELECT id, balance FROM account")),
+            {name: list_of(connection, name) for name in range(LISTS)},
+            [v for (v,) in rows("SELECT v FROM grp")],
+        )
+
+    in_the_calm(world, check)

@@ -1,0 +1,175 @@
+"""Faults: what goes wrong in a seed, and when. All end with World.calm()."""
+
+from collections.abc import Callable
+from errno import EIO, ENOSPC
+
+from herdpy.errors import Error
+from tests.sim.server.clients import Client, connect_as_operator
+from tests.sim.server.world import HOST, World
+from tests.sim.switching import in_thread
+
+WINDOW_S = 0.3
+
+
+class Faults:
+    """Draws the faults of a seed and lets them happen."""
+
+    def __init__(self, world: World, clients: list[Client]) -> None:
+        self.world = world
+        self.clients = clients
+        self.rng = rng = world.new_rng()
+        everything: list[Callable[[], None]] = [
+            self.power_failure,
+            self.power_failure_at_step,
+            self.kill,
+            self.cut,
+            self.block,
+            self.slow_link,
+            self.slow_disk,
+            self.pause_server,
+            self.failing_disk,
+            self.clock_jump,
+            self.hang_up,
+            self.cancel,
+            self.kill_connection,
+            self.reopen,
+            self.full_disk,
+        ]
+        self.kinds = rng.choice(
+            (
+                [self.power_failure, self.power_failure_at_step],
+                [self.power_failure_at_step, self.slow_disk],
+                [self.kill, self.cut],
+                [self.cut, self.block, self.slow_link],
+                [self.block, self.power_failure],
+                [self.slow_disk, self.pause_server, self.power_failure],
+                [self.failing_disk, self.power_failure],
+                [self.reopen, self.failing_disk],
+                [self.reopen, self.full_disk],
+                [self.cancel, self.kill_connection, self.slow_disk],
+                [self.hang_up, self.cut, self.power_failure],
+                everything,
+            )
+        )
+
+    def plan(self) -> None:
+        """Arm what will happen."""
+        for _ in range(self.world.plan.fault_count):
+            self.world.loop.call_later(self.rng.random() * WINDOW_S, self._happen)
+
+    def _happen(self) -> None:
+        if self.world.is_rough:
+            self.rng.choice(self.kinds)()
+
+    def power_failure(self) -> None:
+        self.world.host.fail_power()
+
+    def power_failure_at_step(self) -> None:
+        disk = self.world.host.disk
+        disk.crash_at = disk.step_count + 1 + int(self.rng.random() * 40)
+        self.world.happen("power failure at a step")
+
+    def kill(self) -> None:
+        self.world.host.kill()
+
+    def _client(self) -> Client:
+        return self.rng.choice(self.clients)
+
+    def cut(self) -> None:
+        network = self.world.loop.network
+        is_silent = self.rng.random() < 0.2
+        found = network.connections(self._client().node.name, HOST)
+        for transport in found:
+            network.cut(transport, is_silent=is_silent)
+        if found:
+            self.world.happen("silent cut" if is_silent else "cut")
+
+    def block(self) -> None:
+        """Let nothing through one way, or both ways, for a while."""
+        network, name = self.world.loop.network, self._client().node.name
+        ways = self.rng.choice((((name, HOST),), ((HOST, name),), ((name, HOST), (HOST, name))))
+        for way in ways:
+            network.block(*way)
+        self.world.happen("one-way partition" if len(ways) == 1 else "partition")
+        self.world.loop.call_later(self.rng.choice((0.01, 0.1, 1.0)), self._open, ways)
+
+    def _open(self, ways: tuple[tuple[str, str], ...]) -> None:
+        for way in ways:
+            self.world.loop.network.open(*way)
+
+    def slow_link(self) -> None:
+        network, name = self.world.loop.network, self._client().node.name
+        for way in ((name, HOST), (HOST, name)):
+            network.link(*way).delay_s = 0.05 * self.rng.random()
+        self.world.happen("slow link")
+
+    def slow_disk(self) -> None:
+        host = self.world.host
+        host.slowness = self.rng.choice((10.0, 50.0))
+        self.world.happen("slow disk")
+        self.world.loop.call_later(0.2, self._disk_is_fast_again)
+
+    def _disk_is_fast_again(self) -> None:
+        self.world.host.slowness = 1.0
+
+    def pause_server(self) -> None:
+        node = self.world.host.node
+        if node is not None and node.is_alive:
+            self.world.loop.pause(node, self.rng.choice((0.01, 0.1, 0.5)))
+            self.world.happen("paused server")
+
+    def failing_disk(self) -> None:
+        code = self.rng.choice((EIO, ENOSPC))
+        kind = self.rng.choice(("write", "sync", "open", "sync_directory"))
+        times = self.rng.choice((1, 1, 3))
+        self.world.host.disk.fail(kind, code, after=int(self.rng.random() * 5), times=times)
+        self.world.happen("failing disk")
+
+    def clock_jump(self) -> None:
+        self.world.host.clock.jump_us += self.rng.choice((-1, 1)) * int(self.rng.random() * 6e7)
+        self.world.happen("clock jump")
+
+    def hang_up(self) -> None:
+        """End a client, whatever it does."""
+        alive = [client for client in self.clients if client.node.is_alive]
+        if len(alive) > 1:
+            self.world.loop.crash(self.rng.choice(alive).node)
+            self.world.happen("a client that went away")
+
+    def cancel(self) -> None:
+        client = self._client()
+        connection = client.connection
+        if connection is not None and client.node.is_alive:
+            in_thread(client.node, connection.cancel)
+            self.world.happen("cancel")
+
+    def kill_connection(self) -> None:
+        in_thread(self.world.loop.world, self._kill)
+
+    def _kill(self) -> None:
+        """Look for a connection of another, and KILL it or its statement."""
+        kind = self.rng.choice(("CONNECTION", "STATEMENT"))
+        table = "sysclients" if kind == "CONNECTION" else "sysstatements"
+        try:
+            with connect_as_operator(self.world) as connection:
+                found = [each for (each,) in connection.execute(f"SELECT id FROM {table}")]
+                connection.execute(f"KILL {kind} {self.rng.choice(found)}")
+            self.world.happen(f"KILL {kind}")
+        except Error as error:
+            self.world.say(f"KILL {kind}: {error.sqlstate} {error.message}")
+
+    def reopen(self) -> None:
+        """Open the log anew, under the statements that run; it may fail at any step."""
+        host = self.world.host
+        if host.is_up and host.node is not None:
+            in_thread(host.node, host.reopen)
+
+    def full_disk(self) -> None:
+        """Leave a few bytes free, for a while."""
+        host = self.world.host
+        host.disk.capacity_bytes = host.disk.used_bytes + int(self.rng.random() * 60_000)
+        self.world.happen("full disk")
+        self.world.loop.call_later(0.2, self._free_disk)
+
+    def _free_disk(self) -> None:
+        self.world.host.disk.capacity_bytes = None

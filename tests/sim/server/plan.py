@@ -1,0 +1,56 @@
+"""What a seed's world is like: drawn from the seed alone."""
+
+import random
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldPlan:
+    """A server, its clients, what goes wrong."""
+
+    client_count: int
+    transaction_count: int
+    """Of each client."""
+    pause_s: float
+    """Between the transactions of a client, at most."""
+    worker_count: int
+    durability: str
+    """sync: what is acknowledged outlives a power failure."""
+    sync_s: float
+    """How long a step of the disk takes, at most."""
+    worker_pause_s: float
+    """Before a worker begins a job, at most."""
+    loop_sync_us: int
+    log_file_bytes: int
+    checkpoint_log_bytes: int
+    memtable_share: float
+    preemption: float
+    fault_count: int
+    link_delay_s: float
+    is_small_disk: bool
+    connections_max: int
+    pooled_share: float
+    """Of the clients: theirs are connections of a pool that several tasks share."""
+
+
+def draw_plan(rng: random.Random) -> WorldPlan:
+    """Few rows that many want, small files, tight timings."""
+    return WorldPlan(
+        client_count=rng.choice((2, 3, 4, 6)),
+        transaction_count=rng.choice((8, 15, 25)),
+        pause_s=rng.choice((0.0, 0.001, 0.01)),
+        worker_count=rng.choice((1, 2, 4)),
+        durability="sync",
+        sync_s=rng.choice((0.0, 0.000_5, 0.002, 0.01)),
+        worker_pause_s=rng.choice((0.0, 0.000_1, 0.001)),
+        loop_sync_us=0,
+        log_file_bytes=rng.choice((16, 64, 256)) * 1024,
+        checkpoint_log_bytes=rng.choice((64, 128, 256)) * 1024,
+        memtable_share=0.4,
+        preemption=rng.choice((0.0, 0.0, 0.02, 0.1)),
+        fault_count=rng.choice((0, 1, 2, 4, 7)),
+        link_delay_s=rng.choice((0.000_05, 0.000_5, 0.003)),
+        is_small_disk=rng.random() < 0.15,
+        connections_max=100,
+        pooled_share=rng.choice((0.0, 0.3)),
+    )

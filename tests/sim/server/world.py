@@ -1,0 +1,277 @@
+"""World: a server on a simulated disk, its clients, and the network between them.
+
+The server is the product's: Database over the file log, with its threads as greenlets, Server on
+the loop, executors as seeded events. Clients are the product's driver. What is replaced: disk,
+clock, chance, sockets, threads.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from herdpy.aio.switching import can_wait, wait_for
+from herdpy.config import Config, ServerConfig
+from herdpy.engine.database import Database
+from herdpy.errors import Error
+from herdpy.server.server import Server
+from tests.fixtures.shared_plans import SharedPlans
+from tests.sim.disk import SimulatedCrash, SimulatedDisk
+from tests.sim.loop import Node, SimulatedLoop
+from tests.sim.server.checkers import CheckError, History
+from tests.sim.server.plan import WorldPlan
+from tests.sim.switching import (
+    LoopClock,
+    Mutexes,
+    SwitchingDriver,
+    SwitchingExecutor,
+    in_thread,
+)
+
+HOST = "db.localhost"
+PORT = 7000
+_SMALL_DISK_BYTES = 1_200_000
+_AGAIN_S = 0.05
+_KEEP_ALIVE_S = 5.0
+_SLOW_OPS = ("write", "sync", "sync_directory")
+
+
+class World:
+    """Everything of one seed."""
+
+    def __init__(
+        self, seed: int, plan: WorldPlan, rng: random.Random, say: Callable[[str], object] | None
+    ) -> None:
+        self.seed = seed
+        self.plan = plan
+        self.rng = rng
+        self.loop = SimulatedLoop(rng.getrandbits(64))
+        self.loop.trace = say
+        self.loop.network.delay_s = plan.link_delay_s
+        self.mutexes = Mutexes(self.loop, random.Random(rng.getrandbits(64)), plan.preemption)
+        self.history = History()
+        self.happened: Counter[str] = Counter()
+        self.is_rough = True
+        self.host = ServerHost(self)
+        self._placed = self.mutexes.placed()
+        self._placed.__enter__()
+        self.loop.world.run(self._probe)
+
+    def _probe(self) -> None:
+        self.loop.network.probe()
+        self.loop.call_later(_KEEP_ALIVE_S, self._probe)
+
+    def happen(self, name: str) -> None:
+        """Count something that is worth a line in the table."""
+        self.happened[name] += 1
+        if self.loop.trace is not None:
+            self.loop.say(f"*** {name}")
+
+    def say(self, text: str) -> None:
+        if self.loop.trace is not None:
+            self.loop.say(text)
+
+    def new_rng(self) -> random.Random:
+        """Return chance of its own, so that who draws more does not change the others'."""
+        return random.Random(self.rng.getrandbits(64))
+
+    def calm(self) -> None:
+        """End all faults."""
+        if not self.is_rough:
+            return
+        self.is_rough = False
+        self.say("calm")
+        self.loop.network.open_all()
+        self.loop.network.silent_death_chance = 0.0
+        self.host.heal()
+
+    def close(self) -> None:
+        self.loop.close()
+        self._placed.__exit__(None, None, None)
+
+
+class ServerHost:
+    """The machine of the server: its disk, and one life of the process after the other."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        plan = world.plan
+        self.disk = SimulatedDisk(
+            world.rng.getrandbits(64),
+            capacity_bytes=_SMALL_DISK_BYTES if plan.is_small_disk else None,
+        )
+        self.clock = LoopClock(world.loop)
+        self.slowness = 1.0
+        self.node: Node | None = None
+        self.database: Database | None = None
+        self.server: Server | None = None
+        self.life_count = 0
+        self._rng = world.new_rng()
+        self._latency = world.new_rng()
+
+    @property
+    def is_up(self) -> bool:
+        return self.node is not None and self.node.is_alive and self.server is not None
+
+    def start(self) -> None:
+        """Begin a life; where it fails to, it is tried again soon."""
+        self.life_count += 1
+        self.server = self.database = None
+        self.node = node = self.world.loop.add_node(HOST)
+        node.on_crash.append(self._crashed)
+        self.disk.latency = self._wait_for_disk
+        node.create_task(self._live(node)).add_done_callback(_raise_of)
+
+    async def _live(self, node: Node) -> None:
+        world = self.world
+        while True:
+            try:
+                database = await in_thread(node, self._open)
+                break
+            except Error as error:
+                if not world.is_rough and not self.disk_is_failing:
+                    raise CheckError("liveness", f"the database does not open: {error}") from error
+                world.happen("a start that failed")
+                await asyncio.sleep(_AGAIN_S)
+        self._check_position(database)
+        config = ServerConfig(
+            workers=world.plan.worker_count,
+            connections_max=world.plan.connections_max,
+            spin_us=0,
+            loop_sync_us=world.plan.loop_sync_us,
+        )
+        server = Server(database, name="simulated", config=config, executor=self._new_executor)
+        await server.start(HOST, PORT)
+        self.database, self.server = database, server
+        world.say("the server is up")
+        while self.server is server:
+            failure = database.tablespace.failure
+            if failure is not None and not database.tablespace.is_held:
+                world.happen("restart of a database that stopped")
+                world.loop.call_soon(self.kill)
+                return
+            await asyncio.sleep(_AGAIN_S)
+
+    def _new_executor(self, _: str, worker_count: int) -> Any:
+        assert self.node is not None
+        return SwitchingExecutor(self.node, self._rng, worker_count, self.world.plan.worker_pause_s)
+
+    def _open(self) -> Database:
+        plan, node = self.world.plan, self.node
+        assert node is not None
+        plans = SharedPlans()
+        database = Database.open(
+            disk=self.disk,
+            clock=self.clock,
+            rng=random.Random(self._rng.getrandbits(64)),
+            driver=SwitchingDriver(node),
+            config=Config(
+                log_file_bytes_first=plan.log_file_bytes,
+                log_file_bytes_max=plan.log_file_bytes,
+                checkpoint_log_bytes=plan.checkpoint_log_bytes,
+                disk_reserve_bytes=48 * 1024 if plan.is_small_disk else 0,
+            ),
+            where="the simulated disk",
+            plans=plans,  # type: ignore[arg-type]
+        )
+        plans.catalog = lambda: database.tablespace.state.catalog
+        return database
+
+    _position = None
+    _durable = None
+
+    def _check_position(self, database: Database) -> None:
+        """Compare the position after a start with that of all lives before."""
+        state = database.tablespace.state
+        if self._position is not None and state.lsn < self._position:
+            raise CheckError("position", f"opened at {state.lsn}, was at {self._position} before")
+
+    def note_position(self) -> None:
+        """Remember how far the log is durable."""
+        if self.database is not None:
+            self._position = self.database.tablespace.durable_lsn
+
+    def _wait_for_disk(self, op: str, path: str) -> None:
+        if op in _SLOW_OPS and can_wait() and self.world.plan.sync_s:
+            wait_for(asyncio.sleep(self._latency.random() * self.world.plan.sync_s * self.slowness))
+
+    # --- faults ----------------------------------------------------------------------------------
+
+    @property
+    def disk_is_failing(self) -> bool:
+        return bool(self.disk._faults)
+
+    def heal(self) -> None:
+        self.slowness = 1.0
+        self.disk.heal()
+        self.disk.capacity_bytes = None
+        self.disk.crash_at = None
+
+    def fail_power(self) -> None:
+        """End this life; what was not synced may be lost, in parts."""
+        if self.node is not None and self.node.is_alive:
+            self.world.loop.crash(self.node)
+
+    def kill(self) -> None:
+        """End this life of the process; the system has all that was written."""
+        if self.node is not None and self.node.is_alive:
+            self._is_power_lost = False
+            self.world.loop.crash(self.node)
+            self._is_power_lost = True
+
+    _is_power_lost = True
+
+    def _crashed(self) -> None:
+        """Be started again soon, with what the disk has kept."""
+        world = self.world
+        self.note_position()
+        self.server = self.database = None
+        capacity = self.disk.capacity_bytes
+        self.disk = self.disk.restart(world.rng.getrandbits(64), is_power_lost=self._is_power_lost)
+        self.disk.capacity_bytes = capacity
+        world.happen("power failure" if self._is_power_lost else "kill -9")
+        world.loop.call_later(world.rng.choice((0.001, 0.02, 0.2)), self.start)
+
+    def reopen(self) -> None:
+        """Hold the log and open it anew. In a thread of this node."""
+        database = self.database
+        assert database is not None
+        if self._is_reopening:
+            return
+        self._is_reopening = True
+        try:
+            database.reopen()
+            self.world.happen("log opened anew")
+        except Error as error:
+            if not self.world.is_rough and not self.disk_is_failing:
+                raise CheckError("errors", f"reopen: {error}") from error
+            self.world.happen("log not opened anew")
+            self.world.say(f"reopen: {error.sqlstate} {error.message}")
+        finally:
+            self._is_reopening = False
+
+    _is_reopening = False
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Close as an operator would."""
+        node, server, database = self.node, self.server, self.database
+        assert node is not None
+        assert server is not None
+        assert database is not None
+
+        async def end() -> None:
+            await server.drain(1.0)
+            await server.close()
+            await in_thread(node, database.close)
+
+        await node.create_task(end())
+        self.server = self.database = None
+
+
+def _raise_of(task: "asyncio.Task[None]") -> None:
+    """Fail the run with what a task raised that no one awaits."""
+    if not task.cancelled() and not isinstance(task.exception(), SimulatedCrash):
+        task.result()
