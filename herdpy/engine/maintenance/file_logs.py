@@ -54,6 +54,14 @@ class LogSite:
         if former is not None:
             former()
 
+    def stop(self) -> None:
+        """Have the log that was opened last begin no file any more; repeatable.
+
+        Before the manifest is read again: what it lists while it is read would be in none.
+        """
+        if self._stop_former is not None:
+            self._stop_former()
+
     def new_file_id(self) -> bytes:
         return self.manifest.new_file_id()
 

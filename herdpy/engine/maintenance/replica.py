@@ -163,6 +163,7 @@ class Replica:
         with self._maintenance:
             tablespace.hold()
             former_log, former_manifest = tablespace.log, site.manifest
+            site.stop()
             site.manifest = Manifest.load(self._disk, self._path, self._rng)
             former_manifest.close()
             found = restore(site, self._open_log, tablespace.registry, self._clock)

@@ -181,6 +181,10 @@ class SessionCore:
         except SerializationError:
             self.end_transaction()  # it can never commit
             raise
+        except Error:
+            if transaction.state is TransactionState.ENDED:
+                self.transaction = None  # told; else it is open, or settle() tells of it
+            raise
         self.transaction = None
         self.slow_down(transaction)
         if transaction.access_changes:
@@ -376,6 +380,8 @@ class SessionCore:
             self.tablespace.leave_queues(transaction)
             if transaction.abort_error is None:
                 self.transaction = None
+                if transaction.outcome.is_done:
+                    transaction.outcome.result()  # of a COMMIT whose wait was interrupted
 
     def recover(self, error: BaseException) -> None:
         """Leave no lock of a failed autocommit statement; end a transaction that cannot go on."""

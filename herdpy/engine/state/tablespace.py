@@ -703,8 +703,14 @@ class Tablespace:
         end = self.log.failed_after
         while self._queue:
             entry = self._queue[0]
-            is_absent = end is not None and _lsn(entry) > end
-            self._undo(entry.transaction, absent_error() if is_absent else error)
+            transaction = entry.transaction
+            if entry.ends:
+                is_absent = end is not None and _lsn(entry) > end
+                self._undo(transaction, absent_error() if is_absent else error)
+            elif transaction.state is TransactionState.ACTIVE:
+                # Its session is told, whatever it does next: a COMMIT above all.
+                transaction.abort_error = absent_error()
+                self._undo(transaction, transaction.abort_error)
             self._queue.popleft()
         self.is_applying = False
 

@@ -146,8 +146,9 @@ class ServerHost:
         self.database, self.server = database, server
         world.say("the server is up")
         while self.server is server:
-            failure = database.tablespace.failure
-            if failure is not None and not database.tablespace.is_held:
+            tablespace = database.tablespace
+            is_over = tablespace.failure is not None or tablespace.is_held
+            if is_over and not self._is_reopening:
                 world.happen("restart of a database that stopped")
                 world.loop.call_soon(self.kill)
                 return

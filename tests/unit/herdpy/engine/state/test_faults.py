@@ -13,7 +13,9 @@ from herdpy.errors import (
     LogFailedError,
     OperationalError,
     Retry,
+    SerializationError,
 )
+from herdpy.model.durability import Durability
 from tests.fixtures.engines import Engine, engine, rows, run, table
 from tests.sim.disk import SimulatedDisk
 
@@ -255,3 +257,29 @@ def test_an_engine_that_breaks_stops_and_recovers(
         rows(db.session(), ALL)
     db.reopen()
     assert rows(db.session(), ALL) in ([(1, 10), (2, 20)], [(1, 10)])
+
+
+def test_a_transaction_behind_a_commit_whose_sync_fails_never_commits(
+    db: Engine, disk: SimulatedDisk
+) -> None:
+    """Its rows wait in the queue behind a COMMIT when the log stops: its own must not succeed."""
+    a, b = db.session(), db.session()
+    run(a, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+    a.commit()
+    run(b, "INSERT INTO t VALUES (1, 'b')")
+    tablespace = db.database.tablespace
+    (transaction,) = tablespace.open_transactions()
+    outcome = tablespace.commit(transaction)
+    run(a, "INSERT INTO t VALUES (2, 'a')")
+    disk.fail("sync", errno.EIO)
+    assert tablespace.syncer is not None
+    tablespace.syncer.request(Durability.SYNC)
+    with pytest.raises(LogFailedError) as unknown:
+        outcome.result()
+    assert unknown.value.retry is Retry.UNKNOWN
+    with pytest.raises(SerializationError, match="before its COMMIT was in it") as caught:
+        a.commit()
+    assert caught.value.retry is Retry.SAFE
+    disk.heal()
+    db.reopen()
+    assert (2, "a") not in rows(db.session(), ALL)
