@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from bookie.runtime.interfaces import Clock, WaitEndedError
 from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_process import is_ending
 from bookie.runtime.ticket import Ticket
 
 T = TypeVar("T")
@@ -131,7 +132,7 @@ class ThreadDriver:
 
     @property
     def hears_signals(self) -> bool:
-        return threading.current_thread() is threading.main_thread()
+        return threading.current_thread() is threading.main_thread() and not is_ending()
 
     def spawn(self, name: str, function: Callable[[], object]) -> Worker:
         def work() -> None:

@@ -3,6 +3,7 @@
 The identity is a number that changes in a fork()ed child, and a text for locks. Any thread.
 """
 
+import atexit
 import contextlib
 import os
 import sys
@@ -12,6 +13,19 @@ from pathlib import Path
 
 forks: list[None] = []
 """One item for each fork() between the first process and this one; only ever grows."""
+
+
+_ending: list[None] = []
+
+
+def watch_end() -> None:
+    """Have is_ending() tell when the process's exit handlers have come to this one; any thread."""
+    atexit.register(_ending.append, None)
+
+
+def is_ending() -> bool:
+    """Return whether the process ends: handlers registered before watch_end() may still run."""
+    return bool(_ending)
 
 
 def process_generation() -> int:

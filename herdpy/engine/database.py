@@ -53,6 +53,7 @@ from herdpy.engine.session.activity import (
 )
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import new_session_name, stamp_of
+from herdpy.engine.state.error_messages import forked_error
 from herdpy.engine.state.memory import TablespaceMemory
 from herdpy.engine.state.snapshot_leases import lease_rows
 from herdpy.engine.state.staged import staging_rows
@@ -349,10 +350,7 @@ class Database:
     def check_usable(self) -> None:
         """Raise when closed, or in a forked child, which must never touch files or locks."""
         if process_generation() != self._generation:
-            raise InterfaceError(
-                "this database was opened by the parent process; a forked child cannot use it",
-                hint="Open it after the fork, in one process only.",
-            )
+            raise forked_error()
         if self._is_closed:
             raise self._closed_error()
 

@@ -70,6 +70,13 @@ def _kinds(difference: Difference) -> tuple[object, object]:
     return (ours or (None,))[0], (theirs or (None,))[0]
 
 
+def _is_field_of_no_interval(difference: Difference) -> bool:
+    is_ours = (
+        difference.ours.sqlstate == "0A000" and "an interval has no" in difference.ours.message
+    )
+    return is_ours and difference.label.startswith("extract(") and not difference.theirs.sqlstate
+
+
 def _is_integer_sum(difference: Difference) -> bool:
     if not difference.label.startswith("sum("):
         return False
@@ -708,6 +715,15 @@ DEVIATIONS: tuple[Deviation, ...] = (
         "A table has at least one column.",
         "A row without columns has no form in a page.",
         (("CREATE TABLE x ()", "54011", None),),
+    ),
+    Deviation(
+        "A field that no interval has, as its week, is refused (0A000) before the statement runs.",
+        "The type is known then; PostgreSQL refuses it for each value that is not NULL.",
+        (
+            ("SELECT extract(week FROM INTERVAL '1 day')", "0A000", "0A000"),
+            ("SELECT extract(week FROM CAST(NULL AS interval))", "0A000", ["NULL"]),
+        ),
+        _is_field_of_no_interval,
     ),
     Deviation(
         "Of intervals that are equal and not the same, as 1 month and 30 days,"

@@ -8,6 +8,7 @@ from herdpy.errors import (
     DiskFullError,
     Error,
     IdleInTransactionError,
+    InterfaceError,
     InternalError,
     LogFailedError,
     MemoryLimitError,
@@ -127,6 +128,13 @@ def held_error() -> Error:
         sqlstate="57P03",
         retry=Retry.SAFE,
         hint="Run it again in a moment; the connection goes on.",
+    )
+
+
+def forked_error() -> InterfaceError:
+    return InterfaceError(
+        "this database was opened by the parent process; a forked child cannot use it",
+        hint="Open it after the fork, in one process only.",
     )
 
 

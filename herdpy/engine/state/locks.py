@@ -254,7 +254,8 @@ class LockTable:
         queue = self._queues.get(resource)
         while queue:
             waiter = queue[0]
-            if waiter.ticket.is_done:  # granted before an interrupt, and may have ended since
+            # It was granted, or given up, before an interrupt, and its owner may have ended since.
+            if waiter.ticket.is_done or waiter.owner.waits_for is not waiter:
                 waiter.ticket.complete(None)
                 queue.popleft()
                 continue

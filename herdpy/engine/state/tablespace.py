@@ -966,7 +966,8 @@ class Tablespace:
                 self.end(transaction)
                 return
         while not self.run(partial(self.locks.release_some, transaction, self.rows_at_once)):
-            self.let_others_in()
+            if self.has_others():  # of a session that is closed no statement runs
+                let_others_in()
         self.run(partial(self.end, transaction))
 
     def decide(self, token: CommitToken) -> "Outcome | Ticket[None]":

@@ -11,7 +11,9 @@ from typing import TypeVar
 from weakref import finalize
 
 from bookie.runtime.interfaces import Clock, Driver, Worker
+from bookie.runtime.os_process import process_generation
 from bookie.runtime.ticket import Ticket
+from herdpy.engine.state.error_messages import forked_error
 
 T = TypeVar("T")
 _STOP_AGAIN_S = 0.01
@@ -27,6 +29,7 @@ class Aside:
     def __init__(self, driver: Driver, clock: Clock) -> None:
         self._driver = driver
         self._clock = clock
+        self._generation = process_generation()
         # The main thread's alone, which a signal's handler may interrupt anywhere to come here.
         self._threads: list[_Beside] = []
         finalize(self, _end, self._threads).atexit = False
@@ -34,8 +37,11 @@ class Aside:
     def __call__(self, call: Callable[[], T], stop: Callable[[], object]) -> T:
         """Return what call() returns, or raises; in another thread than the main one it runs here.
 
+        InterfaceError: in a forked child.
         An interrupt is raised when the call has ended, which stop() asks it to, again and again.
         """
+        if process_generation() != self._generation:  # its threads are the parent's
+            raise forked_error()
         if not self._driver.hears_signals:
             return call()
         beside = next((each for each in self._threads if each.is_free), None)

@@ -4,6 +4,7 @@ import sys
 from importlib import import_module
 
 from bookie.runtime.os_executors import new_executor
+from bookie.runtime.os_process import watch_end
 
 
 def load_duckdb() -> None:
@@ -23,3 +24,4 @@ def load_duckdb() -> None:
     finally:
         thread.shutdown(wait=False)
     imported.result()
+    watch_end()  # runs before duckdb's own exit handler, behind which it calls no thread's Python

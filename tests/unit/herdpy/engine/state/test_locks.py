@@ -163,6 +163,31 @@ def test_who_leaves_the_queue_does_not_hold_up_those_behind() -> None:
 # --- sessions ----------------------------------------------------------------------------------
 
 
+def test_a_lock_whose_grant_was_interrupted_is_not_granted_twice() -> None:
+    """Its owner gives up before it is told, and the releaser comes back afterwards."""
+    table = LockTable()
+    first, second, third = Owner(), Told(), Owner()
+    table.acquire(first, (7,), Mode.EXCLUSIVE)
+    assert table.acquire(second, (7,), Mode.EXCLUSIVE) is not None
+    with pytest.raises(KeyboardInterrupt):
+        table.release_all(first)
+    table.release_all(second)
+    table.release_all(first)
+    assert table.held() == {}
+    assert table.acquire(third, (7,), Mode.SHARED) is None
+
+
+class Told(Owner):
+    """Who tells it that it waits no more is interrupted then, once."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        waited = vars(self).get("waits_for")
+        super().__setattr__(name, value)
+        if waited is not None and name == "waits_for" and not vars(self).get("is_told"):
+            self.is_told = True
+            raise KeyboardInterrupt
+
+
 @pytest.fixture
 def db() -> Iterator[Engine]:
     with engine(driver=WatchedDriver(), is_threaded=True) as made:

@@ -2,12 +2,15 @@
 
 import gc
 import signal
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -213,3 +216,43 @@ def test_a_long_text_is_planned_aside_and_ended_by_an_interrupt(
             connection.execute(f"{text} ")
         assert raised
         assert connection.execute("SELECT count(*) FROM t").fetchall() == [(0,)]
+
+
+_AT_EXIT = """
+import atexit, sys, herdpy
+connection = herdpy.connect(sys.argv[1], autocommit=True)
+connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+
+@atexit.register
+def report():
+    print(connection.execute("SELECT sum(v) FROM t").fetchall())
+
+connection.execute("SELECT sum(v) FROM t").fetchall()
+"""
+_FORKED = """
+import os, sys, herdpy
+connection = herdpy.connect(sys.argv[1], autocommit=True)
+connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+connection.executemany("INSERT INTO t VALUES (?, ?)", [(n, n) for n in range(30_000)])
+reader = connection.execute("SELECT v FROM t WHERE v % 3 <> 1").fetch_record_batch()
+reader.read_next_batch()
+if os.fork() == 0:
+    try:
+        reader.read_next_batch()
+    except BaseException as error:
+        print(type(error).__name__, error, flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [(_AT_EXIT, "[(None,)]"), (_FORKED, "forked child")],
+    ids=["exit", "fork"],
+)
+def test_where_there_is_no_thread(tmp_path: Path, program: str, expected: str) -> None:
+    """Behind DuckDB's own exit handler no thread runs its Python; a forked child has none."""
+    command = [sys.executable, "-W", "ignore", "-c", program, str(tmp_path / "data")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert expected in done.stdout, done.stderr
