@@ -35,7 +35,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-.PHONY: full-disk help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample damage kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-storage fuzz fuzz-cost ends fuzz-wire integration long interrupts threads \
+.PHONY: full-disk help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample damage kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-server sim-storage fuzz fuzz-cost ends fuzz-wire integration long interrupts threads \
         findings compat pg-oracle docs reference interpreters bare test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-memory bench-calls bench-embedded \
         bench-ledger bench-recovery bench-herddb bench-network bench-neighbours bench-spark big clean
 
@@ -117,6 +117,9 @@ sim-ledger: setup ## simulated lives of a ledger: make sim-ledger N=10000 SEED=7
 
 sim-recovery: setup ## bookies lost, drained and replaced, their ledgers made whole: make sim-recovery N=3000 SEED=7 PLANT=all
 	$(PY) -m tests.sim.recovery $(runner_flags)
+
+sim-server: setup ## simulated lives of a server and its clients: make sim-server N=3000 SEED=7 PLANT=all
+	$(PY) -m tests.sim.server $(runner_flags)
 
 sim-storage: setup ## power failures in a bookie's disk: make sim-storage N=2000 SEED=7 PLANT=all
 	$(PY) -m tests.sim.storage $(runner_flags)
@@ -214,6 +217,7 @@ test: setup ## everything that must pass before a push, each part with its secon
 	$(call part,damage N=400)
 	$(call part,sim-ledger N=300)
 	$(call part,sim-recovery N=100)
+	$(call part,sim-server N=100)
 	$(call part,kill N=10)
 	$(call part,kill-staging N=10)
 	$(call part,interpreters ON=$(lastword $(VERSIONS)) SUITES="tests/contract tests/dbapi -k 'not tcp-sync and not grpc-sync'") # the oldest; setup took the newest

@@ -930,7 +930,7 @@ class _Printer:
         if node.order:
             keys = (
                 self.sort_key(key)
-                if node.filter is None
+                if node.filter is None or isinstance(key.expression, tree.Atom)
                 else _directed(f"({self._counted_in(node.filter, key.expression)})", key)
                 for key in node.order
             )

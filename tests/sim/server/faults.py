@@ -45,8 +45,10 @@ class Faults:
                 [self.slow_disk, self.pause_server, self.power_failure],
                 [self.failing_disk, self.power_failure],
                 [self.reopen, self.failing_disk],
-                [self.reopen, self.full_disk],
+                [self.reopen, self.failing_disk, self.full_disk],
                 [self.cancel, self.kill_connection, self.slow_disk],
+                [self.kill_connection, self.slow_disk],
+                [self.clock_jump, self.power_failure, self.cut],
                 [self.hang_up, self.cut, self.power_failure],
                 everything,
             )

@@ -1,5 +1,94 @@
 """The faults that the lives of a server have to find, each by a checker that it names."""
 
+from collections.abc import Sequence
+from typing import Any
+
+from herdpy.engine.maintenance.file_logs import LogSite
+from herdpy.engine.session.core import SessionCore
+from herdpy.engine.state.applier import Applier
+from herdpy.engine.state.commit_tokens import CommitTokens
+from herdpy.engine.state.locks import LockTable
+from herdpy.engine.state.tablespace import Entry, Tablespace
+from herdpy.engine.writes.row_writes import Write
+from herdpy.log.file_log import FileLog
+from herdpy.model.lsn import Lsn
 from tests.fixtures.plants import Plant
 
-PLANTS: dict[str, Plant] = {}
+
+def _nothing(right: Any) -> Any:
+    return lambda self: None
+
+
+def _release_at_the_append(right: Any) -> Any:
+    def submit(self: Tablespace, entry: Entry) -> None:
+        right(self, entry)
+        if entry.ends:
+            self.locks.release_all(entry.transaction)
+
+    return submit
+
+
+def _half(right: Any) -> Any:
+    def log(self: Write, changes: Sequence[Any], spilling: int | None = None) -> bool:
+        few = changes[: len(changes) // 2] if len(changes) > 3 else changes
+        return right(self, few, spilling)
+
+    return log
+
+
+def _acknowledge_all(right: Any) -> Any:
+    return lambda self, end: right(self, Lsn(1 << 60, 0, 0))
+
+
+def _keep_the_state(right: Any) -> Any:
+    def replace(self: Tablespace, applier: Applier, epoch: int) -> None:
+        state = self.applier.state
+        right(self, applier, epoch)
+        applier.state = applier.state._replace(tables=state.tables)
+
+    return replace
+
+
+def _never_known(right: Any) -> Any:
+    return lambda self, token: None
+
+
+def _answer_at_the_append(right: Any) -> Any:
+    def wait_for(self: SessionCore, outcome: Any, durability: Any) -> None:
+        """Return before the log is durable."""
+
+    return wait_for
+
+
+def _ignore_holders(right: Any) -> Any:
+    return lambda self, owner, table_id, keys: None
+
+
+PLANTS: dict[str, Plant] = {
+    "a sync that does nothing": Plant(
+        FileLog, "_sync_dirty", _nothing, ("durability", "content", "position")
+    ),
+    "answer before durable": Plant(
+        SessionCore, "wait_for", _answer_at_the_append, ("durability", "content")
+    ),
+    "the former log goes on while the manifest is read": Plant(
+        LogSite, "stop", _nothing, ("errors", "content", "durability")
+    ),
+    "lock released before apply": Plant(
+        Tablespace, "submit", _release_at_the_append, ("bank", "lists", "content", "errors")
+    ),
+    "a statement that logs half of its rows": Plant(Write, "_log", _half, ("atomicity",)),
+    "held statement acknowledged beyond the log's end": Plant(
+        Tablespace, "_decide_queue", _acknowledge_all, ("durability",)
+    ),
+    "old state kept after resume": Plant(
+        Tablespace,
+        "_replace_applier",
+        _keep_the_state,
+        ("content", "durability", "bank", "refusal"),
+    ),
+    "token outcome forgotten": Plant(CommitTokens, "find", _never_known, ("refusal", "token")),
+    "rows are not locked": Plant(
+        LockTable, "acquire_rows", _ignore_holders, ("bank", "lists", "content", "atomicity")
+    ),
+}
