@@ -20,8 +20,8 @@ def _nothing(right: Any) -> Any:
 
 
 def _release_at_the_append(right: Any) -> Any:
-    def submit(self: Tablespace, entry: Entry) -> None:
-        right(self, entry)
+    def submit(self: Tablespace, entry: Entry, *, is_urgent: bool = False) -> None:
+        right(self, entry, is_urgent=is_urgent)
         if entry.ends:
             self.locks.release_all(entry.transaction)
 
