@@ -45,6 +45,7 @@ class Faults:
                 [self.slow_disk, self.pause_server, self.power_failure],
                 [self.failing_disk, self.power_failure],
                 [self.reopen, self.failing_disk],
+                [self.reopen, self.slow_disk],
                 [self.reopen, self.failing_disk, self.full_disk],
                 [self.cancel, self.kill_connection, self.slow_disk],
                 [self.kill_connection, self.slow_disk],

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from herdpy.engine.maintenance.file_logs import LogSite
-from herdpy.engine.session.core import SessionCore
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.commit_tokens import CommitTokens
 from herdpy.engine.state.locks import LockTable
 from herdpy.engine.state.tablespace import Entry, Tablespace
 from herdpy.engine.writes.row_writes import Write
 from herdpy.log.file_log import FileLog
+from herdpy.log.syncer import InlineSyncer
+from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
 from tests.fixtures.plants import Plant
 
@@ -53,11 +53,12 @@ def _never_known(right: Any) -> Any:
     return lambda self, token: None
 
 
-def _answer_at_the_append(right: Any) -> Any:
-    def wait_for(self: SessionCore, outcome: Any, durability: Any) -> None:
-        """Return before the log is durable."""
+def _answer_before_the_sync(right: Any) -> Any:
+    def request(self: InlineSyncer, durability: Durability) -> None:
+        self._on_durable(self._log.last_lsn)
+        right(self, durability)
 
-    return wait_for
+    return request
 
 
 def _ignore_holders(right: Any) -> Any:
@@ -69,13 +70,10 @@ PLANTS: dict[str, Plant] = {
         FileLog, "_sync_dirty", _nothing, ("durability", "content", "position")
     ),
     "answer before durable": Plant(
-        SessionCore, "wait_for", _answer_at_the_append, ("durability", "content")
-    ),
-    "the former log goes on while the manifest is read": Plant(
-        LogSite, "stop", _nothing, ("errors", "content", "durability")
+        InlineSyncer, "request", _answer_before_the_sync, ("durability", "content", "position")
     ),
     "lock released before apply": Plant(
-        Tablespace, "submit", _release_at_the_append, ("bank", "lists", "content", "errors")
+        Tablespace, "submit", _release_at_the_append, ("errors", "bank", "lists", "content")
     ),
     "a statement that logs half of its rows": Plant(Write, "_log", _half, ("atomicity",)),
     "held statement acknowledged beyond the log's end": Plant(

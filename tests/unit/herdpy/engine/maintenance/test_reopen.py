@@ -527,3 +527,50 @@ def test_a_lease_and_its_readers_go_on(seed: int) -> None:
             reader.rollback()
             gc.collect()
             assert len(db.database.tablespace.registry) == 0
+
+
+class _WatchedMutex:
+    """A mutex that tells when a thread has to wait for it."""
+
+    def __init__(self, mutex: Any, told: threading.Event) -> None:
+        self._mutex = mutex
+        self._told = told
+
+    def __enter__(self) -> None:
+        if not self._mutex.acquire(blocking=False):
+            self._told.set()
+            self._mutex.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._mutex.release()
+
+
+def test_a_log_file_is_listed_before_the_manifest_is_read_again() -> None:
+    """A statement makes one while the log is opened anew: which waits for it, or it is refused."""
+    disk = SimulatedDisk(5)
+    with engine(disk=disk) as db:
+        session = session_of(db.database)
+        table(session, (1, 0))
+        log = db.database.tablespace.log
+        told = threading.Event()
+        log._files_lock = _WatchedMutex(log._files_lock, told)  # type: ignore[attr-defined]
+        reopening = Background()
+        begun: list[str] = []
+
+        def watch(op: str, path: str) -> None:
+            if op == "allocate" and not begun:
+                begun.append(path)
+                reopening.start(db.database.reopen)
+                assert told.wait(60)
+            elif op == "read" and path.endswith("MANIFEST"):
+                told.set()
+
+        disk.latency = watch
+        log.prepare(10 * 1024 * 1024)
+        reopening.join()
+        disk.latency = None
+        run(session, "INSERT INTO t VALUES (2, 0)")
+        session.commit()
+        assert keys_of(session) == [1, 2]
+        db.reopen()
+        assert keys_of(session_of(db.database)) == [1, 2]
