@@ -146,13 +146,17 @@ class ServerHost:
         self.database, self.server = database, server
         world.say("the server is up")
         while self.server is server:
-            tablespace = database.tablespace
-            is_over = tablespace.failure is not None or tablespace.is_held
-            if is_over and not self._is_reopening:
+            if self._is_over(database):
                 world.happen("restart of a database that stopped")
                 world.loop.call_soon(self.kill)
                 return
             await asyncio.sleep(_AGAIN_S)
+
+    def _is_over(self, database: Database) -> bool:
+        """Return whether an operator has to start it again."""
+        tablespace = database.tablespace
+        is_stopped = tablespace.failure is not None or tablespace.is_held
+        return is_stopped and not self._is_reopening
 
     def _new_executor(self, _: str, worker_count: int) -> Any:
         assert self.node is not None
@@ -257,11 +261,15 @@ class ServerHost:
     # --- the end ---------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Close as an operator would."""
-        node, server, database = self.node, self.server, self.database
+        """Close as an operator would, who first sees that all is well."""
+        while (  # noqa: ASYNC110 - several things are waited for
+            (database := self.database) is None or self._is_reopening or self._is_over(database)
+        ):
+            await asyncio.sleep(_AGAIN_S)
+        node, server = self.node, self.server
         assert node is not None
         assert server is not None
-        assert database is not None
+        self.server = self.database = None  # so that no one looks after it
 
         async def end() -> None:
             await server.drain(1.0)
@@ -269,7 +277,6 @@ class ServerHost:
             await in_thread(node, database.close)
 
         await node.create_task(end())
-        self.server = self.database = None
 
 
 def _raise_of(task: "asyncio.Task[None]") -> None:
