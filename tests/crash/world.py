@@ -9,7 +9,7 @@ then go on. Everything follows from the seed.
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from errno import EIO, ENOSPC
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from herdpy.engine.state.snapshots import Snapshot
 from herdpy.engine.state.system_tables import SYSTEM_TABLES
 from herdpy.engine.state.transactions import Transaction, TransactionState
 from herdpy.engine.statements.plan_cache import Prepared
-from herdpy.errors import Error
+from herdpy.errors import Error, LogFailedError
 from herdpy.exec.result import Result
 from herdpy.log.log_files import numbered_files
 from herdpy.log.record import BeginLease
@@ -377,6 +377,8 @@ class World:
         for connection in self.connections:
             connection.is_busy = False
             connection.work = None
+            with suppress(LogFailedError):  # of a COMMIT that was under way: told once
+                connection.session.rollback()
             connection.session.rollback()
         self.done["reopen"] += 1
 
