@@ -17,7 +17,7 @@ Immutable: a part of State, replaced with it. Any thread.
 """
 
 import hashlib
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -209,11 +209,6 @@ class Staged(NamedTuple):
     def without_spilled(self, tx: TransactionId, statement: int = 0) -> "Staged":
         """Return the rest when what a transaction spilled, from a statement on, is gone."""
         gone = {n for n, s in self.stages.items() if s.tx == tx and s.statement >= statement}
-        return self._without(gone) if gone else self
-
-    def spilled_into(self, tx: TransactionId, table_ids: Container[int]) -> "Staged":
-        """Return the rest when what a transaction spilled into any other table is gone."""
-        gone = {n for n, s in self.stages.items() if s.tx == tx and s.table.id not in table_ids}
         return self._without(gone) if gone else self
 
     # --- records ---------------------------------------------------------------------------------
