@@ -235,9 +235,14 @@ class SessionCore:
 
     @property
     def isolation(self) -> Isolation:
+        """The level of transactions that begin from now on."""
+        return self.settings.isolation
+
+    @property
+    def transaction_isolation(self) -> Isolation:
         """The level of the transaction, or of the next one."""
         transaction = self.transaction
-        return self.settings.isolation if transaction is None else transaction.isolation
+        return self.isolation if transaction is None else transaction.isolation
 
     def set_isolation(self, isolation: Isolation | None) -> None:
         """Run SET TRANSACTION; None: no level is named."""

@@ -193,12 +193,12 @@ class Statements(SessionPart):
             return Result((("table_name", TEXT),), iter(rows), row_count=len(rows))
         if name == "all":
             shown = {option: show_option(self._core.settings, option) for option in OPTIONS}
-            pairs = list({**shown, TRANSACTION_ISOLATION: self._core.isolation.value}.items())
+            pairs = list({**shown, TRANSACTION_ISOLATION: self._core.transaction_isolation.value}.items())
             return Result((("name", TEXT), ("setting", TEXT)), iter(pairs), row_count=len(pairs))
         if name == "session_authorization":
             row = (self._core.user,)
         elif name == TRANSACTION_ISOLATION:
-            row = (self._core.isolation.value,)
+            row = (self._core.transaction_isolation.value,)
         else:
             row = (show_option(self._core.settings, name),)
         return Result(((name, TEXT),), iter([row]), row_count=1)
