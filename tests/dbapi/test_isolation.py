@@ -399,9 +399,7 @@ def test_the_level_of_transactions_to_come(target: str) -> None:
         assert level_of(conn) == "repeatable read"
         conn.rollback()
         assert level_of(conn) == "read committed"
-        conn.execute(
-            "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ"
-        )
+        conn.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         with conn.transaction():
             assert level_of(conn) == "repeatable read"
         assert conn.isolation_level == "REPEATABLE READ"
@@ -437,7 +435,13 @@ def test_the_attribute(shared: str) -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "sqlstate"),
-    [(None, "22023"), (1, "22023"), ("", "22023"), ("IMMEDIATE", "22023"), ("serializable", "0A000")],
+    [
+        (None, "22023"),
+        (1, "22023"),
+        ("", "22023"),
+        ("IMMEDIATE", "22023"),
+        ("serializable", "0A000"),
+    ],
 )
 def test_what_is_no_level(target: str, wrong: Any, sqlstate: str) -> None:
     with herdpy.connect(target) as conn:

@@ -193,7 +193,9 @@ class Statements(SessionPart):
             return Result((("table_name", TEXT),), iter(rows), row_count=len(rows))
         if name == "all":
             shown = {option: show_option(self._core.settings, option) for option in OPTIONS}
-            pairs = list({**shown, TRANSACTION_ISOLATION: self._core.transaction_isolation.value}.items())
+            pairs = list(
+                {**shown, TRANSACTION_ISOLATION: self._core.transaction_isolation.value}.items()
+            )
             return Result((("name", TEXT), ("setting", TEXT)), iter(pairs), row_count=len(pairs))
         if name == "session_authorization":
             row = (self._core.user,)

@@ -183,7 +183,7 @@ class Applier:
 
     def _fill_spill(self, record: BeginSpill | RollbackTo, owner: Transaction, lsn: Lsn) -> None:
         if isinstance(record, RollbackTo):
-            owner.roll_back_to(record.statement, lsn, self.state.lsn)
+            owner.roll_back_to(record.statement, lsn, self.state.lsn, self.next_table_id)
             owner.cut = None
             return
         owner.has_spilled = True

@@ -252,8 +252,10 @@ class Snapshot:
         """Return a table with what earlier statements of the transaction have spilled."""
         transaction = self._transaction
         assert transaction is not None
-        stages = self._present.staged.spilled(transaction.id, table.id, self.statement)
-        stages = transaction.without_voided(stages)
+        staged = self._present.staged
+        stages = staged.spilled(
+            transaction.id, table.id, self.statement, is_void=transaction.has_voided
+        )
         if not stages:
             return table_state
         self.shows_own_writes = True

@@ -179,16 +179,22 @@ class Staged(NamedTuple):
         return {number: stage for number, stage in self.stages.items() if stage.tx is None}
 
     def spilled(
-        self, tx: TransactionId | None, table_id: int, before: int | None = None
+        self,
+        tx: TransactionId | None,
+        table_id: int,
+        before: int | None = None,
+        *,
+        is_void: "Callable[[int, Stage], bool]" = lambda number, stage: False,
     ) -> list[Stage]:
         """Return what a transaction's statements, those before one or all, spilled of a table."""
         return [
             stage
-            for stage in self.stages.values()
+            for number, stage in self.stages.items()
             if stage.tx is not None
             and stage.tx == tx
             and stage.table.id == table_id
             and (before is None or stage.statement < before)
+            and not is_void(number, stage)
         ]
 
     def spilled_tables(self, tx: TransactionId) -> list[int]:

@@ -79,24 +79,28 @@ class TransactionSnapshot:
             pass
 
     def is_unchanged(self, table_id: int, now: State) -> bool:
-        """Return whether nothing was committed to a table since, as of the present `now`.
-
-        Of a log that was given to the tablespace meanwhile nothing is known: False.
-        """
+        """Return whether nothing was committed to a table since, as of the present `now`."""
         seen, found = self.state.tables.get(table_id), now.tables.get(table_id)
         if seen is None or found is None:  # the transaction makes it, or it is another one by now
             return seen is found
-        if self._applier is not self._read_applier():
-            return False
-        return found.memtable.changed_at <= self.state.position
+        return self._is_same_log() and found.memtable.changed_at <= self.state.position
+
+    def has_changed(self, table_id: int, now: State, keys: Iterable[Key]) -> bool:
+        """Return whether a change of a row of these keys was committed since; also one and back.
+
+        `now` is the present, registered. SnapshotTooOldError: what is needed to tell was given up.
+        """
+        seen, found = self.state.tables.get(table_id), now.tables.get(table_id)
+        if seen is None or found is None:
+            return seen is not found
+        return not self._is_same_log() or _has_changed(seen, found, self.state.position, keys)
+
+    def _is_same_log(self) -> bool:
+        """Return whether positions are those of then: else the tablespace has got another log."""
+        return self._applier is self._read_applier()
 
 
-def has_changed(seen: TableState, now: TableState, position: int, keys: Iterable[Key]) -> bool:
-    """Return whether a row of these keys was changed behind a position, by what is there `now`.
-
-    `seen` is the table at the position; both are registered. SnapshotTooOldError: what is needed to
-    tell was given up.
-    """
+def _has_changed(seen: TableState, now: TableState, position: int, keys: Iterable[Key]) -> bool:
     is_whole = now.memtables[-1].changed_before <= position
     former = seen.memtable
     has_gap = not is_whole and not _joins(former, now, position)

@@ -205,9 +205,9 @@ class Transaction:
         self.cut: int | None = None
         """A statement that has begun to spill: if it does not end well the log gets a ROLLBACK TO
         it, before anything else of the transaction."""
-        self.voided: list[tuple[int, int]] = []
-        """Statements, from the first up to, not with, the second, of which what they spilled is
-        void: the log says so, and State perhaps not yet."""
+        self.voided: list[tuple[int, int, Lsn]] = []
+        """(statement, stage, where the log says so): what statements from this one on spilled into
+        stages before that one is void, which State perhaps does not know yet."""
         self.views: dict[int, SpilledView] = {}
         """Of tables, by id: what was last seen of what it has spilled."""
         self.whole: Rows | None = None
@@ -296,21 +296,20 @@ class Transaction:
             if self.held is not None:
                 self.held.shrink_to(self.byte_count)
 
-    def roll_back_to(self, statement: int, lsn: Lsn, applied: Lsn) -> None:
+    def roll_back_to(self, statement: int, lsn: Lsn, applied: Lsn, next_stage: int) -> None:
         """Forget what statements from this one on have changed and defined; repeatable.
 
-        By the record at lsn; applied: no checkpoint is of an earlier position. Who reads has the
-        former dicts.
+        By the record at lsn; applied: State is not of an earlier position. Who reads has the former
+        dicts.
         """
         if self.defined:
             done = [each for each in self.defined if each.lsn <= applied]
             rest = self.defined[len(done) :]
             self.defined = [*_standing(done), *rest, Defined(lsn, statement, None, {})]
             self._fold()
-        if self.has_spilled and statement < self.statement:
-            kept = [each for each in self.voided if each[0] < statement]
-            first = kept.pop()[0] if kept and kept[-1][1] >= statement else statement
-            self.voided = [*kept, (first, self.statement)]
+        if self.has_spilled:
+            kept = [each for each in self.voided if each[0] < statement and each[2] > applied]
+            self.voided = [*kept, (statement, next_stage, lsn)]
         writes: dict[int, dict[Key, OwnVersion]] = {}
         for table_id, table in self.writes.items():
             if all(version[0] < statement for version in table.values()):
@@ -321,11 +320,9 @@ class Transaction:
             self._unlist([table_id])
         self.writes = writes
 
-    def without_voided(self, stages: "list[Stage]") -> "list[Stage]":
-        """Return those of its stages that no ROLLBACK TO has undone."""
-        for low, high in self.voided:
-            stages = [stage for stage in stages if not low <= stage.statement < high]
-        return stages
+    def has_voided(self, number: int, stage: "Stage") -> bool:
+        """Return whether a ROLLBACK TO has undone what a stage of it has."""
+        return any(stage.statement >= low and number < end for low, end, _ in self.voided)
 
     def find_savepoint(self, name: str) -> Savepoint | None:
         """Return the newest of a name; None: there is none."""

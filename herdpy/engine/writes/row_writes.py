@@ -20,7 +20,7 @@ from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.snapshots import Snapshot, TableSnapshot
 from herdpy.engine.state.staged import Operation
 from herdpy.engine.state.tablespace import Entry, Tablespace
-from herdpy.engine.state.transaction_snapshot import has_changed
+from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
 from herdpy.engine.state.transactions import Transaction
 from herdpy.errors import InternalError, InvariantViolation
 from herdpy.exec.row.row_check import check_absent, row_bytes, rows_by_key, too_long_change
@@ -36,7 +36,6 @@ from herdpy.log.record import (
     encode_rows,
     many_rows,
 )
-from herdpy.model.isolation import Isolation
 from herdpy.model.row_memory import row_bytes as one_row_bytes
 from herdpy.model.row_memory import rows_bytes
 from herdpy.model.schema import Table
@@ -287,23 +286,12 @@ class Write:
             return True
         latest = tablespace.latest(transaction)
         try:
-            if transaction.isolation is Isolation.REPEATABLE_READ:
-                return self._is_as_before(snapshot, latest, found)
+            if isinstance(transaction.reads_at, TransactionSnapshot):
+                keys = chain(found, self.kept)
+                return not transaction.reads_at.has_changed(self.table.id, latest.state, keys)
             return self._is_unchanged(latest.source(self.table), found)
         finally:
             latest.close()
-
-    def _is_as_before(self, snapshot: Snapshot, latest: Snapshot, found: Iterable[Key]) -> bool:
-        """Return whether nobody has committed a change of the rows since a snapshot was taken.
-
-        Also to what they were before: it counts that they were changed.
-        """
-        table_id = self.table.id
-        seen, now = snapshot.state.tables.get(table_id), latest.state.tables.get(table_id)
-        if seen is None or now is None:  # the transaction makes it
-            return seen is now
-        keys = chain(found, self.kept)
-        return not has_changed(seen, now, snapshot.state.position, keys)
 
     def _looking(self, items: Collection[T]) -> Iterable[T]:
         """Return the items, and look at the interrupt now and then."""

@@ -211,9 +211,7 @@ def test_a_statement_that_fails_behind_a_savepoint(session: Session) -> None:
     assert rows(session, ALL) == [(1, 10), (2, 20)]
 
 
-def test_statements_by_parts(
-    db: Engine, session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_statements_by_parts(db: Engine, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (tablespace, row_writes):
         monkeypatch.setattr(module, "monitor_rows_max", 3)
     monkeypatch.setattr(tablespace, "monitor_rows_alone_max", 3)
@@ -272,7 +270,9 @@ def test_row_ids_of_a_heap_do_not_come_again(db: Engine, session: Session) -> No
 # --- cursors -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", [ALL, "SELECT id, sum(v) OVER (PARTITION BY id) FROM t ORDER BY 1"])
+@pytest.mark.parametrize(
+    "text", [ALL, "SELECT id, sum(v) OVER (PARTITION BY id) FROM t ORDER BY 1"]
+)
 def test_a_cursor_from_before_goes_on_and_one_from_behind_ends(session: Session, text: str) -> None:
     run(session, UPDATE, 11, 1)
     before = session.execute(text, ())
@@ -546,9 +546,7 @@ def test_random_histories_equal_a_stack_of_copies(db: Engine, seed: int) -> None
         assert dict(rows(session, ALL)) == content
 
 
-def test_records_of_rows_on_both_sides_have_their_own_numbers(
-    db: Engine, session: Session
-) -> None:
+def test_records_of_rows_on_both_sides_have_their_own_numbers(db: Engine, session: Session) -> None:
     run(session, "SAVEPOINT a")
     run(session, INSERT, 3, 30)
     run(session, "ROLLBACK TO a")
