@@ -583,7 +583,7 @@ def _stage_of(token: object, job: str) -> int:
 
 
 class TransactionBlock:
-    """`with conn.transaction():`; begins on entry. Blocks do not nest: there are no savepoints."""
+    """`with conn.transaction():`; begins on entry. Blocks do not nest; SAVEPOINT in one does."""
 
     __slots__ = ("_connection", "_durability")
 

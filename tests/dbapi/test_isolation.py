@@ -362,6 +362,39 @@ def test_many_rows_by_parameters(three: Connections, level: str) -> None:
     assert outcome(insert) == ("23505" if level == COMMITTED else "40001")
 
 
+@pytest.mark.parametrize(
+    ("mode", "rows_given", "sqlstate"),
+    [
+        ("append", [{"id": 3, "v": 1}], "40001"),
+        ("append", [{"id": 4, "v": 1}], ""),
+        ("upsert", [{"id": 2, "v": 1}, {"id": 3, "v": 1}], "40001"),
+        ("replace", [{"id": 1, "v": 1}], "40001"),
+    ],
+)
+def test_an_ingest_is_a_statement(
+    three: Connections, mode: str, rows_given: list[dict[str, int]], sqlstate: str
+) -> None:
+    a, b, _ = three
+    begin(REPEATABLE, a)
+    rows(a)
+    b.execute("INSERT INTO t VALUES (3, 30)")
+    b.commit()
+    assert outcome(lambda: a.ingest("t", rows_given, mode=mode)) == sqlstate
+
+
+@LEVELS
+def test_a_lease_is_read_only_in_any_level(target: str, level: str) -> None:
+    with herdpy.connect(target, autocommit=True) as conn:
+        conn.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        with conn.lease() as lease:
+            conn.execute("INSERT INTO t VALUES (1)")
+            begin(level, conn)
+            conn.execute(f"SET TRANSACTION SNAPSHOT '{lease.id}'")
+            assert rows(conn, "SELECT * FROM t") == []
+            assert outcome(lambda: conn.execute("INSERT INTO t VALUES (2)")) == "25006"
+            conn.rollback()
+
+
 # --- how it is set -------------------------------------------------------------------------------
 
 

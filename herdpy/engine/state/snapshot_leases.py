@@ -78,6 +78,10 @@ class SnapshotLease:
         return self.state.position == BEHIND_ALL
 
     @property
+    def is_read_only(self) -> bool:
+        return True
+
+    @property
     def taken(self) -> State:
         return self.state
 

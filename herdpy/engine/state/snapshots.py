@@ -55,6 +55,11 @@ class FixedState(Protocol):
     def state(self) -> State: ...
 
     @property
+    def is_read_only(self) -> bool:
+        """Who reads it writes nothing."""
+        ...
+
+    @property
     def taken(self) -> State | None:
         """The state, once it is known which; None: `state` decides it."""
         ...

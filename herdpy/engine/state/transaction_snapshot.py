@@ -37,6 +37,10 @@ class TransactionSnapshot:
         self._state: State | None = None
 
     @property
+    def is_read_only(self) -> bool:
+        return False
+
+    @property
     def taken(self) -> State | None:
         return self._state
 

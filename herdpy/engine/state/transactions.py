@@ -166,8 +166,7 @@ class Transaction:
         # Set by its session, before its first statement.
         self.isolation = Isolation.READ_COMMITTED
         self.reads_at: FixedState | None = None
-        """What it reads instead of the present: with READ COMMITTED a lease's, and then it writes
-        nothing."""
+        """What it reads instead of the present: a lease's, or what its own snapshot has."""
         # By its session.
         self.has_read = False
         """A statement of it has read."""
@@ -232,7 +231,7 @@ class Transaction:
 
     @property
     def is_read_only(self) -> bool:
-        return self.reads_at is not None and self.isolation is Isolation.READ_COMMITTED
+        return self.reads_at is not None and self.reads_at.is_read_only
 
     def write(
         self,
