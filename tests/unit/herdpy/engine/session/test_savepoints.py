@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from herdpy.config import Config
+from herdpy.engine.maintenance import checkpoint
+from herdpy.engine.maintenance.checkpoint import OpenTransaction
 from herdpy.engine.session.session import Session
 from herdpy.engine.state import tablespace
 from herdpy.engine.writes import row_writes, spilled_writes
@@ -182,10 +184,10 @@ def test_what_is_noted_before_a_savepoint_is_logged_before_it(db: Engine, sessio
     run(session, INSERT, 9, 9)
     session.rollback()
     for number in (3, 4):
-        run(session, INSERT, number, number)
+        assert attempt(session, INSERT, (number, number)) is not None
     run(session, "SAVEPOINT a")
     for number in (5, 6):
-        run(session, INSERT, number, number)
+        assert attempt(session, INSERT, (number, number)) is not None
     run(session, "ROLLBACK TO a")
     session.commit()
     db.reopen()
@@ -557,3 +559,9 @@ def test_records_of_rows_on_both_sides_have_their_own_numbers(db: Engine, sessio
     assert len(undone) == 1
     assert found[-2].statement >= undone[0].statement
     assert found[-1].statement > found[-2].statement
+
+
+def test_a_manifest_of_an_older_program_has_definitions_without_statements() -> None:
+    plain = OpenTransaction((1, 1), 0, 5, 0, [], [("t", None)])
+    assert checkpoint._defined_of(plain) == [(0, [("t", None)], [])]
+    assert checkpoint._defined_of(OpenTransaction((1, 1), 0, 5, 0, [], [])) == []

@@ -7,6 +7,7 @@ import pytest
 
 from herdpy.config import Config
 from herdpy.engine.session.session import Session
+from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
 from herdpy.engine.writes import row_writes, spilled_writes
 from herdpy.errors import Error
 from tests.fixtures.engines import Background, Engine, WatchedDriver, engine, rows, run, table
@@ -228,6 +229,21 @@ def test_another_log_given_to_the_tablespace(db: Engine) -> None:
     assert refused(writer, "UPDATE t SET v = 22 WHERE id = 2") == "40001"
     assert refused(reader, "UPDATE t SET v = 12 WHERE id = 1") == "40001"
     assert registered(db) == 0
+
+
+def test_positions_of_another_log_tell_nothing(db: Engine) -> None:
+    table(db.session(), (1, 10))
+    space = db.database.tablespace
+    transaction = repeatable(db).transaction
+    assert transaction is not None
+    snapshot = transaction.reads_at
+    assert isinstance(snapshot, TransactionSnapshot)
+    (number,) = space.state.tables
+    assert not snapshot.has_changed(number, space.state, [(1,)])
+    assert snapshot.is_unchanged(number, space.state)
+    db.database.reopen()
+    assert snapshot.has_changed(number, space.state, [(1,)])
+    assert not snapshot.is_unchanged(number, space.state)
 
 
 # --- spilled -------------------------------------------------------------------------------------
