@@ -90,6 +90,8 @@ unlogged_bytes_max = 64 * 1024
 # Inserts or changes of a table by a transaction, over all transactions: the COMMITs of all may use
 # up the disk's reserve, and have 1 MiB of it at the most in this way; the smallest has 2.
 unlogged_tables_max = 16
+# Savepoints of a transaction: each fetch from a cursor looks at those that it began behind.
+savepoints_max = 1_000
 decimal_precision_max = 38
 varchar_length_max = 10_485_760
 # Commit tokens: sessions whose outcomes are kept, and outcomes of one session not acknowledged.

@@ -137,6 +137,19 @@ class AsyncConnection(Strict, PublicErrors):
         await self.run(change)
 
     @property
+    def isolation_level(self) -> str:
+        """Of transactions that begin from now on: "READ COMMITTED" or "REPEATABLE READ"."""
+        return self.blocking.isolation_level
+
+    async def set_isolation_level(self, value: str) -> None:
+        """Change `isolation_level`; outside a transaction."""
+
+        def change() -> None:
+            self.blocking.isolation_level = value
+
+        await self.run(change)
+
+    @property
     def position(self) -> str:
         """Where the log of the database is, as far as this connection has heard."""
         return self.blocking.position

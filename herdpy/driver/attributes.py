@@ -12,8 +12,7 @@ from herdpy.errors import closest
 _HINTS = {
     "row_factory": "rows are tuples; cursor.description has their names, fetch_arrow_table() and "
     "to_df() give columns by name",
-    "isolation_level": "autocommit = True or False says whether a statement begins a transaction; "
-    "transaction() makes a block of one",
+    "isolation_level": "it is the connection's",
     "text_factory": "TEXT is str and BYTEA is bytes, always",
     "total_changes": "cursor.rowcount has the rows that a statement wrote",
     "itersize": "rows stream; fetchmany(n) and fetch_record_batch(n) say how many at a time",

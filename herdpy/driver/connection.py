@@ -26,6 +26,7 @@ from herdpy.driver.staging import Stage, StageToken, StagingJob, run_of, settle
 from herdpy.driver.types import describe
 from herdpy.errors import InterfaceError, ProgrammingError, ProtocolError, loading
 from herdpy.model.durability import Durability
+from herdpy.model.isolation import isolation_of
 from herdpy.model.settings import Settings
 
 if TYPE_CHECKING:
@@ -401,6 +402,36 @@ class Connection(Strict, PublicErrors):
         session.autocommit = value
 
     @property
+    def isolation_level(self) -> str:
+        """Of transactions that begin from now on: "READ COMMITTED" or "REPEATABLE READ".
+
+        It is the setting default_transaction_isolation, and can be set outside of a transaction, to
+        words of any case; "READ UNCOMMITTED" is taken as READ COMMITTED. 0A000 for "SERIALIZABLE".
+        """
+        return self.live_session().isolation.value.upper()
+
+    @isolation_level.setter
+    def isolation_level(self, value: str) -> None:
+        session = self.live_session()
+        if not isinstance(value, str):
+            raise ProgrammingError(
+                "isolation_level: expected 'READ COMMITTED' or 'REPEATABLE READ', found "
+                f"{value!r:.60}",
+                sqlstate="22023",
+                hint="autocommit says whether a statement begins a transaction",
+            )
+        level = isolation_of(value, "isolation_level")
+        if level is session.isolation:
+            return
+        if session.in_transaction:
+            raise ProgrammingError(
+                "isolation_level cannot change inside a transaction",
+                sqlstate="25001",
+                hint="commit() or rollback() first; SET TRANSACTION is about the open one",
+            )
+        session.execute(f"SET default_transaction_isolation = '{level.value}'")
+
+    @property
     def position(self) -> str:
         """Where the log of the database is, as far as this connection has heard: an Lsn, as text.
 
@@ -421,7 +452,7 @@ class Connection(Strict, PublicErrors):
         return self._is_closed
 
     def reset(self) -> None:
-        """Roll back, and take back what SET and `autocommit` changed: as connect() gave it."""
+        """Roll back, and take back what SET, `autocommit` and `isolation_level` changed."""
         session = self.live_session()
         session.rollback()
         if session.autocommit != self._autocommit:
@@ -552,7 +583,7 @@ def _stage_of(token: object, job: str) -> int:
 
 
 class TransactionBlock:
-    """`with conn.transaction():`; begins on entry. Blocks do not nest: there are no savepoints."""
+    """`with conn.transaction():`; begins on entry. Blocks do not nest; SAVEPOINT in one does."""
 
     __slots__ = ("_connection", "_durability")
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from herdpy.errors import Error, loading
 from herdpy.exec.result import Columns, LogicalRow, Result
+from herdpy.model.isolation import Isolation
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
 from herdpy.sql.plan import Parameters
@@ -45,6 +46,11 @@ class DriverSession(Protocol):
 
     @property
     def in_transaction(self) -> bool: ...
+
+    @property
+    def isolation(self) -> Isolation:
+        """Of transactions that begin from now on: default_transaction_isolation."""
+        ...
 
     @property
     def lsn(self) -> Lsn:

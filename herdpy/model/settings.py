@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from herdpy.errors import DataError, NotSupportedError, ProgrammingError
 from herdpy.limits import application_name_bytes_max, timeout_seconds_max
 from herdpy.model.durability import Durability
+from herdpy.model.isolation import Isolation, isolation_of
 from herdpy.model.printable import masked
 
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -27,6 +28,8 @@ class Settings:
     statement_timeout_s: float = 0.0
     idle_in_transaction_timeout_s: float = 0.0
     application_name: str = ""
+    isolation: Isolation = Isolation.READ_COMMITTED
+    """Of transactions that name no level."""
 
     def __post_init__(self) -> None:
         for name in ("lock_timeout_s", "statement_timeout_s", "idle_in_transaction_timeout_s"):
@@ -77,14 +80,6 @@ def _read_durability(text: str) -> Durability:
     return durability
 
 
-def _check_isolation(settings: Settings, text: str) -> Settings:
-    if text.lower() != "read committed":
-        raise NotSupportedError(
-            f"isolation level {text!r} is not supported: only READ COMMITTED is, for now"
-        )
-    return settings
-
-
 @dataclass(frozen=True, slots=True)
 class _Option:
     show: Callable[[Settings], str]
@@ -121,6 +116,7 @@ def _check_time_zone(settings: Settings, text: str) -> Settings:
     return settings
 
 
+TRANSACTION_ISOLATION = "transaction_isolation"
 OPTIONS: dict[str, _Option] = {
     "application_name": _Option(
         lambda settings: settings.application_name,
@@ -128,7 +124,13 @@ OPTIONS: dict[str, _Option] = {
         "application_name",
     ),
     "client_encoding": _fixed("UTF8"),
-    "default_transaction_isolation": _fixed("read committed", _check_isolation),
+    "default_transaction_isolation": _Option(
+        lambda settings: settings.isolation.value,
+        lambda settings, text: replace(
+            settings, isolation=isolation_of(text, "default_transaction_isolation")
+        ),
+        "isolation",
+    ),
     "idle_in_transaction_session_timeout": _duration(
         "idle_in_transaction_timeout_s", "idle_in_transaction_session_timeout"
     ),
@@ -142,7 +144,8 @@ OPTIONS: dict[str, _Option] = {
         "durability",
     ),
     "timezone": _fixed("UTC", _check_time_zone),
-    "transaction_isolation": _fixed("read committed", _check_isolation),
+    # Of a transaction, which its session shows and changes; here it is that of the next one.
+    TRANSACTION_ISOLATION: _Option(lambda settings: settings.isolation.value),
 }
 
 

@@ -7,6 +7,7 @@ statement that goes on. What we know and do not have is refused here by its firs
 from dataclasses import dataclass
 
 from herdpy.errors import NotSupportedError, ProgrammingError, did_you_mean
+from herdpy.model.isolation import Isolation, isolation_of
 from herdpy.sql import tree
 from herdpy.sql.reading.refusals import INSTEAD_OF_REPLACING, INSTEAD_OF_UPDATING
 from herdpy.sql.reading.tokens import Scanned
@@ -18,11 +19,11 @@ _PARSED = (
 )  # fmt: skip
 _OWN = (
     "BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SET", "RESET", "SHOW", "EXPLAIN",
-    "KILL",
+    "KILL", "SAVEPOINT", "RELEASE",
 )  # fmt: skip
 _OTHERS = ("GRANT", "REVOKE", "ALTER")  # read before, or else
 _REFUSED = (
-    "SAVEPOINT", "RELEASE", "ALTER", "COPY", "MERGE", "GRANT", "REVOKE", "VACUUM",
+    "ALTER", "COPY", "MERGE", "GRANT", "REVOKE", "VACUUM",
     "ANALYZE", "PREPARE", "EXECUTE", "DEALLOCATE", "LOCK", "DECLARE", "FETCH", "MOVE", "CLOSE",
     "LISTEN", "NOTIFY", "UNLISTEN", "CALL", "DO", "COMMENT", "CLUSTER", "REINDEX", "CHECKPOINT",
     "REFRESH", "DISCARD", "USE", "PRAGMA", "ATTACH", "DETACH", "DESCRIBE", "REPLACE",
@@ -57,7 +58,6 @@ _INSTEAD = {
     "MERGE": INSTEAD_OF_UPDATING,
     "PREPARE": "Statements are prepared by themselves: pass values as parameters.",
     "REPLACE": INSTEAD_OF_REPLACING,
-    "SAVEPOINT": "A statement that fails is undone alone, and its transaction goes on.",
     "VACUUM": "There is nothing to do: checkpoints free the space by themselves.",
 }
 
@@ -126,14 +126,19 @@ class _Reader(Words):
                 self.expect("TRANSACTION")
             else:
                 self.accept("WORK", "TRANSACTION")
-            self._transaction_modes()
-            return tree.Begin()
+            return tree.Begin(self._transaction_modes())
         if first in ("COMMIT", "END", "ROLLBACK", "ABORT"):
             self.accept("WORK", "TRANSACTION")
+            if first == "ROLLBACK" and self.accept("TO"):
+                return tree.RollbackTo(self._savepoint())
             for word in ("TO", "AND", "PREPARED"):
                 if self.word() == word:
                     raise self.refused(f"{first} {word}")
             return tree.Commit() if first in ("COMMIT", "END") else tree.Rollback()
+        if first == "SAVEPOINT":
+            return tree.MakeSavepoint(self.name("the name of a savepoint"))
+        if first == "RELEASE":
+            return tree.Release(self._savepoint())
         if first == "KILL":
             is_statement = self.accept("STATEMENT")
             if not is_statement:
@@ -145,15 +150,23 @@ class _Reader(Words):
             return tree.SetOption(self._option_name(), None)
         return self._set()
 
-    def _set(self) -> tree.SetOption | tree.SetSnapshot:
+    def _savepoint(self) -> str:
+        """Read [SAVEPOINT] name; a savepoint may be called so itself."""
+        if self.word(1) or self.kinds[self.index + 1] == "name":
+            self.accept("SAVEPOINT")
+        return self.name("the name of a savepoint")
+
+    def _set(self) -> tree.Statement:
         if self.word() == "LOCAL":
             raise self.refused("SET LOCAL")
-        self.accept("SESSION")
+        if self.accept("SESSION") and self.accept_all("CHARACTERISTICS", "AS", "TRANSACTION"):
+            level = self._transaction_modes()
+            name = "default_transaction_isolation"
+            return tree.SetOption(name, None if level is None else level.value)
         if self.accept("TRANSACTION"):
             if self.accept("SNAPSHOT"):
                 return tree.SetSnapshot(self.string("a string"))
-            self._transaction_modes()
-            return tree.SetOption("transaction_isolation", "read committed")
+            return tree.SetIsolation(self._transaction_modes())
         is_zone = self.word() == "TIME"
         name = self._option_name()
         if not is_zone and not self.accept("TO", "="):
@@ -173,19 +186,31 @@ class _Reader(Words):
             return "timezone"
         return name
 
-    def _transaction_modes(self) -> None:
-        """Read ISOLATION LEVEL READ COMMITTED and READ WRITE; other modes are 0A000."""
+    def _transaction_modes(self) -> Isolation | None:
+        """Read ISOLATION LEVEL and READ WRITE, the last level counts; other modes are 0A000."""
+        level = None
         while not self.is_at_end:
             self.accept(",")
             if self.accept("ISOLATION"):
                 self.expect("LEVEL")
-                if self.word() in ("REPEATABLE", "SERIALIZABLE"):
-                    word = "REPEATABLE READ" if self.word() == "REPEATABLE" else self.word()
-                    raise self.refused(f"ISOLATION LEVEL {word}")
-                self.expect("READ")
-                self.expect("COMMITTED", "UNCOMMITTED")
+                level = self._level()
             else:
                 self.expect("READ")
                 if self.word() == "ONLY":
                     raise self.refused("READ ONLY")
                 self.expect("WRITE")
+        return level
+
+    def _level(self) -> Isolation:
+        position = self.scanned.position(self.index)
+        words = [self.take()]
+        if words[0] == "REPEATABLE":
+            self.expect("READ")
+            words.append("READ")
+        elif words[0] == "READ":
+            words.append(self.word())
+            self.expect("COMMITTED", "UNCOMMITTED")
+        elif words[0] != "SERIALIZABLE":
+            self.index -= 1
+            raise self.unexpected("READ COMMITTED or REPEATABLE READ")
+        return isolation_of(" ".join(words), "ISOLATION LEVEL", position)

@@ -21,6 +21,7 @@ import msgspec
 
 from herdpy.errors import InternalError
 from herdpy.model.access import CREATE, DELETE, INSERT, UPDATE
+from herdpy.model.isolation import Isolation
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import Physical, SqlType
 
@@ -453,7 +454,9 @@ class TransactionStatement(SessionStatement, frozen=True):
 
 
 class Begin(TransactionStatement, frozen=True):
-    """BEGIN [READ COMMITTED]."""
+    """BEGIN [ISOLATION LEVEL …]; None: the session's own level."""
+
+    isolation: Isolation | None = None
 
 
 class Commit(TransactionStatement, frozen=True):
@@ -462,6 +465,30 @@ class Commit(TransactionStatement, frozen=True):
 
 class Rollback(TransactionStatement, frozen=True):
     """ROLLBACK."""
+
+
+class SetIsolation(TransactionStatement, frozen=True):
+    """SET TRANSACTION [ISOLATION LEVEL …]; None: no level is named."""
+
+    isolation: Isolation | None
+
+
+class MakeSavepoint(TransactionStatement, frozen=True):
+    """SAVEPOINT name."""
+
+    name: str
+
+
+class RollbackTo(TransactionStatement, frozen=True):
+    """ROLLBACK TO name."""
+
+    name: str
+
+
+class Release(TransactionStatement, frozen=True):
+    """RELEASE name."""
+
+    name: str
 
 
 class SetOption(SessionStatement, frozen=True):

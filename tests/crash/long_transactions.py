@@ -35,10 +35,14 @@ def live(world: World, connection: Connection) -> None:
     world.done["long transaction"] += 1
     for step in _drawn(world, connection, rng):
         if connection.work is None:
-            return  # a deadlock has ended it
+            return  # a deadlock, or a conflict, has ended it
+        if world.levels.draw_savepoint():
+            world.savepoint(connection)
         world.run(connection, step.make(), may_spill=step.may_spill, is_to_fail=step.is_to_fail)
         if rng.random() < _CHECKPOINTS:
             world.checkpoint()
+        if connection.work is not None and world.levels.draw_savepoint():
+            world.savepoint(connection)
     if connection.work is None:
         return
     chance = rng.random()

@@ -54,10 +54,17 @@ class Content:
         self.rows: dict[int, Rows] = {0: {}}
         self.tokens: frozenset[Token] = frozenset()
         """Of the commits that carried one."""
+        self.sequence = 0
+        """How many commits there were."""
+        self.changed: dict[tuple[int, Key], int] = {}
+        """By table and key, which commit was the last to change the row."""
+        self.changed_tables: dict[int, int] = {}
 
     def copy(self) -> "Content":
         other = Content()
         other.tokens = self.tokens
+        other.sequence = self.sequence
+        other.changed, other.changed_tables = self.changed.copy(), self.changed_tables.copy()
         other.names = self.names.copy()
         other.rows = {number: rows.copy() for number, rows in self.rows.items()}
         return other
@@ -65,6 +72,10 @@ class Content:
     def apply(self, work: "Work") -> None:
         if work.token is not None:
             self.tokens |= {work.token}
+        self.sequence += 1
+        for number, changes in work.rows.items():
+            self.changed_tables[number] = self.sequence
+            self.changed.update(dict.fromkeys(((number, key) for key in changes), self.sequence))
         for name, number in work.catalog.items():
             old = self.names.pop(name, None)
             if old is not None:
@@ -103,6 +114,12 @@ class Work:
     rows: dict[int, dict[Key, Row | None]] = field(default_factory=dict)
     token: Token | None = None
     """That its commit carries, if it has anything to commit."""
+    is_repeatable: bool = False
+    """All its statements read what was committed when the first of them began."""
+    base: Content | None = None
+    """That, once it is known."""
+    touched: set[tuple[int, Key]] = field(default_factory=set)
+    """What it has changed, also what it has taken back since: by table and key."""
 
     @property
     def is_empty(self) -> bool:
@@ -111,14 +128,24 @@ class Work:
     def add(self, number: int, changes: dict[Key, Row | None]) -> None:
         if changes:
             self.rows.setdefault(number, {}).update(changes)
+            self.touched.update((number, key) for key in changes)
 
     def copy(self) -> "Work":
         rows = {number: changes.copy() for number, changes in self.rows.items()}
-        return Work(self.is_sync, self.catalog.copy(), rows, self.token)
+        return Work(
+            self.is_sync,
+            self.catalog.copy(),
+            rows,
+            self.token,
+            self.is_repeatable,
+            self.base,
+            self.touched.copy(),
+        )
 
     def become(self, other: "Work") -> None:
         """Take over what another one did: what this one has done, and more."""
         self.catalog, self.rows = other.catalog, other.rows
+        self.touched |= other.touched
 
 
 class Pending(NamedTuple):
@@ -162,17 +189,45 @@ class Model:
     def table(self, name: str, work: Work | None) -> tuple[int, Rows]:
         """Return number and rows as a transaction sees them; RefusedError 42P01 if none."""
         self.refresh()
-        number = self.visible.names.get(name)
+        content = self.visible
+        if work is not None and work.base is not None and name != ROLES:  # that is as it is now
+            content = work.base
+        number = content.names.get(name)
         if work is not None and name in work.catalog:
             number = work.catalog[name]
         if number is None:
             raise RefusedError("42P01")
-        rows = self.visible.rows.get(number, {})
+        rows = content.rows.get(number, {})
         own = work.rows.get(number) if work is not None else None
         if own:
             rows = {**rows, **own}
             rows = {key: row for key, row in rows.items() if row is not None}
         return number, rows
+
+    def may_conflict(self, name: str, work: Work) -> bool:
+        """Return whether others have changed a table since what a transaction reads of it."""
+        self.refresh()
+        base = work.base
+        if base is None:
+            return False
+        number = base.names.get(name)
+        if number != self.visible.names.get(name):
+            return True
+        return number is not None and self.visible.changed_tables.get(number, 0) > base.sequence
+
+    def check_no_conflict(self, work: Work) -> None:
+        """AssertionError: others have changed since its snapshot what a transaction has changed.
+
+        Of a row that was not there, and is not, nothing tells that it has been there between.
+        """
+        self.refresh()
+        base = work.base
+        for number, key in work.touched if base is not None else ():
+            if base is None or self.visible.changed.get((number, key), 0) <= base.sequence:
+                continue
+            rows = (base.rows.get(number, {}), self.visible.rows.get(number, {}))
+            if number and any(key in each for each in rows):
+                raise AssertionError(f"row {key} was changed since the snapshot, and written over")
 
     # --- the life of a commit --------------------------------------------------------------------
 

@@ -47,6 +47,8 @@ class Operation(NamedTuple):
         number, rows = model.table(self.table, work)
         changes, count = self.effect(rows, model.new_number)
         work.add(number, changes)
+        if self.stage is not None:  # also where no row changes, a table may adopt pages
+            work.rows.setdefault(number, {})
         return count
 
     def _define(self, model: Model, work: Work) -> None:

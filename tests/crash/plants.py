@@ -4,15 +4,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from herdpy.engine.maintenance import checkpoint, pins, replica
+from herdpy.engine.state import transaction_snapshot, transactions
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.commit_tokens import CommitTokens
 from herdpy.engine.state.disk_reserve import ReserveFile
 from herdpy.engine.state.disk_space import DiskSpace
+from herdpy.engine.state.locks import LockTable
 from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.staged import Stage, Staged
 from herdpy.engine.state.state import State
 from herdpy.engine.state.tablespace import Entry, Tablespace
+from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
 from herdpy.engine.state.transactions import Transaction
 from herdpy.log.file_log import FileLog
 from herdpy.log.file_replay import LogReader
@@ -288,6 +291,39 @@ def _refused_and_carried_on(right: Any) -> Any:
     return append
 
 
+def _a_row_kept(right: Any) -> Any:
+    def roll_back_to(self: Transaction, statement: int, *places: Any) -> None:
+        right(self, statement + (self.cut is None), *places)
+
+    return roll_back_to
+
+
+def _not_logged(right: Any) -> Any:
+    return lambda self, transaction, name: transaction.note_savepoint(name)
+
+
+def _definitions_stay(right: Any) -> Any:
+    return lambda events: [each for each in events if each.tables is not None]
+
+
+def _taken_again(right: Any) -> Any:
+    def acquire(self: LockTable, owner: Any, resource: Any, mode: Any) -> Any:
+        wait = right(self, owner, resource, mode)
+        if wait is not None and isinstance(owner.reads_at, TransactionSnapshot):
+            owner.reads_at._state = None
+        return wait
+
+    return acquire
+
+
+def _nothing_has_changed(right: Any) -> Any:
+    return lambda self, table_id, now, keys: False
+
+
+def _pages_tell_nothing(right: Any) -> Any:
+    return lambda seen, now, key: False
+
+
 def _log_given_up(right: Any) -> Any:
     def free_spares(self: LogFiles) -> bool:
         self.drop(self.files[:-1])
@@ -337,5 +373,11 @@ PLANTS: dict[str, Plant] = {
     "refused write carried on": Plant(Tablespace, "_append", _refused_and_carried_on),
     "log given up on a full disk": Plant(LogFiles, "free_spares", _log_given_up),
     "no estimate of pages": Plant(replica, "checkpoint_bytes", _no_estimate),
+    "savepoint that keeps a row": Plant(Transaction, "roll_back_to", _a_row_kept),
+    "noted rows on both sides of a savepoint": Plant(Tablespace, "make_savepoint", _not_logged),
+    "definitions not undone": Plant(transactions, "_standing", _definitions_stay),
+    "snapshot not kept over a wait": Plant(LockTable, "acquire", _taken_again),
+    "changed row written over": Plant(TransactionSnapshot, "has_changed", _nothing_has_changed),
+    "moved row taken as unchanged": Plant(transaction_snapshot, "_has_moved", _pages_tell_nothing),
     "checkpoint leaves files": Plant(checkpoint, "remove_unlisted", _leaves_files),
 }

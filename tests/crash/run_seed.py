@@ -4,7 +4,8 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.crash import checks, long_transactions, operations
+from tests.crash import checks, contended, long_transactions, operations
+from tests.crash.levels import Levels
 from tests.crash.model import Model
 from tests.crash.parts import Parts
 from tests.crash.sizes import small_sizes
@@ -54,6 +55,7 @@ def _run(seed: int, say: Callable[[str], object] | None, parts: Parts) -> Outcom
         with_vector=rng.random() < 0.02,
         spills=Spills(seed),
         parts=parts,
+        levels=Levels(seed),
     )
     disk.crash_at = rng.randrange(1, _STEPS_GUESS)
     _until_crash(world, crashes, lambda: _live(world))
@@ -105,6 +107,8 @@ def _act(world: World) -> None:
     free = [each for each in world.connections if not each.is_busy and each.work is None]
     if world.parts.draw_long() and free:
         long_transactions.live(world, world.parts.rng.choice(free))
+    elif world.levels.draw_contended() and free:
+        contended.live(world, world.levels.rng.choice(free))
     else:
         world.act()
 

@@ -20,7 +20,9 @@ from herdpy.engine.database import Database
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import UsedToken
 from herdpy.engine.state.snapshots import Snapshot
+from herdpy.engine.state.state import State
 from herdpy.engine.state.system_tables import SYSTEM_TABLES
+from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
 from herdpy.engine.state.transactions import Transaction, TransactionState
 from herdpy.engine.statements.plan_cache import Prepared
 from herdpy.errors import Error, LogFailedError
@@ -35,6 +37,7 @@ from herdpy.sql.compile import parameter_types
 from herdpy.storage.segment import segment_name
 from tests.crash import operations
 from tests.crash.leases import LeaseBook
+from tests.crash.levels import Levels
 from tests.crash.model import ROLES, SHAPES, Model, RefusedError, Row, Work, ordered
 from tests.crash.operations import Operation
 from tests.crash.parts import Parts
@@ -61,6 +64,7 @@ _LOCK_TIMEOUT_S = 1.0
 # What a statement of a history may fail with although the model allows it: a lock wait that ran
 # out, and a deadlock. Nothing of the statement happened; after a deadlock nothing of all.
 _LOCKED, _DEADLOCK = "55P03", "40P01"
+_CONFLICT = "40001"  # with a change since the snapshot of a transaction, which is over then
 _FULL = "53100"
 _CANCELLED = "57014"
 _GONE = "42704"  # a job whose table was dropped meanwhile
@@ -181,6 +185,14 @@ class PumpSyncer:
         self._world.model.refresh()
 
 
+class _Savepoint(NamedTuple):
+    """What a transaction had done there, and what was held then."""
+
+    name: str
+    work: Work
+    held: "tuple[_Held, ...]"
+
+
 class Connection:
     """A session, what its open transaction did so far, and what runs in it now."""
 
@@ -189,6 +201,7 @@ class Connection:
         self.session = session
         self.durability = durability
         self.work: Work | None = None  # of the open transaction
+        self.savepoints: list[_Savepoint] = []
         self.is_busy = False
         self.to_log: Callable[[], Work | None] | None = None  # at the next sync request
         self.logged: Work | None = None
@@ -230,8 +243,10 @@ class World:
         leases: LeaseBook | None = None,
         spills: Spills | None = None,
         parts: Parts | None = None,
+        levels: Levels | None = None,
         is_filled: bool = False,
     ) -> None:
+        self.levels = levels or Levels(0)
         self.spills = spills or Spills(0)
         self.parts = parts or Parts(0)
         self.leases = leases or LeaseBook()
@@ -281,6 +296,7 @@ class World:
             leases=self.leases,
             spills=self.spills,
             parts=self.parts,
+            levels=self.levels,
             is_filled=disk.capacity_bytes is not None,
         )
 
@@ -402,7 +418,9 @@ class World:
         """Only leases that are not in pages hold versions."""
         space = self.database.tablespace
         held = [lease for lease in space.applier.leases if not lease.is_pages]
-        assert len(space.registry) == len(held), problem
+        open_ones = [each.session.transaction for each in self.connections]
+        taken = [each for each in open_ones if each is not None and _has_snapshot(each)]
+        assert len(space.registry) == len(held) + len(taken), problem
 
     # --- overlapping -----------------------------------------------------------------------------
 
@@ -513,6 +531,8 @@ class World:
                 self.begin(connection)
             elif connection.work is not None and chance < 0.35:
                 self.end(connection, is_commit=rng.random() < 0.6)
+            elif connection.work is not None and self.levels.draw_savepoint():
+                self.savepoint(connection)
             else:
                 self.run(connection, self._draw(is_nested=is_nested))
 
@@ -606,13 +626,69 @@ class World:
             connection.logged = work
             self.model.logged(work, lambda: _has_succeeded(transaction))
 
-    def begin(self, connection: Connection) -> None:
+    def begin(self, connection: Connection, *, is_repeatable: bool | None = None) -> None:
+        """Begin a transaction; is_repeatable: with one snapshot; None: as is drawn."""
         durability = self.rng.choice(self.style.durabilities)
         self.say(f"{connection.name}: begin {durability.value}")
         with self._in(connection):
             connection.session.begin(durability.value)
         connection.work = Work(is_sync=durability is Durability.SYNC)
+        connection.savepoints = []
+        if self.levels.draw_repeatable() if is_repeatable is None else is_repeatable:
+            self._repeat(connection, connection.work)
         self.done["begin"] += 1
+
+    def _repeat(self, connection: Connection, work: Work) -> None:
+        """Have a transaction read one snapshot, and note what is committed when it is taken."""
+        with self._in(connection):
+            connection.session.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        transaction = connection.transaction()
+        assert transaction is not None
+        snapshot = transaction.reads_at
+        assert isinstance(snapshot, TransactionSnapshot)
+        take = snapshot._take
+
+        def noted() -> State:
+            found = take()
+            self.model.refresh()
+            if work.base is None:  # there is no other one
+                work.base = self.model.visible.copy()
+            return found
+
+        snapshot._take = noted  # type: ignore[method-assign]
+        work.is_repeatable = True
+        self.done["repeatable read"] += 1
+
+    def savepoint(self, connection: Connection, verb: str = "", name: str = "") -> None:
+        """Make a savepoint, go back to one, or end one; as is drawn where it is not given."""
+        verb, name = verb or self.levels.draw_verb(), name or self.levels.draw_name()
+        work = connection.work
+        assert work is not None
+        self.say(f"{connection.name}: {verb} {name}")
+        places = [place for place, each in enumerate(connection.savepoints) if each.name == name]
+        is_made = verb == "SAVEPOINT"
+        found = ""
+        with self._in(connection):
+            try:
+                connection.session.execute(f"{verb} {name}")
+            except Error as error:
+                found = self._sqlstate(error)
+        if found == _FULL:
+            if not is_made:
+                self._check_not_refused(verb)
+            return
+        assert found == ("" if places or is_made else "3B001"), f"{verb} failed with {found}"
+        if is_made:
+            made = _Savepoint(name, work.copy(), tuple(self._held))
+            connection.savepoints.append(made)
+        elif places and verb == "RELEASE":
+            del connection.savepoints[places[-1] :]
+        elif places:
+            del connection.savepoints[places[-1] + 1 :]
+            kept = connection.savepoints[-1]
+            work.become(kept.work.copy())
+            self._let_go(connection, before=kept.held)
+        self.done[verb.lower()] += not found
 
     def end(self, connection: Connection, *, is_commit: bool) -> None:
         work = connection.work
@@ -631,6 +707,7 @@ class World:
             else:
                 connection.to_log = lambda: work
                 self._give_token(connection.session, work)
+                self.model.check_no_conflict(work)
                 try:
                     with self._maintaining(is_on=has_spilled):
                         connection.session.commit()
@@ -708,8 +785,11 @@ class World:
         *,
         may_spill: bool | None = None,
         is_to_fail: bool = False,
+        is_again: bool = False,
     ) -> None:
         """Run one statement and compare its outcome with the model's.
+
+        is_again: it is one that came before.
 
         may_spill: whether it may hold next to nothing in memory; None: as is drawn.
         is_to_fail: it is cancelled between its parts, if it has some, behind a checkpoint or not.
@@ -751,7 +831,7 @@ class World:
                     return session.execute_many(operation.text, operation.parameters).row_count
                 if own is None:
                     self._give_token(session, work)
-                if self.done["statement"] % 3 == 1:
+                if self.done["statement"] % 3 == 1 or is_again:
                     return self._execute_again(session, operation)
                 if self.done["statement"] % 3 == 0:
                     count = self._write_at_once(session, operation)
@@ -800,9 +880,13 @@ class World:
             self.done[found] += 1
             assert expected is None, f"{operation.text}: failed with {found} after it was logged"
             if found == _DEADLOCK:
-                self._let_go(connection)
-                connection.session.rollback()  # it was rolled back, and wants to be told so
-                connection.work = None
+                self._give_up(connection)
+            return
+        if found == _CONFLICT and own is not None and own.is_repeatable:
+            self.say(f"{connection.name}: … {found}")
+            assert self.model.may_conflict(operation.table, own), f"{operation.text}: no conflict"
+            self.done["conflict"] += 1
+            self._give_up(connection)
             return
         transaction = connection.session.transaction
         self.done["spilled"] += transaction is not None and transaction.has_spilled
@@ -813,9 +897,16 @@ class World:
         assert found == expected, (
             f"{operation.text} {operation.parameters}: expected {expected}, found {found}"
         )
+        self.model.check_no_conflict(work)
         if own is None and not work.is_empty:
             assert connection.logged is work, f"{operation.text}: nothing was logged"
             self.model.acknowledged(work)
+
+    def _give_up(self, connection: Connection) -> None:
+        """End a transaction that was rolled back, and wants to be told so."""
+        self._let_go(connection)
+        connection.session.rollback()
+        connection.work = None
 
     def _effect(self, operation: Operation, work: Work) -> tuple[Work, int | str]:
         """Return `work` with what a statement does now, and its row count or SQLSTATE."""
@@ -1006,12 +1097,15 @@ class World:
         self._held.append(held)
         self.done["hold"] += 1
 
-    def _let_go(self, connection: Connection) -> None:
-        """Close what is read in a connection's transaction, which is rolled back."""
-        for held in self._held:
-            if held.owner is connection:
-                held.close()
-        self._held = [held for held in self._held if held.owner is not connection]
+    def _let_go(self, connection: Connection, before: "tuple[_Held, ...]" = ()) -> None:
+        """Close what is read in a connection's transaction, which is rolled back.
+
+        But for what was held `before` the savepoint that it goes back to.
+        """
+        gone = [each for each in self._held if each.owner is connection and each not in before]
+        for held in gone:
+            held.close()
+        self._held = [held for held in self._held if held not in gone]
 
     def check_held(self, *, close_all: bool = False) -> None:
         """Read what is held again; let go of some of it, or all."""
@@ -1031,8 +1125,13 @@ class World:
 
 def _has_logged(transaction: Transaction) -> bool:
     """Return False when its only statement found no room in the log: it has an id, and no more."""
-    changes = transaction.catalog_changes, transaction.access_changes
-    return bool(transaction.writes) or transaction.has_spilled or any(changes)
+    return bool(transaction.writes or transaction.defined) or transaction.has_spilled
+
+
+def _has_snapshot(transaction: Transaction) -> bool:
+    snapshot = transaction.reads_at
+    is_open = transaction.state is TransactionState.ACTIVE
+    return is_open and snapshot is not None and snapshot.taken is not None
 
 
 def _has_succeeded(transaction: Transaction) -> bool:

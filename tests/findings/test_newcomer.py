@@ -30,7 +30,6 @@ def refusal(owner: Any, name: str) -> str:
     ("name", "hint"),
     [
         ("row_factory", "fetch_arrow_table"),
-        ("isolation_level", "autocommit"),
         ("text_factory", "TEXT"),
         ("total_changes", "rowcount"),
         ("autocomit", "autocommit"),

@@ -254,8 +254,8 @@ DEVIATIONS: tuple[Deviation, ...] = (
     ),
     Deviation(
         "A failed statement is undone alone; its transaction goes on. After 40001,"
-        " 40P01 and 25P03 it was rolled back: everything but ROLLBACK and COMMIT is"
-        " refused with 25P02, and COMMIT fails, too.",
+        " 40P01 and 25P03 it was rolled back, savepoints too: everything but ROLLBACK"
+        " and COMMIT is refused with 25P02, and COMMIT fails, too.",
         "A program that catches an error goes on without a savepoint before each"
         " statement; where the transaction's own snapshot is lost there is nothing to"
         " go on with.",
@@ -267,11 +267,39 @@ DEVIATIONS: tuple[Deviation, ...] = (
         ),
     ),
     Deviation(
-        "A result is read on behind COMMIT, and behind ROLLBACK (or an error that rolls"
-        " back), as it was when its statement ran; PostgreSQL closes its cursors at"
-        " both. Only a result that shows what its transaction wrote itself ends with a"
-        " rollback: the next fetch fails with 24000. Rows that the driver has already"
-        " got from a server stay readable.",
+        "In REPEATABLE READ an INSERT of a key that was committed since the snapshot is"
+        " 40001, where PostgreSQL says 23505; so is a definition of a table that was"
+        " made, dropped or truncated since. A row that a compaction has moved, while"
+        " two checkpoints wrote changes of its table, counts as changed.",
+        "The program is to run its transaction again either way; pages keep no versions"
+        " of their rows (ADR 67).",
+        (
+            ("CREATE TABLE t (a INT PRIMARY KEY)", None, None),
+            ("BEGIN ISOLATION LEVEL REPEATABLE READ", None, None),
+            ("INSERT INTO t VALUES (1)", None, None),
+            ("INSERT INTO t VALUES (1)", "23505", "23505"),
+            ("ROLLBACK", None, None),
+        ),
+    ),
+    Deviation(
+        "SET TRANSACTION outside of a transaction is an error (25P01); PostgreSQL warns"
+        " and ignores it. READ UNCOMMITTED is shown as what it is, READ COMMITTED."
+        " Locks taken behind a savepoint stay when it is gone back to.",
+        "A program that asks for a level is not to believe that it has it; whose lock"
+        " was whose is not kept.",
+        (
+            ("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "25P01", None),
+            ("BEGIN ISOLATION LEVEL READ UNCOMMITTED", None, None),
+            ("SHOW transaction_isolation", ["read committed"], ["read uncommitted"]),
+            ("ROLLBACK", None, None),
+        ),
+    ),
+    Deviation(
+        "A result is read on behind COMMIT, and behind ROLLBACK and ROLLBACK TO (or an"
+        " error that rolls back), as it was when its statement ran; PostgreSQL closes"
+        " its cursors at these. Only a result that shows what its transaction wrote"
+        " itself ends with a rollback: the next fetch fails with 24000. Rows that the"
+        " driver has already got from a server stay readable.",
         "Rows come from a snapshot that stays as long as it is read, so ending the"
         " transaction takes nothing from them.",
         (
@@ -572,7 +600,8 @@ DEVIATIONS: tuple[Deviation, ...] = (
     ),
     Deviation(
         "Refused with 0A000, too: ON CONFLICT DO UPDATE, DROP TABLE of several tables"
-        " or with CASCADE, SET LOCAL, and transactions that are READ ONLY.",
+        " or with CASCADE, SET LOCAL, and transactions that are READ ONLY or"
+        " SERIALIZABLE.",
         "UPSERT and UPDATE with DO NOTHING say the same; the others would promise what"
         " is not there.",
         (
@@ -582,6 +611,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
             ("DROP TABLE x CASCADE", "0A000", "42P01"),
             ("SET LOCAL statement_timeout = '1s'", "0A000", None),
             ("BEGIN READ ONLY", "0A000", None),
+            ("BEGIN ISOLATION LEVEL SERIALIZABLE", "0A000", None),
         ),
     ),
     Deviation(

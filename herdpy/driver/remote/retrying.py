@@ -17,6 +17,7 @@ from herdpy.driver.interfaces import IngestTarget, Pauses, PointRows, as_result
 from herdpy.driver.remote.statement_kinds import Kind, kind_of
 from herdpy.errors import ConnectionLostError, Error, InternalError, OperationalError, Retry
 from herdpy.exec.result import Result
+from herdpy.model.isolation import Isolation, isolation_of
 from herdpy.model.lsn import START_LSN, Lsn
 from herdpy.model.schema import Table
 from herdpy.sql.plan import Parameters
@@ -31,10 +32,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _GAP = r"(?:\s|--[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)"  # with comments
 _OPTION = re.compile(
-    rf"{_GAP}*(SET|RESET){_GAP}+(?:SESSION{_GAP}+)?(?!TRANSACTION\b)"
+    rf"{_GAP}*(SET|RESET){_GAP}+(?:SESSION{_GAP}+)?(?!(?:TRANSACTION(?:_ISOLATION)?|SESSION)\b)"
     rf"(TIME(?={_GAP}+ZONE\b)|[A-Za-z_]+)",
     re.IGNORECASE,
 )
+"""What sets an option of the session; one of the transaction is over with it."""
+_NAMES = {"time": "timezone", "characteristics": "default_transaction_isolation"}
+"""Of options that are set in other words."""
 COMMITTED, REFUSED = "committed", "refused"
 
 
@@ -53,6 +57,8 @@ class RetryingSession:
         # Under the mutex.
         self._autocommit = autocommit
         self._options: dict[str, str] = {}  # what SET changed, by name
+        self.isolation = Isolation.READ_COMMITTED
+        """Of transactions that begin from now on."""
         self._lost: Error | None = None  # why the transaction is gone, until its end
         self._ended: RemoteSession | None = None
         """A lost one, whose transaction is over, although its server may not know."""
@@ -188,7 +194,9 @@ class RetryingSession:
         self._session.close_descriptor()
 
     def _note_option(self, verb: str, name: str, text: str) -> None:
-        name = "timezone" if name == "time" else name  # SET TIME ZONE
+        name = _NAMES.get(name, name)
+        if name == "default_transaction_isolation":
+            self.isolation = _isolation_set_by(text)
         if verb == "SET":
             self._options[name] = text
         else:
@@ -375,6 +383,17 @@ def _impossible() -> Any:
 
 def _kind(what: str | Kind) -> Kind:
     return what if isinstance(what, Kind) else kind_of(what)
+
+
+def _isolation_set_by(text: str) -> Isolation:
+    """Return the level that transactions have behind a SET or RESET, which the server has run."""
+    from herdpy.sql import tree
+    from herdpy.sql.reading.tokens import scan
+    from herdpy.sql.statements import read_statement
+
+    found = read_statement(scan(text))
+    value = found.value if isinstance(found, tree.SetOption) else None
+    return Isolation.READ_COMMITTED if value is None else isolation_of(value, "isolation_level")
 
 
 def _uncounted() -> Result:

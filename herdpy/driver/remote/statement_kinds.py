@@ -66,5 +66,5 @@ def kind_of(text: str) -> Kind:
         return Kind.COMMIT
     if isinstance(found, tree.Rollback):
         return Kind.ROLLBACK
-    is_reading = isinstance(found, tree.Begin | tree.SetOption | tree.ShowOption)
+    is_reading = isinstance(found, tree.TransactionStatement | tree.SetOption | tree.ShowOption)
     return Kind.READ if is_reading else Kind.WRITE

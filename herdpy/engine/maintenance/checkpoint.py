@@ -24,12 +24,13 @@ from herdpy.engine.state.snapshot_leases import SnapshotLease
 from herdpy.engine.state.staged import Operation, Stage
 from herdpy.engine.state.state import State, TableState
 from herdpy.engine.state.tablespace import Tablespace, Unpublished
-from herdpy.engine.state.transactions import OwnVersion, Transaction, own_visible
+from herdpy.engine.state.transactions import Defined, OwnVersion, Transaction
 from herdpy.errors import DiskFullError, InvariantViolation
 from herdpy.limits import page_bytes_max
 from herdpy.log.record import TransactionId
 from herdpy.model.access import (
-    Changes,
+    Fact,
+    FactKey,
     changes_from_plain,
     changes_to_plain,
     facts_to_plain,
@@ -69,6 +70,8 @@ class OpenTransaction(msgspec.Struct, array_like=True, frozen=True):
     """
     catalog: list[tuple[str, Any]]
     access: list[Any] = []
+    defined: list[tuple[int, list[tuple[str, Any]], list[Any]]] = []
+    """How catalog and access came to be so: (statement, tables, changes of access), in order."""
 
 
 class EngineState(msgspec.Struct, array_like=True, frozen=True):
@@ -100,8 +103,7 @@ class OpenAt(NamedTuple):
     writes: dict[int, dict[Key, OwnVersion]]
     listed: dict[int, int]
     listings: int
-    catalog_changes: dict[str, Table | None]
-    access_changes: Changes
+    defined: list[Defined]
 
 
 class Frozen(NamedTuple):
@@ -129,7 +131,8 @@ def freeze(tablespace: Tablespace, listed: Mapping[str, Sequence[bytes]] | None 
         state = applier.state
         tables = {
             table_id: table_state._replace(
-                memtable=Memtable(), frozen=(table_state.memtable, *table_state.frozen)
+                memtable=Memtable(table_state.memtable.changed_at),
+                frozen=(table_state.memtable, *table_state.frozen),
             )
             if len(table_state.memtable)
             else table_state
@@ -145,8 +148,7 @@ def freeze(tablespace: Tablespace, listed: Mapping[str, Sequence[bytes]] | None 
                 {number: writes.copy() for number, writes in transaction.writes.items()},
                 transaction.listed,
                 transaction.listings,
-                transaction.catalog_until(state.lsn),
-                transaction.access_until(state.lsn),
+                transaction.defined_until(state.lsn),
             )
             for transaction in applier.transactions.values()
         ]
@@ -434,27 +436,40 @@ def _writes_of(item: OpenAt, listed: Mapping[str, Sequence[bytes]]) -> bytes:
 
 
 def _versions_of(newest: OwnVersion, item: OpenAt) -> list[OwnVersion]:
-    """Return what a checkpoint lists of a row's changes, the older one first.
+    """Return what a checkpoint lists of a row's changes, the oldest first.
 
-    Of a statement that is at work a ROLLBACK TO may come: then what was there before it counts.
+    All of them: a ROLLBACK TO may come, and then what was there before it counts.
     """
-    before, last = own_visible(newest, item.whole), own_visible(newest, item.statement)
-    found = (last,) if before is last else (before, last)
-    return [version for version in found if version is not None]
+    found: list[OwnVersion] = []
+    version: OwnVersion | None = newest
+    while version is not None:
+        if version[0] < item.statement:
+            found.append(version)
+        version = version[2]
+    return found[::-1]
 
 
 def _open_to_plain(item: OpenAt) -> OpenTransaction:
     if item.id is None:
         raise InvariantViolation("I11: an open transaction without id in a checkpoint")
-    catalog = [
-        (name, None if table is None else table_to_plain(table))
-        for name, table in item.catalog_changes.items()
+    defined = [
+        (each.statement, _tables_to_plain(each.tables or {}), changes_to_plain(each.access))
+        for each in item.defined
     ]
-    access = changes_to_plain(item.access_changes)
+    catalog: dict[str, Table | None] = {}
+    access: dict[FactKey, Fact | None] = {}
+    for each in item.defined:
+        catalog.update(each.tables or {})
+        access.update(each.access)
     tables: list[tuple[int, list[tuple[Any, ...]]]] = [(0, [(0,)])]
-    return OpenTransaction(
-        item.id, item.begun_us, item.statement, item.byte_count, tables, catalog, access
-    )
+    whole = (_tables_to_plain(catalog), changes_to_plain(access), defined)
+    return OpenTransaction(item.id, item.begun_us, item.statement, item.byte_count, tables, *whole)
+
+
+def _tables_to_plain(tables: Mapping[str, Table | None]) -> list[tuple[str, Any]]:
+    return [
+        (name, None if table is None else table_to_plain(table)) for name, table in tables.items()
+    ]
 
 
 def restore_open(plain: OpenTransaction, added: Sequence[bytes]) -> Transaction:
@@ -476,10 +491,14 @@ def restore_open(plain: OpenTransaction, added: Sequence[bytes]) -> Transaction:
             for statement, key, row in rows:
                 changes = ((_cells(key), None if row is None else _cells(row)),)
                 transaction.write(table_id, changes, statement)
-    for name, table in plain.catalog:
-        made = None if table is None else table_from_plain(table)
-        transaction.change_catalog(name, made, START_LSN)
     return transaction
+
+
+def _defined_of(plain: OpenTransaction) -> list[tuple[int, list[tuple[str, Any]], list[Any]]]:
+    """Return what a transaction has defined, in order; of an older program it is one thing."""
+    if not plain.defined and (plain.catalog or plain.access):
+        return [(0, plain.catalog, plain.access)]
+    return plain.defined
 
 
 _Added = tuple[int, bool, list[tuple[int, list[Any], list[Any] | None]]]
@@ -541,16 +560,22 @@ def restore_engine(
     for plain in engine.transactions:
         added = (writes or {}).get(name_of(plain.id), ())
         applier.transactions[plain.id] = transaction = restore_open(plain, added)
-        changes, applier.next_role_id = with_role_ids(
-            changes_from_plain(plain.access), access.fact, applier.next_role_id
-        )
-        transaction.change_access(changes, START_LSN)
+        for statement, named, of_access in _defined_of(plain):
+            made = {n: None if each is None else table_from_plain(each) for n, each in named}
+            changes, applier.next_role_id = with_role_ids(
+                changes_from_plain(of_access),
+                access.with_changes(transaction.access_changes).fact,
+                applier.next_role_id,
+            )
+            transaction.define(made, changes, statement, START_LSN)
     tables = {table.id: table for table in catalog.tables()}
 
     def table_of(tx: TransactionId, table_id: int) -> Table:
         transaction = applier.transactions[tx]
         transaction.has_spilled = True
-        return applier.find_table(table_id, transaction)
+        made = transaction.tables_made(START_LSN)
+        dropped = next((table for table in made if table.id == table_id), None)
+        return dropped or applier.find_table(table_id, transaction)
 
     staged = state.staged.restored(
         engine.staged,

@@ -15,7 +15,7 @@ from herdpy.engine.state.commit_tokens import UsedToken
 from herdpy.engine.state.error_messages import dropped_error, half_undone_error
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.memtable_room import MemtableFullError
-from herdpy.engine.state.transactions import Transaction, TransactionState
+from herdpy.engine.state.transactions import Savepoint, Transaction, TransactionState
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.lock_wait import LockWait
 from herdpy.engine.statements.planning_memory import PlanningMemory
@@ -24,13 +24,16 @@ from herdpy.errors import (
     Error,
     InterfaceError,
     InternalError,
+    OperationalError,
     ProgrammingError,
     Retry,
     SerializationError,
     loading,
 )
+from herdpy.limits import savepoints_max
 from herdpy.model.access import Access, User
 from herdpy.model.durability import Durability
+from herdpy.model.isolation import Isolation
 from herdpy.model.lsn import Lsn
 from herdpy.model.role_settings import NO_MAXIMA, capped
 from herdpy.model.settings import Settings
@@ -143,16 +146,27 @@ class SessionCore:
     def control(self, statement: tree.TransactionStatement) -> None:
         """Run what begins or ends the transaction, or a part of it."""
         match statement:
-            case tree.Begin():
-                self.begin_transaction()
+            case tree.Begin(isolation):
+                self.begin_transaction(isolation=isolation)
             case tree.Commit():
                 self.commit_transaction()
             case tree.Rollback():
                 self.end_transaction()
+            case tree.SetIsolation(isolation):
+                self.set_isolation(isolation)
+            case tree.MakeSavepoint(name):
+                self._make_savepoint(name)
+            case tree.RollbackTo(name):
+                self._roll_back_to(name)
+            case tree.Release(name):
+                transaction, savepoint = self._savepoint("RELEASE SAVEPOINT", name)
+                transaction.savepoint = savepoint.parent
             case _:
                 raise InternalError(f"no way to run {type(statement).__name__}")
 
-    def begin_transaction(self, durability: str | None = None) -> None:
+    def begin_transaction(
+        self, durability: str | None = None, isolation: Isolation | None = None
+    ) -> None:
         """Run BEGIN; 25001: a transaction is in progress."""
         self.check_not_lost()
         if self.transaction is not None and self.transaction.is_used:
@@ -163,7 +177,7 @@ class SessionCore:
             )
         chosen = self.settings.durability if durability is None else _durability(durability)
         self.end_transaction()  # one that wrote nothing may hold locks
-        self._open_transaction(chosen)
+        self._open_transaction(chosen, isolation)
 
     def commit_transaction(self) -> None:
         """Run COMMIT, and wait for it."""
@@ -215,9 +229,75 @@ class SessionCore:
             self._open_transaction(self.settings.durability)
         return self.transaction
 
-    def _open_transaction(self, durability: Durability) -> None:
+    def _open_transaction(self, durability: Durability, isolation: Isolation | None = None) -> None:
         self._is_loss_told = False
-        self.transaction = self.tablespace.begin(durability, is_autocommit=False)
+        transaction = self.tablespace.begin(durability, is_autocommit=False)
+        level = isolation or self.settings.isolation
+        if level is not Isolation.READ_COMMITTED:
+            self.tablespace.isolate(transaction, level)
+        self.transaction = transaction
+
+    @property
+    def isolation(self) -> Isolation:
+        """The level of transactions that begin from now on."""
+        return self.settings.isolation
+
+    @property
+    def transaction_isolation(self) -> Isolation:
+        """The level of the transaction, or of the next one."""
+        transaction = self.transaction
+        return self.isolation if transaction is None else transaction.isolation
+
+    def set_isolation(self, isolation: Isolation | None) -> None:
+        """Run SET TRANSACTION; None: no level is named."""
+        self.check_not_lost()
+        transaction = self.current_transaction()
+        if transaction is None:
+            raise _outside("SET TRANSACTION")
+        if isolation is None or isolation is transaction.isolation:
+            return
+        if transaction.is_used or transaction.has_read:
+            raise InternalError(
+                "SET TRANSACTION ISOLATION LEVEL comes before the first statement of a transaction",
+                sqlstate="25001",
+                hint="COMMIT or ROLLBACK, and begin another one.",
+            )
+        self.tablespace.isolate(transaction, isolation)
+
+    # --- savepoints ------------------------------------------------------------------------------
+
+    def _make_savepoint(self, name: str) -> None:
+        self.check_not_lost()
+        transaction = self.current_transaction()
+        if transaction is None:
+            raise _outside("SAVEPOINT")
+        newest = transaction.savepoint
+        if newest is not None and newest.depth >= savepoints_max:
+            raise OperationalError(
+                f"SAVEPOINT: the transaction has {savepoints_max:,} savepoints",
+                sqlstate="53400",
+                retry=Retry.NEVER,
+                hint="RELEASE those that are not gone back to.",
+            )
+        tablespace = self.tablespace
+        with_log_space(tablespace, partial(tablespace.make_savepoint, transaction, name))
+
+    def _roll_back_to(self, name: str) -> None:
+        transaction, savepoint = self._savepoint("ROLLBACK TO SAVEPOINT", name)
+        tablespace = self.tablespace
+        step = partial(tablespace.roll_back_to, transaction, savepoint)
+        with_log_space(tablespace, step, frees_space=True)
+
+    def _savepoint(self, what: str, name: str) -> tuple[Transaction, Savepoint]:
+        """Return the transaction and its newest savepoint of a name; 25P01, 3B001."""
+        self.check_not_lost()
+        transaction = self.transaction
+        if transaction is None:
+            raise _outside(what)
+        savepoint = transaction.find_savepoint(name)
+        if savepoint is None:
+            raise ProgrammingError(f'savepoint "{name}" does not exist', sqlstate="3B001")
+        return transaction, savepoint
 
     def check_not_lost(self) -> None:
         """Refuse everything but the end of a transaction that was rolled back under the program.
@@ -270,7 +350,7 @@ class SessionCore:
                     self.settings.durability, is_autocommit=True, begun_us=self._autocommit_us()
                 )
             transaction.token = self.token
-        elif transaction.reads_at is not None:
+        elif transaction.is_read_only:
             raise InternalError(
                 "cannot write in a read-only transaction: it reads at a snapshot lease",
                 sqlstate="25006",
@@ -399,6 +479,13 @@ class SessionCore:
         syncer = self.tablespace.syncer
         if syncer is not None and transaction.state is TransactionState.COMMITTING:
             syncer.request(transaction.durability)
+
+
+def _outside(what: str) -> Error:
+    """Return the refusal of a statement that is about a transaction where there is none."""
+    return InternalError(
+        f"{what} can only be used in a transaction", sqlstate="25P01", hint="BEGIN."
+    )
 
 
 def _durability(text: str) -> Durability:

@@ -109,18 +109,19 @@ class FastPath:
             if core.user is not None and not self._gate.is_authorized(prepared, catalog.access):
                 return None
             transaction = core.transaction
-            if transaction is None:
-                if not core.is_autocommit:
-                    transaction = core.current_transaction()
-            elif transaction.state is not TransactionState.ACTIVE or (
-                transaction.catalog_changes
-                or transaction.access_changes
-                or transaction.reads_at
-                or transaction.has_spilled
-                or transaction.cut is not None
-                or transaction.is_undone
-            ):
-                return None
+            if transaction is None and not core.is_autocommit:
+                transaction = core.current_transaction()
+            if transaction is not None:
+                if transaction.state is not TransactionState.ACTIVE or (
+                    transaction.catalog_changes
+                    or transaction.access_changes
+                    or transaction.reads_at
+                    or transaction.has_spilled
+                    or transaction.cut is not None
+                    or transaction.is_undone
+                ):
+                    return None
+                transaction.has_read = True
             if read is None:
                 return self._write(prepared, transaction, parameters, text)
             # It takes no lock, registers no snapshot and cannot wait, so there is nothing to clean

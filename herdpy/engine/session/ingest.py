@@ -20,10 +20,11 @@ from herdpy.engine.state.page_adoption import FEW_ROWS
 from herdpy.engine.state.snapshots import TableSnapshot
 from herdpy.engine.state.staged import Operation
 from herdpy.engine.state.tablespace import Tablespace
+from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
 from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.writes.inserts import FreshInsert
-from herdpy.engine.writes.row_writes import Change, Write
+from herdpy.engine.writes.row_writes import RESTART, Change, Write
 from herdpy.errors import InterfaceError, MemoryLimitError, ProgrammingError
 from herdpy.exec.row.row_check import rows_by_key
 from herdpy.model.schema import Table
@@ -296,16 +297,23 @@ class _FreshRows(FreshInsert):
 
 
 class _WholeTable(Write):
-    """A replace: waits until no other transaction writes to the table, and keeps others out."""
+    """A replace: waits until no other transaction writes to the table, and keeps others out.
+
+    RESTART, too, when the transaction's own snapshot does not have all rows that are there.
+    """
 
     __slots__ = ()
 
     def attempt(self) -> "int | Ticket[None] | object":
-        tablespace = self._tablespace
+        tablespace, reads_at = self._tablespace, self._transaction.reads_at
         with tablespace.monitor:
             tablespace.enter()
             tablespace.check_writable()
             wait = tablespace.locks.acquire(self._transaction, (self.table.id,), Mode.EXCLUSIVE)
             if wait is not None:
                 return wait
+            if isinstance(reads_at, TransactionSnapshot) and not reads_at.is_unchanged(
+                self.table.id, tablespace.state
+            ):
+                return RESTART
         return super().attempt()

@@ -34,8 +34,8 @@ class Planner:
         catalog = self._tablespace.state.catalog
         if transaction is None:
             return catalog
-        if transaction.reads_at is not None:
-            catalog = transaction.reads_at.state.catalog
+        if transaction.reads_at is not None and transaction.reads_at.taken is not None:
+            catalog = transaction.reads_at.taken.catalog
         if transaction.catalog_changes:
             return catalog.with_changes(
                 transaction.catalog_changes, transaction.access_changes, version=-1

@@ -12,9 +12,15 @@ from herdpy.engine.statements.plan_cache import Prepared, plan_key
 from herdpy.engine.writes.row_writes import looking
 from herdpy.errors import Error, InternalError, ProgrammingError, loading
 from herdpy.exec.result import Result
+from herdpy.model.isolation import isolation_of
 from herdpy.model.role_settings import capped, check_within
 from herdpy.model.schema import Table
-from herdpy.model.settings import OPTIONS, change_option, show_option
+from herdpy.model.settings import (
+    OPTIONS,
+    TRANSACTION_ISOLATION,
+    change_option,
+    show_option,
+)
 from herdpy.model.types import TEXT, Physical
 from herdpy.sql import tree
 from herdpy.sql.plan import (
@@ -152,6 +158,8 @@ class Statements(SessionPart):
         match statement:
             case tree.TransactionStatement():
                 core.control(statement)
+            case tree.SetOption(name, value) if name == TRANSACTION_ISOLATION:
+                self._set_isolation(value)
             case tree.SetOption(name, value):
                 changed = change_option(core.settings, core.defaults, name, value)
                 if value is None:
@@ -171,15 +179,28 @@ class Statements(SessionPart):
                 raise InternalError(f"no way to run {statement.__class__.__name__}")
         return Result()
 
+    def _set_isolation(self, value: str | None) -> None:
+        """Run SET transaction_isolation, or RESET, which outside of a transaction does nothing."""
+        core = self._core
+        if value is not None:
+            core.set_isolation(isolation_of(value, TRANSACTION_ISOLATION))
+        elif core.transaction is not None:
+            core.set_isolation(core.settings.isolation)
+
     def _show(self, name: str) -> Result:
         if name == "tables":
             rows = [(table.name,) for table in self._planner.visible_tables()]
             return Result((("table_name", TEXT),), iter(rows), row_count=len(rows))
         if name == "all":
-            pairs = [(option, show_option(self._core.settings, option)) for option in OPTIONS]
+            shown = {option: show_option(self._core.settings, option) for option in OPTIONS}
+            pairs = list(
+                {**shown, TRANSACTION_ISOLATION: self._core.transaction_isolation.value}.items()
+            )
             return Result((("name", TEXT), ("setting", TEXT)), iter(pairs), row_count=len(pairs))
         if name == "session_authorization":
             row = (self._core.user,)
+        elif name == TRANSACTION_ISOLATION:
+            row = (self._core.transaction_isolation.value,)
         else:
             row = (show_option(self._core.settings, name),)
         return Result(((name, TEXT),), iter([row]), row_count=1)

@@ -147,8 +147,7 @@ class Applier:
             self.next_table_id = max(self.next_table_id, table.id + 1)
             if record.tx is not None:
                 owner = self._open(record.tx)
-                owner.change_catalog(table.name, table, lsn)
-                owner.change_access(_owner_of(record), lsn)
+                owner.define({table.name: table}, _owner_of(record), record.statement, lsn)
                 owner.statement = max(owner.statement, record.statement + 1)
         elif isinstance(record, ChangeAccess) and record.tx is not None:
             owner = self._open(record.tx)
@@ -160,16 +159,16 @@ class Applier:
             changes, self.next_role_id = with_role_ids(
                 changes_from_plain(record.changes), before, self.next_role_id
             )
-            owner.change_access(changes, lsn)
+            owner.define({}, changes, record.statement, lsn)
             owner.statement = max(owner.statement, record.statement + 1)
         elif isinstance(record, DropTable) and record.tx is not None:
             owner = self._open(record.tx)
             name = self._name_of(record.table_id, owner)
             if name is not None:  # else filled in before, of a table this transaction made
-                owner.change_catalog(name, None, lsn)
+                owner.define({name: None}, {}, record.statement, lsn)
             owner.statement = max(owner.statement, record.statement + 1)
         elif isinstance(record, BeginSpill | RollbackTo):
-            self._fill_spill(record, self._open(record.tx))
+            self._fill_spill(record, self._open(record.tx), lsn)
         elif isinstance(record, Commit | Refuse | CommitStaging) and transaction is not None:
             self.tokens.fill(record, transaction.outcome)
         elif isinstance(record, BeginLease | EndLeases):
@@ -182,9 +181,9 @@ class Applier:
                 table_id, upto = stage.table.id, record.first_row_id + record.row_count
                 self.next_row_id[table_id] = max(self.next_row_id.get(table_id, 1), upto)
 
-    def _fill_spill(self, record: BeginSpill | RollbackTo, owner: Transaction) -> None:
+    def _fill_spill(self, record: BeginSpill | RollbackTo, owner: Transaction, lsn: Lsn) -> None:
         if isinstance(record, RollbackTo):
-            owner.roll_back_to(record.statement)
+            owner.roll_back_to(record.statement, lsn, self.state.lsn, self.next_table_id)
             owner.cut = None
             return
         owner.has_spilled = True
@@ -253,8 +252,6 @@ class Applier:
         elif isinstance(record, BeginSpill):
             table = self.find_table(record.table_id, self._open(record.tx))
             state = state._replace(staged=state.staged.begin_spill(record, table))
-        elif isinstance(record, CreateTable | DropTable) and record.tx is not None:
-            state = self._without_dropped(state, record.tx, lsn)
         elif isinstance(record, RollbackTo | Rollback) and state.staged.stages:
             since = record.statement if isinstance(record, RollbackTo) else 0
             state = state._replace(staged=state.staged.without_spilled(record.tx, since))
@@ -428,18 +425,6 @@ class Applier:
                 )
         return state._replace(tables=tables, staged=staged.without_spilled(tx))
 
-    def _without_dropped(self, state: State, tx: TransactionId, lsn: Lsn) -> State:
-        """Let go of what a transaction spilled into tables that it has made and dropped again.
-
-        Of those a checkpoint lists no definition, so their stages would have no table at recovery.
-        A TRUNCATE ends with the new table.
-        """
-        if not state.staged.stages:
-            return state
-        made = self._open(tx).catalog_until(lsn).values()
-        known = {*state.tables, *(table.id for table in made if table is not None)}
-        return state._replace(staged=state.staged.spilled_into(tx, known))
-
     def _is_quiet(self, table_id: int) -> bool:
         """Return whether a table may adopt pages: no other work is just about those it has."""
         return table_id not in self.rewriting and not self.leases.has_versions
@@ -510,10 +495,8 @@ class Applier:
         """
         known = set(self.state.tables)
         for tx, transaction in self.transactions.items():
-            if tx == ending:
-                continue
-            changed = transaction.catalog_changes.values()
-            known.update(table.id for table in changed if table is not None)
+            if tx != ending:
+                known.update(table.id for table in transaction.tables_made(self.state.lsn))
         for row_ids in (self.reserved, self.next_row_id):
             for table_id in row_ids.keys() - known:
                 del row_ids[table_id]

@@ -94,14 +94,18 @@ class Memtable:
         "_superseded_count",
         "byte_count",
         "chains",
+        "changed_before",
         "is_given_up",
         "overlay",
         "superseded_bytes",
         "touched",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, changed_before: int = 0) -> None:
         self.chains: dict[Key, Version] = {}
+        self.changed_before = changed_before
+        """The position of the table's last change that is in no chain here: of what memtables
+        before this one have, and of pages that it adopted."""
         self.is_given_up = False
         self.byte_count = 0
         self.superseded_bytes = 0  # of versions that only older snapshots need
@@ -323,10 +327,21 @@ class Memtable:
     def __len__(self) -> int:
         return len(self.chains)
 
+    @property
+    def changed_at(self) -> int:
+        """The position of the table's last change, as long as this is its newest memtable."""
+        if not self.touched:
+            return self.changed_before
+        return max(self.changed_before, self.chains[self.touched[-1]][0])
+
+    def note_change(self, position: int) -> None:
+        """Note a change of the table that is in no chain; monitor held, repeatable."""
+        self.changed_before = max(self.changed_before, position)
+
     @classmethod
     def merged(cls, memtables: "Sequence[Memtable]") -> "Memtable":
         """Return one that reads like all of these, the newest first; they are put to no more."""
-        made = Memtable()
+        made = Memtable(memtables[-1].changed_before)
         chains = made.chains
         for memtable in memtables:
             for key, older in memtable.chains.copy().items():

@@ -73,6 +73,7 @@ def adopt(
         planned = plan_adoption(table, stages, operation)
     changes = _memtable_changes(table, planned.staged, operation, newer)
     table.memtable.put_all(changes, position, row_bytes, horizon)
+    table.memtable.note_change(position)
     return table._replace(pages=planned.after, is_unlisted=True)
 
 

@@ -77,6 +77,14 @@ class SnapshotLease:
         """Nothing in memory is needed for it any more."""
         return self.state.position == BEHIND_ALL
 
+    @property
+    def is_read_only(self) -> bool:
+        return True
+
+    @property
+    def taken(self) -> State:
+        return self.state
+
     def enter(self, token: int) -> None:
         self._open[token] = None
 
@@ -87,6 +95,9 @@ class SnapshotLease:
     def leave(self, token: int) -> None:
         if self._open.pop(token, token) is None:
             self.used_s = max(self.used_s, self._now_s())
+
+    def let_go(self) -> None:
+        pass  # it is there for others, too
 
     def is_due(self, now_s: float) -> bool:
         """Return whether it was not used for its seconds."""

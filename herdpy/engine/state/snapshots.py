@@ -54,6 +54,16 @@ class FixedState(Protocol):
     @property
     def state(self) -> State: ...
 
+    @property
+    def is_read_only(self) -> bool:
+        """Who reads it writes nothing."""
+        ...
+
+    @property
+    def taken(self) -> State | None:
+        """The state, once it is known which; None: `state` decides it."""
+        ...
+
     def enter(self, token: int) -> None:
         """Note that a snapshot of it is open, under the registry's token."""
         ...
@@ -64,6 +74,10 @@ class FixedState(Protocol):
 
     def leave(self, token: int) -> None:
         """Note that the snapshot is closed; repeatable."""
+        ...
+
+    def let_go(self) -> None:
+        """Note that the transaction is over; repeatable."""
         ...
 
 
@@ -158,6 +172,7 @@ class Snapshot:
         "_present",
         "_ranges",
         "_registry",
+        "_savepoint",
         "_system",
         "_token",
         "_transaction",
@@ -206,6 +221,7 @@ class Snapshot:
         """A source that it gave has what the transaction wrote, or defined, itself."""
         self._writes = transaction.writes if transaction is not None else None
         self._has_spilled = transaction is not None and transaction.has_spilled
+        self._savepoint = transaction.savepoint if transaction is not None else None
         self._catalog_changes = transaction.catalog_changes if transaction is not None else {}
         self._access_changes: Changes = transaction.access_changes if transaction else {}
         self.statement = transaction.statement if transaction is not None else 0
@@ -241,10 +257,15 @@ class Snapshot:
         """Return a table with what earlier statements of the transaction have spilled."""
         transaction = self._transaction
         assert transaction is not None
-        stages = self.state.staged.spilled(transaction.id, table.id, self.statement)
+        staged = self._present.staged
+        stages = staged.spilled(
+            transaction.id, table.id, self.statement, is_void=transaction.has_voided
+        )
         if not stages:
             return table_state
         self.shows_own_writes = True
+        # Who spills has kept all others from the table, which nobody had changed since `state`.
+        table_state = self._present.tables.get(table.id)
         known = transaction.views.get(table.id)
         seen = table_state or new_table(table)
         view = spilled_view(seen, stages, known)
@@ -280,6 +301,8 @@ class Snapshot:
         layer._token = self._token
         own = (self._writes or {}).get(table.id, {}).copy()
         layer._writes = {**(self._writes or {}), table.id: own}
+        layer._present = self._present
+        layer._savepoint = self._savepoint
         layer._transaction, layer._has_spilled = self._transaction, self._has_spilled
         layer._catalog_changes = self._catalog_changes
         layer._access_changes = self._access_changes
@@ -302,9 +325,16 @@ class Snapshot:
             raise snapshot_too_old()
 
     def check_not_undone(self) -> None:
-        """Raise 24000 when the transaction, whose own writes this shows, was rolled back."""
+        """Raise 24000 when what the transaction wrote, and this shows, was rolled back."""
         transaction = self._transaction
-        if transaction is not None and transaction.is_undone:
+        if transaction is None:
+            return
+        is_undone = transaction.is_undone
+        savepoint = self._savepoint
+        while savepoint is not None and not is_undone:
+            is_undone = savepoint.is_undone and savepoint.statement < self.statement
+            savepoint = savepoint.parent
+        if is_undone:
             raise ProgrammingError(
                 "the result shows rows that its transaction wrote, and that was rolled back "
                 "before they were fetched",

@@ -17,7 +17,7 @@ Immutable: a part of State, replaced with it. Any thread.
 """
 
 import hashlib
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -179,16 +179,22 @@ class Staged(NamedTuple):
         return {number: stage for number, stage in self.stages.items() if stage.tx is None}
 
     def spilled(
-        self, tx: TransactionId | None, table_id: int, before: int | None = None
+        self,
+        tx: TransactionId | None,
+        table_id: int,
+        before: int | None = None,
+        *,
+        is_void: "Callable[[int, Stage], bool]" = lambda number, stage: False,
     ) -> list[Stage]:
         """Return what a transaction's statements, those before one or all, spilled of a table."""
         return [
             stage
-            for stage in self.stages.values()
+            for number, stage in self.stages.items()
             if stage.tx is not None
             and stage.tx == tx
             and stage.table.id == table_id
             and (before is None or stage.statement < before)
+            and not is_void(number, stage)
         ]
 
     def spilled_tables(self, tx: TransactionId) -> list[int]:
@@ -209,11 +215,6 @@ class Staged(NamedTuple):
     def without_spilled(self, tx: TransactionId, statement: int = 0) -> "Staged":
         """Return the rest when what a transaction spilled, from a statement on, is gone."""
         gone = {n for n, s in self.stages.items() if s.tx == tx and s.statement >= statement}
-        return self._without(gone) if gone else self
-
-    def spilled_into(self, tx: TransactionId, table_ids: Container[int]) -> "Staged":
-        """Return the rest when what a transaction spilled into any other table is gone."""
-        gone = {n for n, s in self.stages.items() if s.tx == tx and s.table.id not in table_ids}
         return self._without(gone) if gone else self
 
     # --- records ---------------------------------------------------------------------------------

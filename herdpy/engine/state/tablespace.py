@@ -37,7 +37,8 @@ from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.memtable_room import MemtableRoom
 from herdpy.engine.state.snapshots import Snapshot
 from herdpy.engine.state.state import State
-from herdpy.engine.state.transactions import Transaction, TransactionState
+from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
+from herdpy.engine.state.transactions import Savepoint, Transaction, TransactionState
 from herdpy.errors import Error, InternalError, InvariantViolation
 from herdpy.limits import (
     monitor_rows_alone_max,
@@ -73,6 +74,7 @@ from herdpy.log.record import (
 )
 from herdpy.model.access import Changes, User, changes_from_plain
 from herdpy.model.durability import Durability
+from herdpy.model.isolation import Isolation
 from herdpy.model.lsn import Lsn
 from herdpy.model.row_memory import encoded_row_bytes, row_bytes, short_change_bytes
 from herdpy.model.schema import Table
@@ -216,7 +218,10 @@ class Tablespace:
 
     def snapshot(self, transaction: Transaction | None) -> Snapshot:
         """Return what a statement of the transaction reads: the one place that chooses it."""
-        fixed = None if transaction is None else transaction.reads_at
+        fixed = None
+        if transaction is not None:
+            transaction.has_read = True
+            fixed = transaction.reads_at
         return Snapshot(self.registry, self._read_state, transaction, fixed=fixed)
 
     def latest(self, transaction: Transaction) -> Snapshot:
@@ -225,6 +230,13 @@ class Tablespace:
 
     def _read_state(self) -> State:
         return self.applier.state
+
+    def isolate(self, transaction: Transaction, isolation: Isolation) -> None:
+        """Give a transaction its level, before its first statement."""
+        transaction.isolation = isolation
+        transaction.reads_at = None
+        if isolation is Isolation.REPEATABLE_READ:
+            transaction.reads_at = TransactionSnapshot(self.registry, lambda: self.applier)
 
     # --- versions: take the monitor themselves -------------------------------------------------
 
@@ -369,10 +381,19 @@ class Tablespace:
         if tx is None or tx not in self.applier.transactions:  # it has not come to the log
             transaction.cut = None
             return
-        record = RollbackTo(tx=tx, statement=statement)
-        entry = Entry([record], [encode(record)], transaction, ends=False)
+        entry = self._rollback_to(transaction, statement)
         self._append(entry, is_urgent=is_urgent)
         self._fill(entry)
+
+    def _rollback_to(self, transaction: Transaction, statement: int) -> Entry:
+        record = RollbackTo(tx=self.id_of(transaction), statement=statement)
+        return Entry([record], [encode(record)], transaction, ends=False)
+
+    def log_noted(self, transaction: Transaction) -> None:
+        """Have the log take what a transaction has noted; nothing to do for most. Monitor held."""
+        if transaction.has_unlogged:
+            self.id_of(transaction)
+            self.submit(Entry((_NOTHING,), (), transaction, ends=False))
 
     def _append(self, entry: Entry, *, is_urgent: bool = False) -> None:
         """Put an entry into the log; until it is filled in, enter() carries it on."""
@@ -497,8 +518,7 @@ class Tablespace:
         if end > unlogged_bytes_max:
             if not rows.count:
                 return False
-            self.id_of(transaction)
-            self.submit(Entry((_NOTHING,), (), transaction, ends=False))
+            self.log_noted(transaction)
             return self._note_change(transaction, table, key, old, new, memory_bytes_max)
         length = end - start
         if length <= short_change_bytes:
@@ -667,6 +687,8 @@ class Tablespace:
                     return
                 if entry.transaction.held is not None:
                     entry.transaction.give_back()
+                if entry.transaction.reads_at is not None:
+                    entry.transaction.reads_at.let_go()
                 if self._lease_delays:
                     self._end_delay(entry.transaction)
                 # Before it leaves the queue, so that its session is surely told. And not earlier
@@ -687,6 +709,8 @@ class Tablespace:
         self.locks.release_all(transaction)
         if transaction.held is not None:
             transaction.give_back()
+        if transaction.reads_at is not None:
+            transaction.reads_at.let_go()
         self._end_delay(transaction)
 
     def _end_delay(self, transaction: Transaction) -> None:
@@ -944,6 +968,30 @@ class Tablespace:
         data = encode(record)
         self.submit(Entry([record], [data], transaction, ends=True, memtable_bytes=size))
         self.room.left -= size
+
+    def make_savepoint(self, transaction: Transaction, name: str) -> None:
+        """Note where the transaction is. LogSpaceError: prepare and call again.
+
+        Rows that are noted are logged before: the log has those of several statements together,
+        and a ROLLBACK TO goes by statements.
+        """
+        with self.monitor:
+            self.enter()
+            self._check_open(transaction)
+            self.log_noted(transaction)
+            transaction.note_savepoint(name)
+
+    def roll_back_to(self, transaction: Transaction, savepoint: Savepoint) -> None:
+        """Undo what a transaction has done behind a savepoint, which stays.
+
+        Locks and reservations stay, too. LogSpaceError: prepare and call again.
+        """
+        with self.monitor:
+            self.enter()
+            self._check_open(transaction)
+            if transaction.cut is not None or transaction.statement > savepoint.statement:
+                self.submit(self._rollback_to(transaction, savepoint.statement))
+            transaction.return_to(savepoint)
 
     def rollback(self, transaction: Transaction, reason: Exception | None = None) -> None:
         """Undo everything, through the log if the transaction is in it; repeatable, never waits.

@@ -7,8 +7,8 @@ transaction's own session, because each key's chain changes by one dict store.
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.commit_tokens import UsedToken
@@ -18,6 +18,7 @@ from herdpy.log.record import EncodedRows, Rows, TransactionId
 from herdpy.model.access import Changes, Fact, FactKey
 from herdpy.model.durability import Durability
 from herdpy.model.governor import Reservation
+from herdpy.model.isolation import Isolation
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
@@ -25,6 +26,7 @@ from herdpy.model.types import Key, Row
 if TYPE_CHECKING:
     from herdpy.engine.state.page_adoption import SpilledView
     from herdpy.engine.state.snapshots import FixedState
+    from herdpy.engine.state.staged import Stage
 
 OwnVersion = tuple[int, Row | None, Any]
 """A change of the transaction itself: (statement, row or None, older OwnVersion | None).
@@ -57,6 +59,55 @@ class Ahead:
         """Of tables that the transaction itself makes, by id."""
 
 
+class Savepoint:
+    """A place in a transaction that ROLLBACK TO goes back to. Monitor of the tablespace."""
+
+    __slots__ = ("byte_count", "is_undone", "name", "parent", "statement")
+
+    def __init__(
+        self, name: str, statement: int, byte_count: int, parent: "Savepoint | None"
+    ) -> None:
+        # Constant after __init__.
+        self.name = name
+        self.statement = statement
+        """The first statement behind it."""
+        self.byte_count = byte_count
+        """What the transaction had in memory."""
+        self.parent = parent
+        """The one that was the newest before it."""
+        # Read by any thread, one store.
+        self.is_undone = False
+        """Another one stands in its place: what came behind it is rolled back."""
+
+    @property
+    def depth(self) -> int:
+        """How many there are with those before it."""
+        count, place = 1, self
+        while (place := place.parent) is not None:
+            count += 1
+        return count
+
+
+class Defined(NamedTuple):
+    """What one record of a transaction defines; or, without tables, a ROLLBACK TO."""
+
+    lsn: Lsn
+    statement: int
+    tables: Mapping[str, Table | None] | None
+    access: Changes
+
+
+def _standing(events: Iterable[Defined]) -> list[Defined]:
+    """Return what was defined and no ROLLBACK TO behind it has undone."""
+    kept: list[Defined] = []
+    for event in events:
+        if event.tables is not None:
+            kept.append(event)
+        else:
+            kept = [each for each in kept if each.statement < event.statement]
+    return kept
+
+
 class TransactionState(Enum):
     """ACTIVE → COMMITTING → ENDED, or ACTIVE → ENDED (rolled back)."""
 
@@ -72,22 +123,23 @@ class Transaction:
         "__weakref__",
         "abort_error",
         "access_changes",
-        "access_log",
         "ahead",
         "begun_us",
         "byte_count",
         "bytes_let",
         "catalog_changes",
-        "catalog_log",
         "changed_rows",
         "cut",
+        "defined",
         "durability",
         "fresh",
+        "has_read",
         "has_spilled",
         "held",
         "id",
         "is_autocommit",
         "is_undone",
+        "isolation",
         "listed",
         "listings",
         "locks",
@@ -95,10 +147,12 @@ class Transaction:
         "new_rows",
         "outcome",
         "reads_at",
+        "savepoint",
         "state",
         "statement",
         "token",
         "views",
+        "voided",
         "waits_for",
         "whole",
         "writes",
@@ -110,8 +164,14 @@ class Transaction:
         self.begun_us = begun_us
         self.is_autocommit = is_autocommit
         # Set by its session, before its first statement.
+        self.isolation = Isolation.READ_COMMITTED
         self.reads_at: FixedState | None = None
-        """What it reads instead of the present; it writes nothing then."""
+        """What it reads instead of the present: a lease's, or what its own snapshot has."""
+        # By its session.
+        self.has_read = False
+        """A statement of it has read."""
+        self.savepoint: Savepoint | None = None
+        """The newest one."""
         # Monitor of the tablespace.
         self.id: TransactionId | None = None
         self.state = TransactionState.ACTIVE
@@ -120,9 +180,9 @@ class Transaction:
         self.statement = 1
         self.writes: dict[int, dict[Key, OwnVersion]] = {}
         self.catalog_changes: dict[str, Table | None] = {}
-        self.catalog_log: list[tuple[Lsn, str, Table | None]] = []  # how they came, in order
         self.access_changes: dict[FactKey, Fact | None] = {}
-        self.access_log: list[tuple[Lsn, Changes]] = []
+        self.defined: list[Defined] = []
+        """How both came, in order, as far as a checkpoint or a ROLLBACK TO may ask for it."""
         self.byte_count = 0
         self.held: Reservation | None = None
         """What it has of the tablespace's memory; None: next to nothing."""
@@ -144,6 +204,9 @@ class Transaction:
         self.cut: int | None = None
         """A statement that has begun to spill: if it does not end well the log gets a ROLLBACK TO
         it, before anything else of the transaction."""
+        self.voided: list[tuple[int, int, Lsn]] = []
+        """(statement, stage, where the log says so): what statements from this one on spilled into
+        stages before that one is void, which State perhaps does not know yet."""
         self.views: dict[int, SpilledView] = {}
         """Of tables, by id: what was last seen of what it has spilled."""
         self.whole: Rows | None = None
@@ -159,7 +222,16 @@ class Transaction:
     @property
     def is_used(self) -> bool:
         """A statement has written in it, or it reads at a state of its own."""
-        return self.id is not None or self.statement > 1 or self.reads_at is not None
+        return (
+            self.id is not None
+            or self.statement > 1
+            or self.savepoint is not None
+            or (self.reads_at is not None and self.reads_at.taken is not None)
+        )
+
+    @property
+    def is_read_only(self) -> bool:
+        return self.reads_at is not None and self.reads_at.is_read_only
 
     def write(
         self,
@@ -223,8 +295,20 @@ class Transaction:
             if self.held is not None:
                 self.held.shrink_to(self.byte_count)
 
-    def roll_back_to(self, statement: int) -> None:
-        """Forget the changes of rows by statements from this one on; repeatable."""
+    def roll_back_to(self, statement: int, lsn: Lsn, applied: Lsn, next_stage: int) -> None:
+        """Forget what statements from this one on have changed and defined; repeatable.
+
+        By the record at lsn; applied: State is not of an earlier position. Who reads has the former
+        dicts.
+        """
+        if self.defined:
+            done = [each for each in self.defined if each.lsn <= applied]
+            rest = self.defined[len(done) :]
+            self.defined = [*_standing(done), *rest, Defined(lsn, statement, None, {})]
+            self._fold()
+        if self.has_spilled:
+            kept = [each for each in self.voided if each[0] < statement and each[2] > applied]
+            self.voided = [*kept, (statement, next_stage, lsn)]
         writes: dict[int, dict[Key, OwnVersion]] = {}
         for table_id, table in self.writes.items():
             if all(version[0] < statement for version in table.values()):
@@ -234,6 +318,31 @@ class Transaction:
             writes[table_id] = {key: version for key, version in found if version is not None}
             self._unlist([table_id])
         self.writes = writes
+
+    def has_voided(self, number: int, stage: "Stage") -> bool:
+        """Return whether a ROLLBACK TO has undone what a stage of it has."""
+        return any(stage.statement >= low and number < end for low, end, _ in self.voided)
+
+    def find_savepoint(self, name: str) -> Savepoint | None:
+        """Return the newest of a name; None: there is none."""
+        found = self.savepoint
+        while found is not None and found.name != name:
+            found = found.parent
+        return found
+
+    def note_savepoint(self, name: str) -> None:
+        """Make a savepoint before the next statement."""
+        self.savepoint = Savepoint(name, self.statement, self.byte_count, self.savepoint)
+
+    def return_to(self, savepoint: Savepoint) -> None:
+        """Go on at this savepoint, when what came behind it is rolled back."""
+        savepoint.is_undone = True  # first: the cursors that began behind it end
+        name, statement, byte_count = savepoint.name, savepoint.statement, savepoint.byte_count
+        self.byte_count = min(self.byte_count, byte_count)
+        self.bytes_let = 0
+        if self.held is not None:
+            self.held.shrink_to(self.byte_count)
+        self.savepoint = Savepoint(name, statement, byte_count, savepoint.parent)
 
     def _unlist(self, table_ids: Iterable[int]) -> None:
         """Have the next checkpoint list all that is changed of these tables; repeatable."""
@@ -275,27 +384,43 @@ class Transaction:
         """Return the statement before which all are at or before lsn, for a checkpoint."""
         return next((statement for statement, at in reversed(self.logged) if at <= lsn), 1)
 
-    def change_catalog(self, name: str, table: Table | None, lsn: Lsn) -> None:
-        """Note a table made or (None) dropped; again for the same record changes nothing."""
-        self.catalog_log.append((lsn, name, table))
-        self.catalog_changes[name] = table
+    def define(
+        self, tables: Mapping[str, Table | None], access: Changes, statement: int, lsn: Lsn
+    ) -> None:
+        """Note tables made or (None) dropped, and changes of roles and rights.
 
-    def change_access(self, changes: Changes, lsn: Lsn) -> None:
-        """Note changes of roles and rights; again for the same record changes nothing."""
-        self.access_log.append((lsn, changes))
-        self.access_changes.update(changes)
+        Again for the same record changes nothing.
+        """
+        self.defined.append(Defined(lsn, statement, tables, access))
+        self.catalog_changes.update(tables)
+        self.access_changes.update(access)
+
+    def _fold(self) -> None:
+        """Work out anew what is changed of catalog and access."""
+        standing = _standing(self.defined)
+        self.catalog_changes = _tables_of(standing)
+        self.access_changes = _access_of(standing)
+
+    def defined_until(self, lsn: Lsn) -> list[Defined]:
+        """Return what counts at lsn of what was defined at or before it, for a checkpoint."""
+        return _standing(each for each in self.defined if each.lsn <= lsn)
 
     def access_until(self, lsn: Lsn) -> dict[FactKey, Fact | None]:
-        """Return the changes of access at or before lsn, for a checkpoint."""
-        found: dict[FactKey, Fact | None] = {}
-        for at, changes in self.access_log:
-            if at <= lsn:
-                found.update(changes)
-        return found
+        """Return the changes of access at or before lsn."""
+        return _access_of(self.defined_until(lsn))
 
     def catalog_until(self, lsn: Lsn) -> dict[str, Table | None]:
-        """Return the catalog changes at or before lsn, for a checkpoint."""
-        return {name: table for at, name, table in self.catalog_log if at <= lsn}
+        """Return the catalog changes at or before lsn."""
+        return _tables_of(self.defined_until(lsn))
+
+    def tables_made(self, lsn: Lsn) -> Iterable[Table]:
+        """Yield the tables that it has made, those that it dropped again among them.
+
+        As of lsn, and all that it makes behind that: a ROLLBACK TO may bring them back.
+        """
+        ahead = (each for each in self.defined if each.lsn > lsn)
+        for each in chain(self.defined_until(lsn), ahead):
+            yield from (table for table in (each.tables or {}).values() if table is not None)
 
     def changes_until(self, lsn: Lsn) -> dict[int, list[tuple[Key, OwnVersion]]]:
         """Return each key's newest change at or before lsn, for a checkpoint."""
@@ -305,3 +430,17 @@ class Transaction:
             found = ((key, own_visible(version, statement)) for key, version in table.items())
             result[table_id] = [(key, version) for key, version in found if version is not None]
         return result
+
+
+def _tables_of(defined: Iterable[Defined]) -> dict[str, Table | None]:
+    found: dict[str, Table | None] = {}
+    for each in defined:
+        found.update(each.tables or {})
+    return found
+
+
+def _access_of(defined: Iterable[Defined]) -> dict[FactKey, Fact | None]:
+    found: dict[FactKey, Fact | None] = {}
+    for each in defined:
+        found.update(each.access)
+    return found

@@ -12,7 +12,7 @@ from herdpy.engine.access.rights import ACCESS_LOCK, check_needs, current_access
 from herdpy.engine.state.locks import Lock, Mode
 from herdpy.engine.state.tablespace import Definition, Tablespace
 from herdpy.engine.state.transactions import Transaction
-from herdpy.errors import InternalError, ProgrammingError, no_table
+from herdpy.errors import InternalError, ProgrammingError, SerializationError, no_table
 from herdpy.log.record import ChangeAccess
 from herdpy.log.record import CreateTable as CreateRecord
 from herdpy.log.record import DropTable as DropRecord
@@ -112,8 +112,20 @@ class Definitions(NamedTuple):
         tablespace.submit_definitions(transaction, *records)
 
     def _find(self, name: str) -> Table | None:
-        changes = self.transaction.catalog_changes
-        return changes[name] if name in changes else self.tablespace.state.catalog.table(name)
+        """Return the table of a name that is locked; 40001: it is not that of the snapshot."""
+        changes, reads_at = self.transaction.catalog_changes, self.transaction.reads_at
+        if name in changes:
+            return changes[name]
+        found = self.tablespace.state.catalog.table(name)
+        if reads_at is not None and reads_at.taken is not None:
+            seen = reads_at.taken.catalog.table(name)
+            if (None if seen is None else seen.id) != (None if found is None else found.id):
+                raise SerializationError(
+                    f'could not serialize access: table "{name}" was made or dropped by a '
+                    "transaction that committed after this one's snapshot was taken",
+                    hint="Run the transaction again.",
+                )
+        return found
 
 
 def _replacing(table: Table, number: int, access: Access, statement: int) -> list[Definition]:

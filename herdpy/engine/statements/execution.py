@@ -46,6 +46,7 @@ from herdpy.exec.row.select import (
     resolver,
 )
 from herdpy.limits import statement_restarts_max
+from herdpy.model.isolation import Isolation
 from herdpy.model.keys import canonical_key
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Physical, Row
@@ -298,6 +299,7 @@ class Execution:
             if isinstance(outcome, Ticket):
                 raise MustWaitError(outcome, self._lock_timeout_s)
             if outcome is RESTART:
+                self._check_restarts()
                 restarts += 1
                 if restarts > statement_restarts_max:
                     raise SerializationError(
@@ -308,6 +310,16 @@ class Execution:
             elif isinstance(outcome, int):
                 return outcome
             self._interrupt.check()
+
+    def _check_restarts(self) -> None:
+        """Raise 40001 in a transaction whose snapshot another statement would have, too."""
+        transaction = self._transaction
+        if transaction is not None and transaction.isolation is Isolation.REPEATABLE_READ:
+            raise SerializationError(
+                "could not serialize access due to concurrent update: what the statement writes "
+                "was changed by a transaction that committed after this one's snapshot was taken",
+                hint="Run the transaction again.",
+            )
 
     def _spilled(self, write: Write, *, frees_space: bool) -> "int | Ticket[None] | object":
         """Do a write whose changes are too much for memory."""

@@ -57,7 +57,8 @@ class FreshInsert(Write):
     def attempt(self) -> "int | Ticket[None] | object":
         tablespace, table, transaction = self._tablespace, self.table, self._transaction
         keys = self._keys
-        if transaction.has_spilled or transaction.cut is not None:
+        is_apart = transaction.has_spilled or transaction.cut is not None
+        if is_apart or transaction.reads_at is not None:  # then its snapshot counts
             return super().attempt()
         before = tablespace.applier.state
         seen = before.tables.get(table.id)

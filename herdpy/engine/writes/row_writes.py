@@ -20,6 +20,7 @@ from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.snapshots import Snapshot, TableSnapshot
 from herdpy.engine.state.staged import Operation
 from herdpy.engine.state.tablespace import Entry, Tablespace
+from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
 from herdpy.engine.state.transactions import Transaction
 from herdpy.errors import InternalError, InvariantViolation
 from herdpy.exec.row.row_check import check_absent, row_bytes, rows_by_key, too_long_change
@@ -280,11 +281,14 @@ class Write:
 
     def _is_as_found(self, snapshot: Snapshot, found: dict[Key, Row | None]) -> bool:
         """Return whether what was found in a snapshot is there still, under the locks."""
-        tablespace = self._tablespace
+        tablespace, transaction = self._tablespace, self._transaction
         if tablespace.state.position == snapshot.state.position:
             return True
-        latest = tablespace.latest(self._transaction)
+        latest = tablespace.latest(transaction)
         try:
+            if isinstance(transaction.reads_at, TransactionSnapshot):
+                keys = chain(found, self.kept)
+                return not transaction.reads_at.has_changed(self.table.id, latest.state, keys)
             return self._is_unchanged(latest.source(self.table), found)
         finally:
             latest.close()

@@ -17,7 +17,8 @@ from herdpy.engine.state.page_adoption import SpilledView, spilled_view
 from herdpy.engine.state.staged import Operation
 from herdpy.engine.state.state import new_table
 from herdpy.engine.state.tablespace import Entry, Tablespace
-from herdpy.engine.state.transactions import Transaction
+from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
+from herdpy.engine.state.transactions import Transaction, own_visible
 from herdpy.engine.writes.row_writes import RESTART, Change, Write, change_parts
 from herdpy.engine.writes.staged_input import numbered_rows, row_records
 from herdpy.errors import OperationalError, Retry
@@ -39,6 +40,15 @@ class SpillServices(Protocol):
 
     def run_checkpoint(self, check: Callable[[], object] | None = None) -> bool: ...
     def after_staging(self) -> None: ...
+
+
+def _bounds(transaction: Transaction) -> list[int]:
+    """Return the statements before which there is a savepoint, and the next one; ascending."""
+    found, savepoint = {transaction.statement}, transaction.savepoint
+    while savepoint is not None:
+        found.add(savepoint.statement)
+        savepoint = savepoint.parent
+    return sorted(found)
 
 
 class SpilledWrite:
@@ -89,13 +99,20 @@ class SpilledWrite:
 
         def step() -> "Ticket[None] | object | None":
             wait = tablespace.locks.acquire(transaction, (table.id,), Mode.EXCLUSIVE)
-            if wait is None and not self._write.is_current():
+            if wait is None and not (self._write.is_current() and self._is_as_before()):
                 return RESTART
             if wait is None:
                 tablespace.log_cut(transaction)
             return wait
 
         return self._log(step)
+
+    def _is_as_before(self) -> bool:
+        """Return whether nobody has changed the table since what the transaction reads."""
+        reads_at = self._transaction.reads_at
+        if not isinstance(reads_at, TransactionSnapshot):
+            return True
+        return reads_at.is_unchanged(self._write.table.id, self._tablespace.state)
 
     def _log(self, step: Callable[[], T]) -> T:
         return with_log_space(
@@ -123,19 +140,25 @@ class SpilledWrite:
     def _flush(self) -> None:
         """Spill what earlier statements of the transaction hold in memory of the table.
 
-        It stays there until the statement begins to spill, so that nothing is lost half way.
+        It stays there until the statement begins to spill, so that nothing is lost half way. What
+        came before a savepoint goes into other stages than what came behind it: a ROLLBACK TO goes
+        by the statements of stages.
         """
         transaction, table = self._transaction, self._write.table
         own = transaction.writes.get(table.id)
         if not own:
             return
-        statement, pages = transaction.statement - 1, self._view().pages
-        gone = (pages.get(key) for key, version in own.items() if version[1] is None)
-        kept = (version[1] for version in own.values())
-        for operation, rows in ((Operation.DELETE, gone), (Operation.UPSERT, kept)):
-            for piece in self._pieces((None, row) for row in rows if row is not None):
-                self._check()
-                self._add(operation, [row for _, row in piece if row is not None], statement)
+        low = 0
+        for high in _bounds(transaction):
+            found = ((key, own_visible(newest, high)) for key, newest in own.items())
+            changed = {key: each[1] for key, each in found if each is not None and each[0] >= low}
+            pages, self._stages = self._view().pages, {}
+            gone = (pages.get(key) for key, row in changed.items() if row is None)
+            for operation, rows in ((Operation.DELETE, gone), (Operation.UPSERT, changed.values())):
+                for piece in self._pieces((None, row) for row in rows if row is not None):
+                    self._check()
+                    self._add(operation, [row for _, row in piece if row is not None], high - 1)
+            low = high
 
     def _spill(self) -> int:
         """Work out the changes and spill them; return the number of rows to report."""

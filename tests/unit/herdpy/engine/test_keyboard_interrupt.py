@@ -313,6 +313,73 @@ def test_another_gets_the_row_at_once_when_commit_was_logged(
         world.connection.rollback()
 
 
+SAVED = [(1, 10), (2, 0), (3, 30), (4, 4)]
+BEHIND = [(1, 0), (2, 0), (3, 30), (4, 4), (5, 5)]
+
+
+def _save(world: World) -> None:
+    _warm(world)
+    world.connection.execute("UPDATE t SET v = 0 WHERE id = 2")
+    world.connection.execute(NOTED, (4, 4))
+
+
+def _change_behind(world: World) -> None:
+    _save(world)
+    world.connection.execute("SAVEPOINT a")
+    world.connection.execute("UPDATE t SET v = 0 WHERE id = 1")
+    world.connection.execute("CREATE TABLE made (id BIGINT PRIMARY KEY)")
+    world.connection.execute(NOTED, (5, 5))
+
+
+def test_savepoint_is_made_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    for world, where in interrupted(
+        monkeypatch, before=_save, call=sql("SAVEPOINT a"), autocommit=False
+    ):
+        assert world.own() == SAVED, where
+        world.connection.execute("SAVEPOINT a")
+        world.connection.execute(NOTED, (5, 5))
+        world.connection.execute("ROLLBACK TO a")
+        assert world.own() == SAVED, where
+        world.connection.commit()
+        assert world.committed() == SAVED, where
+        world.goes_on()
+
+
+def test_rollback_to_happens_wholly_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes: set[bool] = set()
+    for number, (world, where) in enumerate(
+        interrupted(monkeypatch, before=_change_behind, call=sql("ROLLBACK TO a"), autocommit=False)
+    ):
+        found = world.own()
+        assert found in (BEHIND, SAVED), where
+        outcomes.add(found == SAVED)
+        changes = world.connection._session.transaction.catalog_changes
+        assert ("made" in changes) == (found == BEHIND), where
+        if number % 2:  # else it is committed as it is
+            world.connection.execute("ROLLBACK TO a")
+            found = SAVED
+        assert world.own() == found, where
+        world.connection.commit()
+        assert world.committed() == found, where
+        world.goes_on()
+    assert outcomes == {False, True}
+
+
+@pytest.mark.parametrize("name", ["insert", "insert select", "update", "delete"])
+def test_a_repeatable_transaction_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    call, after = WRITES[name]
+    before = sql("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    for world, where in interrupted(monkeypatch, before=before, call=call, autocommit=False):
+        found = world.own()
+        assert found in (FIRST, after), where
+        world.connection.commit()
+        assert world.committed() == found, where
+        world.check_nothing_held()
+        world.goes_on()
+
+
 def test_rollback_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     for world, where in interrupted(
         monkeypatch,

@@ -3,9 +3,12 @@
 import pytest
 
 from herdpy.errors import Error, NotSupportedError, OperationalError, ProgrammingError
+from herdpy.model.isolation import Isolation
 from herdpy.sql import tree
 from herdpy.sql.reading.tokens import scan
 from herdpy.sql.statements import Prefix, read_statement
+
+COMMITTED, REPEATABLE = Isolation.READ_COMMITTED, Isolation.REPEATABLE_READ
 
 
 @pytest.mark.parametrize(
@@ -66,8 +69,25 @@ def test_limits(text: str) -> None:
     ("text", "expected"),
     [
         ("begin", tree.Begin()),
-        ("BEGIN TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE;", tree.Begin()),
+        ("BEGIN TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE;", tree.Begin(COMMITTED)),
+        ("begin isolation level read uncommitted", tree.Begin(COMMITTED)),
+        ("start transaction isolation level repeatable read", tree.Begin(REPEATABLE)),
+        ("begin read write isolation level repeatable read", tree.Begin(REPEATABLE)),
         ("start transaction", tree.Begin()),
+        ("set transaction isolation level repeatable read", tree.SetIsolation(REPEATABLE)),
+        ("set session transaction read write", tree.SetIsolation(None)),
+        (
+            "set session characteristics as transaction isolation level repeatable read",
+            tree.SetOption("default_transaction_isolation", "repeatable read"),
+        ),
+        ("savepoint A", tree.MakeSavepoint("a")),
+        ('savepoint "A"', tree.MakeSavepoint("A")),
+        ("rollback to a", tree.RollbackTo("a")),
+        ("rollback work to savepoint a", tree.RollbackTo("a")),
+        ("rollback to savepoint", tree.RollbackTo("savepoint")),
+        ('rollback to savepoint "x y"', tree.RollbackTo("x y")),
+        ("release a;", tree.Release("a")),
+        ("release savepoint a", tree.Release("a")),
         ("commit work", tree.Commit()),
         ("end", tree.Commit()),
         ("rollback", tree.Rollback()),
@@ -96,8 +116,12 @@ def test_explain_and_upsert_are_taken_off_the_front() -> None:
     ("text", "kind", "position"),
     [
         ("begin isolation level serializable", NotSupportedError, 23),
-        ("rollback to savepoint x", NotSupportedError, 10),
-        ("savepoint x", NotSupportedError, 1),
+        ("rollback to", ProgrammingError, 12),
+        ("commit to x", NotSupportedError, 8),
+        ("savepoint", ProgrammingError, 10),
+        ("savepoint x y", ProgrammingError, 13),
+        ("begin isolation level repeatable", ProgrammingError, 33),
+        ("begin isolation level chaos", ProgrammingError, 23),
         ("alter table t add x int", NotSupportedError, 1),
         ("create index i on t (x)", NotSupportedError, 8),
         ("copy t from stdin", NotSupportedError, 1),
