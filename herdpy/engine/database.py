@@ -422,7 +422,7 @@ class Database:
         with loading():
             from herdpy.engine.maintenance.dump import Dump
 
-        return Dump(self.tablespace.snapshot(None))
+        return Dump(self.tablespace.snapshot(None), self.name)
 
     def look_after(self) -> None:
         """Do what is due, step by step; by the instance's housekeeper alone."""

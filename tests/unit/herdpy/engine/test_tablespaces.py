@@ -1,8 +1,10 @@
 """Tablespaces of one directory: made, changed and removed wholly or not at all, each its own."""
 
 import errno
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,11 +15,14 @@ from bookie.runtime.memory_disk import MemoryDisk
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_rng import OsRng
 from herdpy.config import Config
-from herdpy.engine.instance import Instance
+from herdpy.engine.instance import Instance, run_all
+from herdpy.engine.maintenance.doctor import examine
+from herdpy.engine.maintenance.salvage import Salvage
 from herdpy.engine.session.session import Session
-from herdpy.errors import CorruptionError, Error, OperationalError, Retry
+from herdpy.errors import CorruptionError, Error, NotSupportedError, OperationalError, Retry
 from herdpy.model.settings import Settings
 from herdpy.storage.tablespace_list import TABLESPACES, read_list
+from tests.fixtures.backups import backed_up, restored
 from tests.fixtures.engines import rows, run
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 
@@ -484,6 +489,58 @@ def test_a_folder_of_another_tablespace_is_damage_of_that_one_alone() -> None:
         assert [state.entry.name for state in failed] == ["third"]
 
 
+def test_the_doctor_looks_at_all() -> None:
+    disk = two_on_disk()
+    with instance(disk) as found:
+        for name in ("default", "other"):
+            found.database(name).run_checkpoint()
+        folder = found.database("other").entry.folder
+    whole = examine(disk, "here")
+    assert (whole.damages, whole.notes) == ([], [])
+    assert (whole.table_count, whole.row_count) == (2, 2)
+    names = [name for name in disk.list(f"{folder}/segments") if name.endswith(".segment")]
+    for path in (f"{folder}/MANIFEST", f"{folder}/segments/{names[0]}", TABLESPACES):
+        disk.flip(path, 60)
+        damages = examine(disk, "here").damages
+        assert damages
+        assert all(path in damage for damage in damages)
+        disk.flip(path, 60)
+    salvaged = b"".join(Salvage.begin(disk, "here", None, "other").pieces()).decode()
+    assert "'other'" in salvaged
+    assert "'default'" not in salvaged
+    disk.unlink(TABLESPACES)
+    assert "does not list" in examine(disk, "here").damages[0]
+
+
+def test_a_backup_is_of_one_and_takes_the_place_of_none() -> None:
+    disk = two_on_disk()
+    with instance(disk) as found:
+        data = backed_up(found.database("other"))
+    fresh = MemoryDisk()
+    restored(data, fresh)
+    with instance(fresh) as found:
+        assert rows(session(found), "SELECT v FROM t") == [("other",)]
+    with pytest.raises(NotSupportedError, match="several tablespaces"):
+        restored(data, disk, is_replacing=True)
+    with instance(disk) as found:
+        assert rows(session(found, "other"), "SELECT v FROM t") == [("other",)]
+
+
+def test_a_dump_says_the_tablespace_of_its_rights() -> None:
+    with instance(MemoryDisk()) as found:
+        do(found, "CREATE TABLESPACE sales")
+        do(found, "CREATE USER bob", "sales")
+        do(found, "GRANT SELECT ON TABLESPACE sales TO bob", "sales")
+        with pytest.raises(Error):
+            do(found, "GRANT SELECT ON TABLESPACE default TO bob", "sales")
+        dump = found.database("sales").dump()
+        text = b"".join(dump.pieces()).decode()
+        dump.close()
+        assert "ON TABLESPACE sales TO bob" in text
+        asked = "SELECT object_name FROM sysgrants WHERE object_type = 'tablespace'"
+        assert ("sales",) in rows(session(found, "sales"), asked)
+
+
 def test_a_directory_with_default_alone_has_no_list() -> None:
     disk = SimulatedDisk(1)
     with instance(disk) as found:
@@ -496,9 +553,20 @@ def test_a_directory_with_default_alone_has_no_list() -> None:
     assert read_list(disk) is not None
 
 
-def test_many_have_few_threads() -> None:
-    import threading
+def test_every_step_of_closing_is_run_however_many_there_are() -> None:
+    done: list[int] = []
 
+    def step(number: int) -> None:
+        done.append(number)
+        if number in (0, 4_999):
+            raise ValueError(number)
+
+    with pytest.raises(ValueError, match="4999"):
+        run_all([partial(step, number) for number in range(5_000)])
+    assert done == list(range(5_000))
+
+
+def test_many_have_few_threads() -> None:
     before = threading.active_count()
     with instance(MemoryDisk(), is_threaded=True) as found:
         for number in range(30):
