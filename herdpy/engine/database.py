@@ -314,6 +314,11 @@ class Database:
                 )
             self._is_closing = True
 
+    def let_sessions_in(self) -> None:
+        """Go on as before refuse_sessions()."""
+        with self._mutex:
+            self._is_closing = False
+
     def begin_access(self, facts: Sequence[Fact]) -> None:
         """Log the first roles of a new tablespace; durable on return."""
         if not facts:

@@ -409,10 +409,15 @@ class Instance:
             database = self._databases.get(entry.id)
             if database is not None:
                 database.refuse_sessions(f'dropping tablespace "{name}"')
-                self._let_go(entry)
-            self._write(  # this decides
-                self.listed.with_entry(msgspec.structs.replace(entry, state=LEAVING))
-            )
+            gone = self.listed.with_entry(msgspec.structs.replace(entry, state=LEAVING))
+            try:
+                stage_list(self.disk, gone)
+            except BaseException:  # nothing has changed
+                if database is not None:
+                    database.let_sessions_in()
+                raise
+            self._let_go(entry)
+            self._take(gone)  # this decides
             with suppress(Error, OSError):  # then the next change, or opening, does it
                 self._remove_leftovers()
 
@@ -467,6 +472,10 @@ class Instance:
     def _write(self, listed: TablespaceList) -> None:
         """Replace the list, on the disk and here. Under _changing."""
         stage_list(self.disk, listed)
+        self._take(listed)
+
+    def _take(self, listed: TablespaceList) -> None:
+        """Have the staged list count, on the disk and here."""
         try:
             take_list(self.disk)
             self.listed = listed

@@ -47,6 +47,7 @@ from herdpy.server.login.throttle import origin_of
 from herdpy.server.login.tls import ServerTls
 from herdpy.server.operations.metrics import kind_of
 from herdpy.server.requests.requests import Requests
+from herdpy.server.served import Served
 from herdpy.server.user_shares import Turn
 from herdpy.sql.plan import Parameters
 
@@ -94,6 +95,7 @@ class ServerConnection(asyncio.Protocol):
         """The user that has logged in; None: none has, or no login was asked for."""
         self._believed: User | None = None  # who the peer has proved to be, before it began
         self._login_tablespace: str | None = None  # whose users its login is about; None: as Hello
+        self._found: Served | None = None  # what Hello has named; None: it is not open
         self._served = hub.default
         """The tablespace, from _enter() on."""
         self._claimed: User | None = None  # who has the name that the peer logs in by
@@ -272,6 +274,8 @@ class ServerConnection(asyncio.Protocol):
         self._hello = hello
         self.client = hello.client
         hub, user, pause_s = self._hub, hello.user, 0.0
+        # Whose user it is, to the end of the login: the name may become another tablespace's.
+        self._found = hub.find_served(hello.tablespace)
         gate, database = hub.gate, self._database
         if user:  # who is looked up before the proof, and so is no other user than the one it is of
             login = None if database is None else database.login(user)
@@ -301,9 +305,7 @@ class ServerConnection(asyncio.Protocol):
     @property
     def _database(self) -> Database | None:
         """The tablespace that Hello has named, None: it is not open, or there is none."""
-        hello = self._hello
-        served = None if hello is None else self._hub.find_served(hello.tablespace)
-        return None if served is None else served.database
+        return None if self._found is None else self._found.database
 
     def _check_login_is_of(self, tablespace: str) -> None:
         """Raise 28000 unless who comes with a login of before has it of this tablespace.
@@ -368,7 +370,7 @@ class ServerConnection(asyncio.Protocol):
         assert hello is not None
         try:
             name = None if self.user is None else self.user.name
-            self._served = served = hub.served(hello.tablespace)
+            self._served = served = self._found or hub.served(hello.tablespace)
             is_superuser = served.database.is_superuser(name)
             hub.enter(self, served, self.user, is_superuser=is_superuser)
             client = Client(self.protocol, self.peer, self._kill)

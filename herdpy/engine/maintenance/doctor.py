@@ -85,6 +85,8 @@ def examine(disk: Disk, where: str, progress: Progress | None = None) -> Report:
         for entry in first.others():
             _Doctor(Survey(disk, where, progress, entry, first.report)).run()
         first.note_disk()
+    else:
+        first.note_foreign([])
     return first.report
 
 
@@ -129,17 +131,21 @@ class Survey:
 
     def others(self) -> list[TablespaceEntry]:
         """Return the tablespaces beside `default`, as far as their list can be read."""
-        disk, names = self.disk, self.disk.list("")
+        disk = self.disk
         try:
             listed = read_list(disk)
             check_listed(disk, listed or only_default(b""))
         except Error as error:
             self.note(error)
             return []
-        folders = [] if listed is None else [each.folder for each in listed.entries]
-        known = (*OURS, TABLESPACES, f"{TABLESPACES}.new", *folders)
-        self.report.notes += [f"{name} is {_NOT_OURS}" for name in names if name not in known]
+        self.note_foreign([] if listed is None else [each.folder for each in listed.entries])
         return [] if listed is None else listed.present[1:]
+
+    def note_foreign(self, folders: list[str]) -> None:
+        """Note what is no file of a database, whose tablespaces have these folders."""
+        known = (*OURS, TABLESPACES, f"{TABLESPACES}.new", *folders)
+        names = self.disk.list("")
+        self.report.notes += [f"{name} is {_NOT_OURS}" for name in names if name not in known]
 
     def manifest(self) -> ManifestState:
         """Return what the manifest says; CorruptionError: damage, or it is another tablespace's."""

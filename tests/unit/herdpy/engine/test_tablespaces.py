@@ -2,7 +2,7 @@
 
 import errno
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from bookie.runtime.os_rng import OsRng
 from herdpy.config import Config
 from herdpy.engine.instance import Instance, run_all
 from herdpy.engine.maintenance.doctor import examine
+from herdpy.engine.maintenance.quiet import QuietWatch
 from herdpy.engine.maintenance.salvage import Salvage
 from herdpy.engine.session.session import Session
 from herdpy.errors import CorruptionError, Error, NotSupportedError, OperationalError, Retry
@@ -24,25 +25,28 @@ from herdpy.model.settings import Settings
 from herdpy.storage.tablespace_list import TABLESPACES, read_list
 from tests.fixtures.backups import backed_up, restored
 from tests.fixtures.engines import rows, run
+from tests.sim.clock import SimulatedClock
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 
 CONFIG = Config(log_file_bytes_first=8192, disk_reserve_bytes=0)
 
 
-def opened(disk: Disk, *, is_threaded: bool = False) -> Instance:
+def opened(disk: Disk, *, is_threaded: bool = False, config: Config = CONFIG) -> Instance:
     return Instance.open(
         disk=disk,
         clock=OsClock(),
         rng=OsRng(),
         driver=ThreadDriver(),
-        config=CONFIG,
+        config=config,
         is_threaded=is_threaded,
     )
 
 
 @contextmanager
-def instance(disk: Disk, *, is_threaded: bool = False) -> Iterator[Instance]:
-    found = opened(disk, is_threaded=is_threaded)
+def instance(
+    disk: Disk, *, is_threaded: bool = False, config: Config = CONFIG
+) -> Generator[Instance]:
+    found = opened(disk, is_threaded=is_threaded, config=config)
     try:
         yield found
     finally:
@@ -300,6 +304,57 @@ def test_the_disk_that_a_tablespace_may_have() -> None:
         run(user, "INSERT INTO t VALUES (2, ?)", "x" * 900_000)
 
 
+def test_memtables_have_one_share_and_the_largest_goes_first() -> None:
+    config = Config(
+        log_file_bytes_first=8192,
+        disk_reserve_bytes=0,
+        memory_bytes_max=16 * 2**20,
+        memtable_share=0.05,
+    )
+    with instance(MemoryDisk(), config=config) as found:
+        for name, count in (("large", 60), ("small", 30)):
+            do(found, f"CREATE TABLESPACE {name}")
+            do(found, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)", name)
+            one = session(found, name)
+            for number in range(count):
+                run(one, "INSERT INTO t VALUES (?, ?)", number, "x" * 10_000)
+        large, small = found.database("large"), found.database("small")
+        share = config.memtable_bytes_max
+        sizes = [each.tablespace.memtable_bytes() for each in (large, small)]
+        assert max(sizes) < share < sum(sizes)
+        small.run_maintenance_once()
+        assert small.tablespace.memtable_bytes() == sizes[1]
+        large.run_maintenance_once()
+        assert large.tablespace.memtable_bytes() == 0
+        assert found.memory.bytes_max == 16 * 2**20
+
+
+def test_a_quiet_tablespace_is_left_alone_until_something_happens() -> None:
+    clock = SimulatedClock()
+    watch = QuietWatch(clock)
+    state = object()
+
+    def quiet(byte_count: int = 1, *, is_busy: bool = False) -> bool:
+        return watch.is_quiet(state, byte_count, is_busy=is_busy)
+
+    seen: list[bool] = []
+    for _ in range(20):  # ten seconds, twice each
+        seen.append(quiet())
+        clock.advance(0.5)
+    assert not any(seen[:5])
+    assert seen.count(False) == 6  # one more round, and then none for half a minute
+    clock.advance(30)
+    assert not quiet()
+    assert quiet()
+    assert not quiet(2)  # something was appended
+    assert not quiet(2)
+    clock.advance(3)
+    assert not quiet(2)
+    assert quiet(2)
+    assert not quiet(2, is_busy=True)
+    assert not quiet(2)
+
+
 # --- crashes -------------------------------------------------------------------------------------
 
 
@@ -420,6 +475,22 @@ def test_a_tablespace_whose_end_is_in_doubt_is_not_served() -> None:
             found.database("other")
         assert refused.value.sqlstate == "58030"
     assert content(disk.crash(is_power_lost=False)) == KEPT
+
+
+def test_a_drop_that_finds_a_full_disk_has_no_effect() -> None:
+    disk = SimulatedDisk(1)
+    with instance(disk) as found:
+        with_rows(found)
+        for op in ("open", "write", "sync"):
+            disk.fail(op, errno.ENOSPC, path=TABLESPACES)
+            with pytest.raises(Error) as full:
+                do(found, "DROP TABLESPACE other")
+            assert full.value.sqlstate == "53100"
+            assert f"{TABLESPACES}.new" not in disk.list("")
+            one = found.opened("other").session(Settings(), autocommit=True)
+            assert rows(one, "SELECT v FROM t") == [("other",)]
+            one.close()
+        do(found, "DROP TABLESPACE other")
 
 
 # --- damage --------------------------------------------------------------------------------------
