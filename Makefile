@@ -36,7 +36,7 @@ endef
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 .PHONY: full-disk help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample damage kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-server sim-storage fuzz fuzz-cost ends fuzz-wire integration long interrupts threads \
-        findings compat pg-oracle docs reference interpreters bare test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-memory bench-calls bench-embedded \
+        findings compat pg-oracle docs reference interpreters bare test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-memory bench-calls bench-embedded bench-tablespaces \
         bench-ledger bench-recovery bench-herddb bench-network bench-neighbours bench-spark big clean
 
 help: ## list the targets
@@ -254,6 +254,9 @@ bench-server: setup ## CPU of the bookie's server side for an add, into build/be
 
 bench-memory: setup ## memory of statements of five million rows under a budget of 128 MiB, into build/bench/memory.json: make bench-memory N=200000
 	$(PY) -m tests.benchmarks.memory $(if $(N),--rows $(N))
+
+bench-tablespaces: setup ## 200 tablespaces in one process: threads, idle time, opening, commits, into build/bench/tablespaces.json: make bench-tablespaces N=50
+	$(PY) -m tests.benchmarks.tablespaces $(if $(N),--count $(N))
 
 bench-calls: setup ## product functions entered by one statement: make bench-calls OLD=62f20b8, or LIST="network insert"
 	$(PY) -m tests.benchmarks.calls $(old_flags) $(if $(LIST),--list --only "$(LIST)")

@@ -71,6 +71,13 @@ identifier_bytes_max = 63
 columns_max = 1_600
 join_tables_max = 64
 
+# Tablespaces of one directory, `default` and those being made or removed included: the list of them
+# is written whole, 100 to 200 bytes each, and each takes about 1 MB of memory while it is open.
+tablespaces_max = 1_000
+# Threads that sync the logs of all tablespaces where commits come together: each waits for the disk
+# most of its time, and a disk gains little by more than a few syncs at once.
+sync_threads_max = 4
+
 # Users and rights: roles, memberships, grants and owners of one tablespace together.
 access_facts_max = 100_000
 access_names_max = 1_000  # of one statement: while it runs, no other session can write

@@ -179,6 +179,10 @@ class Disk(Protocol):
         """Remove a file; handles and mappings of it stay usable."""
         ...
 
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory; ENOTEMPTY when there is something in it."""
+        ...
+
     def sync_directory(self, path: str) -> None:
         """Make creations, renames and removals in the directory durable ("" is the root)."""
         ...

@@ -201,6 +201,14 @@ class MemoryDisk:
             self._node(path)
             del self._files[path]
 
+    def remove_directory(self, path: str) -> None:
+        with self._mutex:
+            if check_path(path) not in self._directories:
+                raise os_error(errno.ENOTDIR if path in self._files else errno.ENOENT, path)
+            if any(parent_of(name) == path for name in (*self._directories, *self._files) if name):
+                raise os_error(errno.ENOTEMPTY, path)
+            self._directories.discard(path)
+
     def sync_directory(self, path: str) -> None:
         if check_path(path) not in self._directories:
             raise os_error(errno.ENOTDIR if path in self._files else errno.ENOENT, path)

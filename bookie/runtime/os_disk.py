@@ -280,6 +280,9 @@ class OsDisk:
     def unlink(self, path: str) -> None:
         self._at(path).unlink()
 
+    def remove_directory(self, path: str) -> None:
+        self._at(path).rmdir()
+
     def sync_directory(self, path: str) -> None:
         self._sync_directory(self._at(path))
 

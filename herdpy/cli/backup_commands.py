@@ -19,6 +19,9 @@ from herdpy.errors import OperationalError, ProgrammingError
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
+_TABLESPACE = click.option(
+    "--tablespace", help="Which one of SOURCE; of a server it is in the URL. Without it: default."
+)
 _OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace FILE when it exists.")
 
 
@@ -26,16 +29,19 @@ _OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace FILE when i
 @click.argument("source")
 @click.argument("file", type=_FILE)
 @_OVERWRITE
+@_TABLESPACE
 @reporting()
-def backup(source: str, file: Path, overwrite: bool) -> None:
+def backup(source: str, file: Path, overwrite: bool, tablespace: str | None) -> None:
     """Write a backup of SOURCE, a directory or a server's URL, to FILE.
 
-    It is the database at one moment: of a server (herd://localhost:7000) while others go on
-    writing. FILE is there when it is complete, durable and verified.
+    It is one tablespace at one moment, with its users and rights: of a server
+    (herd://localhost:7000) while others go on writing. FILE is there when it is
+    complete, durable and verified.
     """
     console = output_console()
     _check_there(source)
-    with connect_here(source) as connection, _progress_bar(console, "backup") as tick:
+    opened = connect_here(source, tablespace=tablespace)
+    with opened as connection, _progress_bar(console, "backup") as tick:
         length = connection.backup(file, overwrite=overwrite, progress=tick)
     shown = without_passwords(source)
     console.print(f"backed up {shown} to {file}: {length:,} bytes, verified")
@@ -65,8 +71,11 @@ def restore(file: Path, directory: Path, replace: bool) -> None:
 @click.argument("file", type=_FILE, required=False)
 @_OVERWRITE
 @click.option("--salvage", is_flag=True, help="Write what is whole of a damaged directory.")
+@_TABLESPACE
 @reporting()
-def dump(source: str, file: Path | None, overwrite: bool, salvage: bool) -> None:
+def dump(
+    source: str, file: Path | None, overwrite: bool, salvage: bool, tablespace: str | None
+) -> None:
     """Write SOURCE, a directory or a server's URL, as SQL to FILE or standard output.
 
     `herdpy shell ./new -f FILE` runs it. All tables are as they are at one moment. With --salvage
@@ -74,11 +83,11 @@ def dump(source: str, file: Path | None, overwrite: bool, salvage: bool) -> None
     out, and the exit code is 1 when there is any.
     """
     if salvage:
-        _salvage(source, file, overwrite=overwrite)
+        _salvage(source, file, overwrite=overwrite, tablespace=tablespace)
         return
     console = output_console()
     _check_there(source)
-    with connect_here(source) as connection:
+    with connect_here(source, tablespace=tablespace) as connection:
         if file is None:
             export = connection.live_session().export("dump")
             try:
@@ -94,7 +103,7 @@ def dump(source: str, file: Path | None, overwrite: bool, salvage: bool) -> None
     console.print(f"dumped {shown} to {file}: {length:,} bytes")
 
 
-def _salvage(source: str, file: Path | None, *, overwrite: bool) -> None:
+def _salvage(source: str, file: Path | None, *, overwrite: bool, tablespace: str | None) -> None:
     from herdpy.driver.doctor import salvaging
     from herdpy.driver.exports import export_to_file
 
@@ -106,7 +115,7 @@ def _salvage(source: str, file: Path | None, *, overwrite: bool) -> None:
         )
     # What is said must not lie between the statements.
     console = error_console() if file is None else output_console()
-    with _progress_bar(console, "read") as tick, salvaging(source, tick) as found:
+    with _progress_bar(console, "read") as tick, salvaging(source, tick, tablespace) as found:
         if file is None:
             for piece in found.pieces():
                 sys.stdout.buffer.write(piece)

@@ -18,7 +18,13 @@ from herdpy.driver.abandoned_claims import abandoned_claims
 from herdpy.driver.arguments import checked_count, checked_seconds, checked_text, checked_texts
 from herdpy.driver.attributes import PublicErrors, Strict
 from herdpy.driver.cursor import ARROW_BATCH_ROWS, Cursor, Parameters, checked_parameters
-from herdpy.driver.dsn import MEMORY, RemoteTarget, parse_target, with_password
+from herdpy.driver.dsn import (
+    MEMORY,
+    RemoteTarget,
+    parse_target,
+    with_password,
+    with_tablespace,
+)
 from herdpy.driver.interfaces import Claim, DriverSession, Waits, features
 from herdpy.driver.leases import Partition, SnapshotLease, id_of, parts_of
 from herdpy.driver.pipeline import Pipeline
@@ -51,6 +57,7 @@ def connect(
     statement_timeout_s: float | None = None,
     idle_in_transaction_timeout_s: float | None = None,
     password: str | None = None,
+    tablespace: str | None = None,
     waits: Waits | None = None,
 ) -> "Connection":
     """Open a directory (made if missing) as a database, a private one in memory, or a server's.
@@ -61,7 +68,8 @@ def connect(
     nothing. It and `memory_bytes_max` belong to the database: while this process has it open,
     connecting with other values is a ProgrammingError. Time-outs are in seconds and belong to the
     connection; 0 means no limit, None what the server has for the user, and none in a directory.
-    `password` is that of the URL's user.
+    `password` is that of the URL's user. `tablespace` is which one of the database; in a URL it is
+    the path: "herd://host/sales". Without either it is "default"; 3D000: there is none of the name.
     `waits` is herdpy.aio's own.
     """
     waited_for = _DURABILITIES.get(durability) if isinstance(durability, str) else None
@@ -81,7 +89,7 @@ def connect(
     }
     given = {name: limit_s for name, limit_s in timeouts.items() if limit_s is not None}
     settings = replace(Settings(durability=waited_for), **given)
-    parsed = with_password(parse_target(target), password)
+    parsed = with_tablespace(with_password(parse_target(target), password), tablespace)
     claim: Claim
     if isinstance(parsed, RemoteTarget):
         if memory_bytes_max is not None:

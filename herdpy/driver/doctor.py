@@ -45,9 +45,11 @@ def examine(directory: "str | os.PathLike[str]", progress: Progress | None = Non
 
 @contextmanager
 def salvaging(
-    directory: "str | os.PathLike[str]", progress: Progress | None = None
+    directory: "str | os.PathLike[str]",
+    progress: Progress | None = None,
+    tablespace: str | None = None,
 ) -> Generator[Salvage]:
-    """Read what is whole of a database, and give it as a dump; no file of it is changed.
+    """Read what is whole of a tablespace, and give it as a dump; no file of it is changed.
 
     It is held until the block ends. CorruptionError: nothing can be read. Errors as examine().
     """
@@ -56,7 +58,7 @@ def salvaging(
         disk = local.disk_of_existing(path)
         lock = _lock(disk, where)
         try:
-            found = Salvage.begin(disk, where, progress)
+            found = Salvage.begin(disk, where, progress, tablespace)
         except BaseException:
             lock.close()
             raise

@@ -33,6 +33,7 @@ class Target:
     """`path` is the real, absolute path of the directory, None for a database in memory."""
 
     path: str | None
+    tablespace: str = DEFAULT_TABLESPACE
 
     @property
     def where(self) -> str:
@@ -146,6 +147,21 @@ def with_password(target: Target | RemoteTarget, password: str | None) -> Target
     if target.password is not None:
         raise InterfaceError("connect: the password is given twice, in the URL and beside it")
     return replace(target, password=password)
+
+
+def with_tablespace(target: Target | RemoteTarget, tablespace: str | None) -> Target | RemoteTarget:
+    """Return the target with a tablespace that is named beside it; InterfaceError: two are."""
+    if tablespace is None:
+        return target
+    if not isinstance(tablespace, str) or not tablespace:
+        raise InterfaceError(f"connect: tablespace: expected a name, found {tablespace!r}")
+    if target.tablespace not in (DEFAULT_TABLESPACE, tablespace):
+        raise InterfaceError(
+            f"connect: the URL names the tablespace {target.tablespace!r}, and {tablespace!r} is "
+            "asked for beside it",
+            hint="Name it once.",
+        )
+    return replace(target, tablespace=tablespace)
 
 
 def _parse_url(text: str, *, is_grpc: bool) -> RemoteTarget:

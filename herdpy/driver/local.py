@@ -165,7 +165,8 @@ class DatabaseClaim:
             shared.database = open_database(self.target, options.config())
         elif shared.options is not None:
             _check_same(shared.options, options, self.target)
-        self._session = shared.database.session(options.settings, autocommit=options.autocommit)
+        database = shared.database.instance.database(self.target.tablespace)
+        self._session = database.session(options.settings, autocommit=options.autocommit)
         return self._session
 
     def close(self) -> None:

@@ -1,24 +1,16 @@
-"""Database: one open directory (or memory) with its tablespace, sessions and maintenance.
+"""Database: one tablespace that is open, with its sessions and what is to be done for it.
 
-Its files: directory.py.
+What all tablespaces of a directory share is their instance (instance.py): lock, memory, plans,
+DuckDB, threads. Its files: directory.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING
 
 from bookie.runtime.drivers import new_mutex
-from bookie.runtime.interfaces import (
-    Clock,
-    DirectoryLock,
-    Disk,
-    DiskLockedError,
-    Driver,
-    Rng,
-    Worker,
-)
-from bookie.runtime.os_process import describe_process, process_generation
+from bookie.runtime.interfaces import Clock, Disk, Driver, Rng
+from bookie.runtime.os_process import process_generation
 from herdpy.config import Config
 from herdpy.engine.access.passwords import Login
 from herdpy.engine.access.rows import (
@@ -31,17 +23,14 @@ from herdpy.engine.access.rows import (
 from herdpy.engine.limit_rows import LimitRows, engine_limits, engine_waits
 from herdpy.engine.maintenance.directory import (
     DIRECTORY,
-    LOCK,
     LOGS,
     RESTORE,
     SEGMENTS,
     cannot_open_error,
-    check_ours,
-    create_if_new,
-    locked_error,
 )
 from herdpy.engine.maintenance.file_logs import OpenLog, open_file_log
-from herdpy.engine.maintenance.replica import TICK_S, Replica
+from herdpy.engine.maintenance.quiet import QuietWatch
+from herdpy.engine.maintenance.replica import Replica
 from herdpy.engine.maintenance.tasks import MaintenanceTask, Retries
 from herdpy.engine.session.activity import (
     Client,
@@ -54,75 +43,65 @@ from herdpy.engine.session.activity import (
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import new_session_name, stamp_of
 from herdpy.engine.state.error_messages import forked_error
+from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.memory import TablespaceMemory
 from herdpy.engine.state.snapshot_leases import lease_rows
 from herdpy.engine.state.staged import staging_rows
 from herdpy.engine.state.system_tables import SYSTEM_TABLES, SystemRows
 from herdpy.engine.state.tablespace import Tablespace
-from herdpy.engine.statements.aside import Aside
 from herdpy.engine.statements.interrupt import StatementInterrupt
-from herdpy.engine.statements.plan_cache import PlanCache
+from herdpy.engine.statements.plan_cache import PlanCache, PlanRoom
 from herdpy.engine.statements.refusals import Refusals
-from herdpy.engine.statements.result_places import ResultPlaces
-from herdpy.engine.statements.stopper import Stopper
-from herdpy.engine.vector_engines import VectorEngines
+from herdpy.engine.tablespace_rows import tablespace_rows
+from herdpy.engine.vector_engines import TablespaceVectors
 from herdpy.engine.writes.staging_uses import StagingUses
-from herdpy.errors import InterfaceError, OperationalError, loading
-from herdpy.model.access import Access, User
+from herdpy.errors import InterfaceError, OperationalError, Retry, loading
+from herdpy.model.access import Access, Fact, User
+from herdpy.model.durability import Durability
 from herdpy.model.governor import Governor
 from herdpy.model.role_settings import NO_MAXIMA, Maxima
 from herdpy.model.settings import Settings
+from herdpy.storage.tablespace_list import TablespaceEntry
 
 if TYPE_CHECKING:
+    from herdpy.engine.instance import Instance
     from herdpy.engine.maintenance.backup import Backup
     from herdpy.engine.maintenance.dump import Dump
+    from herdpy.engine.state.disk_space import DiskSpace
     from herdpy.exec.vector.duck import VectorEngine
 
 
 class Database:
-    """Made by Database.open(); close() ends it. Any thread may call."""
+    """One tablespace of an instance, open: what its sessions work in. Any thread may call.
 
-    def __init__(
-        self,
-        *,
-        disk: Disk,
-        clock: Clock,
-        rng: Rng,
-        driver: Driver,
-        config: Config,
-        where: str,
-        temp_directory: str | None,
-        governor: Governor,
-        plans: PlanCache | None,
-    ) -> None:
+    Made by Instance.database(), or by Database.open() with an instance of its own.
+    """
+
+    def __init__(self, instance: "Instance", entry: TablespaceEntry) -> None:
         # Constant after open().
-        self.disk = disk
-        self.clock = clock
-        self.rng = rng
-        self.driver = driver
-        self.config = config
-        self.where = where
-        self.memory = TablespaceMemory(governor, where, config)
-        self.plans = plans or PlanCache(config.plan_cache_entries_max, config.plan_cache_bytes_max)
+        self.instance = instance
+        self.disk = instance.disk
+        self.clock = clock = instance.clock
+        self.rng = instance.rng
+        self.driver = instance.driver
+        self.config = config = instance.config_of(entry)
+        self.where = instance.where_of(entry)
+        self.results = instance.results
+        self.statement_ids = instance.statement_ids
+        self.plans = instance.new_plans(instance.plan_room)
         self.refusals = Refusals()
-        self.results = ResultPlaces(clock, config.vector_results_max, self.refusals)
         self.limits = LimitRows()
         self.limits.add(partial(engine_limits, self), partial(engine_waits, self))
-        self.statement_ids = count(1)
-        self._session_ids = count(1)
-        self._aside = Aside(driver, clock)
-        self.vectors = VectorEngines(
-            config,
-            clock,
-            temp_directory,
-            self._aside,
-            self.refusals.add_query,
-        )
+        self.vectors = TablespaceVectors(instance.vectors, entry.folder, self.refusals.add_query)
         self._generation = process_generation()
         self.replica: Replica
         self.tablespace: Tablespace
         """The replica's."""
         self.stagings = StagingUses(clock, config.staging_timeout_s)
+        # Set by the instance.
+        self.entry = entry
+        name = None if entry.folder == DIRECTORY else entry.name
+        self.memory = TablespaceMemory(instance.memory, name, config)
         # Own lock.
         self._mutex = new_mutex()
         self._sessions: dict[int, Session] = {}
@@ -130,12 +109,9 @@ class Database:
         self._is_closing = False
         self._is_closed = False
         self._looked_access: Access | None = None  # when dropped users were last looked for
-        self._bell = driver.new_bell()
-        self._maintainer: Worker | None = None
-        self._lock: DirectoryLock | None = None
         self.retries = Retries(clock)
         """Of the maintenance thread."""
-        self._stopper = Stopper(driver, clock)
+        self._quiet = QuietWatch(clock)
 
     @classmethod
     def open(
@@ -151,17 +127,15 @@ class Database:
         is_threaded: bool = True,
         open_log: OpenLog = open_file_log,
         governor: Governor | None = None,
-        plans: PlanCache | None = None,
+        new_plans: Callable[[PlanRoom], PlanCache] = PlanCache,
     ) -> "Database":
-        """Open or create the database on `disk`, recovered and ready.
+        """Open or create a directory; return its `default`, whose close() closes all of it.
 
-        `where` is how messages name it; temp_directory is where DuckDB may spill. With
-        is_threaded False there is no syncer and no maintenance thread: commits sync in the caller,
-        and run_checkpoint() is the caller's to call (simulation). open_log makes its log. The
-        governor is the process's, `plans` keeps plans; None: the database has its own.
-        OperationalError 55006: another process has it open. CorruptionError: damage, named.
+        Parameters and errors as Instance.open().
         """
-        self = cls(
+        from herdpy.engine.instance import Instance
+
+        return Instance.open(
             disk=disk,
             clock=clock,
             rng=rng,
@@ -169,43 +143,42 @@ class Database:
             config=config,
             where=where,
             temp_directory=temp_directory,
-            governor=governor or Governor(),
-            plans=plans,
-        )
-        try:
-            self._open(open_log, is_threaded=is_threaded)
-            return self  # in the try: an interrupt at this line would leave it open and lost
-        except BaseException as error:
-            self._is_closed = True
-            _close_all(self._closing_steps())
-            if isinstance(error, DiskLockedError):
-                raise locked_error(where, error.owner) from error
-            if isinstance(error, OSError):
-                raise cannot_open_error(where, error) from error
-            raise
+            is_threaded=is_threaded,
+            open_log=open_log,
+            governor=governor,
+            new_plans=new_plans,
+        ).default
 
-    def _open(self, open_log: OpenLog, *, is_threaded: bool) -> None:
-        disk, driver = self.disk, self.driver
-        check_ours(disk, self.where)
-        self._lock = disk.lock(LOCK, describe_process())
-        create_if_new(disk, self.rng)
+    @property
+    def name(self) -> str:
+        """The tablespace's, which ALTER TABLESPACE may change."""
+        return self.entry.name
+
+    def start(self) -> None:
+        """Recover the tablespace and begin to serve it; the instance holds the directory's lock.
+
+        CorruptionError: damage, named. On any error close_files() lets go of what was opened.
+        """
+        disk, instance, entry = self.disk, self.instance, self.entry
         self.replica = replica = Replica(
-            DIRECTORY,
+            entry.folder,
+            entry.name,
             disk,
             self.clock,
             self.rng,
             self.config,
-            driver if is_threaded else None,
-            self._bell.ring,
-            open_log,
+            instance.sync_threads,
+            instance.wake,
+            instance.open_log,
             self.where,
             self.memory,
+            instance.reserve,
         )
         if replica.manifest.state.is_empty:
             # Its maker may have been killed between FORMAT's rename and the sync of its name:
             # data must not be there before FORMAT surely is.
             disk.sync_directory("")
-        is_restoring = disk.exists(RESTORE)
+        is_restoring = entry.folder == DIRECTORY and disk.exists(RESTORE)
         replica.open(is_restoring=is_restoring)
         if is_restoring:
             # What it left, log files of the former database as well, is gone before its mark is.
@@ -213,6 +186,7 @@ class Database:
             disk.sync_directory(LOGS)
             disk.sync_directory(SEGMENTS)
             disk.unlink(RESTORE)
+        replica.disk_bytes_max = entry.limits.disk_bytes_max
         self.tablespace = tablespace = replica.tablespace
         sessions = self._sessions
         tablespace.has_others = lambda: len(sessions) > 1
@@ -231,20 +205,18 @@ class Database:
             "sysroles": role_rows,
             "sysmembers": member_rows,
             "sysrolesettings": role_setting_rows,
-            "sysgrants": lambda catalog: grant_rows(catalog, DIRECTORY),
+            "sysgrants": lambda catalog: grant_rows(catalog, self.name),
             "syslimits": lambda _: self.limits.limit_rows(),
             "syswaits": lambda _: self.limits.wait_rows(),
             "sysstagings": lambda _: staging_rows(tablespace.state.staged),
-            "sysdisks": lambda _: [(DIRECTORY, *replica.space.figures())],
+            "sysdisks": lambda _: [(self.name, *replica.space.figures())],
             "sysleases": lambda _: lease_rows(tablespace.applier.leases, self.clock.monotonic()),
             "sysmemory": lambda _: self.memory.rows(),
             "sysmaintenance": lambda _: self.retries.rows(),
+            "systablespaces": lambda _: tablespace_rows(self),
         }
         tablespace.registry.system |= {SYSTEM_TABLES[name].id: rows[name] for name in rows}
-
         tablespace.start()
-        if is_threaded:
-            self._maintainer = driver.spawn("herdpy-maintenance", self._run_maintenance)
 
     # --- sessions --------------------------------------------------------------------------------
 
@@ -265,7 +237,7 @@ class Database:
             user = access.user(user) or User(user, 0)
         if user is not None and not access.has(user):
             raise OperationalError(f'there is no user "{user.name}"', sqlstate="28000")
-        number = next(self._session_ids)
+        number = next(self.instance.session_ids)
         session = Session(
             self, settings, autocommit=autocommit, id=number, client=client, user=user
         )
@@ -273,9 +245,22 @@ class Database:
             self.check_usable()
             if self._is_closing:
                 raise self._closed_error()
+            self._check_room_for_session()
             self._sessions[number] = session
         session.end_if_dropped()  # meanwhile, by a statement that did not see the session
         return session
+
+    def _check_room_for_session(self) -> None:
+        maximum, count = self.entry.limits.connections_max, len(self._sessions)
+        if maximum is not None and count >= maximum:
+            self.refusals.add("connections_max")
+            raise OperationalError(
+                f'{count} sessions of tablespace "{self.name}" are open, more are not allowed',
+                sqlstate="53300",
+                retry=Retry.SAFE,
+                hint="Close some, or share them by a pool; the limit is the tablespace's: "
+                "ALTER TABLESPACE … SET (connections_max = …).",
+            )
 
     def sessions(self) -> list[Session]:
         """Return the sessions that are open now, the oldest first."""
@@ -313,6 +298,51 @@ class Database:
         horizon = self.tablespace.applier.tokens.horizon
         random = self.rng.randbytes(16)
         return new_session_name(self.clock.wall_us(), horizon, random, self.login_secret)
+
+    @property
+    def space(self) -> "DiskSpace":
+        return self.replica.space
+
+    def refuse_sessions(self, what: str) -> None:
+        """Let no session in any more, to be closed next; 55006: some are open."""
+        with self._mutex:
+            count = len(self._sessions)
+            if count:
+                raise OperationalError(
+                    f"{what}: {count} sessions use it",
+                    sqlstate="55006",
+                    retry=Retry.SAFE,
+                    hint="Close their connections, or end them by KILL CONNECTION in a session of "
+                    "that tablespace.",
+                )
+            self._is_closing = True
+
+    def let_sessions_in(self) -> None:
+        """Go on as before refuse_sessions()."""
+        with self._mutex:
+            self._is_closing = False
+
+    def begin_access(self, facts: Sequence[Fact]) -> None:
+        """Log the first roles of a new tablespace; durable on return."""
+        if not facts:
+            return
+        tablespace = self.tablespace
+        outcome = with_log_space(tablespace, partial(tablespace.log_access, facts))
+        tablespace.request(Durability.SYNC)
+        tablespace.apply_rest()
+        self.driver.wait(outcome)
+        outcome.result()
+
+    def take_entry(self, entry: TablespaceEntry) -> None:
+        """Have another name, or other limits, from now on."""
+        self.entry = entry
+        self.tablespace.name = entry.name
+        self.memory.rename(entry.name)
+        self.where = self.instance.where_of(entry)
+        self.config = config = self.instance.config_of(entry)
+        self.memory.resize(config)
+        self.replica.disk_bytes_max = entry.limits.disk_bytes_max
+        self.replica.resize(config)
 
     def forget_session(self, number: int) -> None:
         with self._mutex:
@@ -397,20 +427,37 @@ class Database:
         with loading():
             from herdpy.engine.maintenance.dump import Dump
 
-        return Dump(self.tablespace.snapshot(None))
+        return Dump(self.tablespace.snapshot(None), self.name)
 
-    def _run_maintenance(self) -> None:
-        while not self._is_closed:
-            self._bell.wait(TICK_S)
-            if self._is_closed:
-                return
-            try:
-                self.retries.run(self._tasks())
-            except Exception as error:  # noqa: BLE001 - noted; no step was begun, or it is noted
-                self.retries.note(error)
-            except BaseException as error:
-                self.tablespace.stop(error)
-                raise
+    def look_after(self) -> None:
+        """Do what is due, step by step; by the instance's housekeeper alone."""
+        try:
+            tasks = self._session_tasks()
+            tablespace = self.tablespace
+            if not self._quiet.is_quiet(
+                tablespace.state, tablespace.log.bytes_appended, is_busy=self._is_busy
+            ):
+                tasks += self._tablespace_tasks()
+            if tasks:
+                self.retries.run(tasks)
+        except Exception as error:  # noqa: BLE001 - noted; no step was begun, or it is noted
+            self.retries.note(error)
+        except BaseException as error:
+            self.tablespace.stop(error)
+            raise
+
+    @property
+    def _is_busy(self) -> bool:
+        """Something is to be done, or ends by itself, though nothing is written."""
+        tablespace, replica = self.tablespace, self.replica
+        return bool(
+            self.instance.is_tight
+            or len(tablespace.applier.leases)
+            or tablespace.state.staged.jobs
+            or tablespace.room.is_wanted
+            or replica.is_busy
+            or self.retries.failed
+        )
 
     def run_maintenance_once(self) -> None:
         """Do what is due, all of it and now; the first error is raised."""
@@ -418,18 +465,24 @@ class Database:
             task.run()
 
     def _tasks(self) -> list[MaintenanceTask]:
-        """Return what the maintenance thread looks after: sessions, and Replica.tasks()."""
+        """Return what the housekeeper looks after: sessions, and Replica.tasks()."""
+        return [*self._session_tasks(), *self._tablespace_tasks()]
+
+    def _session_tasks(self) -> list[MaintenanceTask]:
         now_s = self.clock.monotonic()
-        sessions = list(self._sessions.values())
+        tasks = [
+            MaintenanceTask(
+                f"session {session.id}", partial(session.look_after, now_s), session.fail
+            )
+            for session in list(self._sessions.values())
+        ]
+        if self.entry.folder == DIRECTORY:  # of all tablespaces
+            tasks.append(MaintenanceTask("unread results", self.results.look_after))
+        return tasks
+
+    def _tablespace_tasks(self) -> list[MaintenanceTask]:
         return [
-            *(
-                MaintenanceTask(
-                    f"session {session.id}", partial(session.look_after, now_s), session.fail
-                )
-                for session in sessions
-            ),
             MaintenanceTask("dropped users", self.end_dropped_users),
-            MaintenanceTask("unread results", self.results.look_after),
             *self.replica.tasks(
                 self._expired_sessions, lambda: self.stagings.to_end(self.tablespace.state.staged)
             ),
@@ -444,47 +497,43 @@ class Database:
 
     def watch(self, interrupt: StatementInterrupt) -> None:
         """Have a statement stopped where it cannot look; without threads, by cancel() alone."""
-        if self._maintainer is not None:
-            interrupt.watch = self._stopper.watch
+        self.instance.watch(interrupt)
 
     def close(self) -> None:
-        """Roll back open transactions, make everything durable, let go of the files; repeatable.
+        """Close the tablespace, see end(); that of `default` closes its instance, with all others.
 
-        Statements of other threads are cancelled. In a forked child nothing is touched.
+        Repeatable. In a forked child nothing is touched.
         """
-        if process_generation() != self._generation:
-            return
+        self.instance.close_database(self)
+
+    def end(self) -> list[Callable[[], object]]:
+        """Roll back open transactions, and return the steps that let go of files; repeatable.
+
+        Statements of other threads are cancelled. By the instance.
+        """
         with self._mutex:
             self._is_closing = True
             sessions = list(self._sessions.values())
         for session in sessions:
             session.cancel()  # all at once: one may wait for what another is doing
-        self.tablespace.end_hold()
+        if "tablespace" in vars(self):
+            self.tablespace.end_hold()
         for session in sessions:
             session.close()
         with self._mutex:
             self._is_closed = True
-        _close_all(self._closing_steps())
+        return self.closing_steps()
 
-    def _closing_steps(self) -> list[Callable[[], object]]:
-        """Return what lets go of threads and files, as far as there is any; all repeatable."""
-        steps: list[Callable[[], object]] = [self._bell.ring, self._stopper.close]
-        if self._maintainer is not None:
-            steps.append(self._maintainer.join)
-        made = vars(self)  # open() may not have come to these
-        if "replica" in made:
-            steps += self.replica.closing_steps()
-        steps += [*self.vectors.closing_steps(), self._aside.close]
-        if self._lock is not None:
-            steps.append(self._lock.close)
-        return [*steps, self.memory.close]
+    def closing_steps(self) -> list[Callable[[], object]]:
+        """Return what lets go of files, as far as there is any; all repeatable."""
+        made = vars(self)  # start() may not have come to these
+        steps = self.replica.closing_steps() if "replica" in made else []
+        return [*steps, self.vectors.close, self.plans.clear, self.memory.close]
 
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
 
-def _close_all(steps: list[Callable[[], object]]) -> None:
-    """Run every step, also behind a failing one; raise the first error."""
-    if not steps:
-        return
-    try:
-        steps[0]()
-    finally:
-        _close_all(steps[1:])
+    def mark_closed(self) -> None:
+        """Have every later call fail: it could not be opened."""
+        self._is_closed = True

@@ -126,7 +126,7 @@ def engine_limits(database: "Database") -> Iterator[LimitRow]:
     jobs = [job.user for job in list(tablespace.state.staged.jobs.values())]
     yield LimitRow(LEASES, "", leases_max, len(leases), refused(LEASES))
     yield LimitRow(STAGINGS, "", stagings_max, len(jobs), refused(STAGINGS))
-    accounts = database.memory.governor.figures(database.memory.account)
+    accounts = database.memory.kinds()
     for number, account in enumerate(accounts):
         name = f"memory_{account.path.rpartition('/')[2]}" if number else "memory"
         bytes_max = config.memory_bytes_max if account.bytes_max is None else account.bytes_max

@@ -1,4 +1,4 @@
-"""VectorEngines: DuckDB for one database: an instance for all, and one for each user with limits.
+"""VectorEngines: DuckDB for one directory: an instance for all, and one for each user with limits.
 
 What DuckDB bounds, memory and spilling, it bounds by instance. So a user whose role has a maximum
 of query_memory or temp_file_limit gets one of its own, for all its queries together, with a folder
@@ -8,7 +8,7 @@ all the other half as soon as there is one. Any thread.
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.interfaces import Clock
@@ -17,12 +17,21 @@ from herdpy.errors import MemoryLimitError, Retry
 from herdpy.limits import vector_statements_max
 from herdpy.model.access import User
 from herdpy.model.role_settings import QUERY_MEMORY, TEMP_FILE_LIMIT, Maxima
+from herdpy.storage.tablespace_list import DEFAULT
 
 if TYPE_CHECKING:
     from herdpy.exec.vector.duck import Aside, VectorEngine
 
 _IDLE_S = 10.0
 """An instance without results, not asked for so long, gives its memory to another user's."""
+
+
+class Owner(NamedTuple):
+    """A user with limits, of one tablespace: another one's of that name and id is another user."""
+
+    tablespace: str
+    """Its folder."""
+    user: User
 
 
 class _Own:
@@ -48,9 +57,9 @@ class VectorEngines:
         clock: Clock,
         temp_directory: str | None,
         run_aside: "Aside" = lambda call, _stop: call(),
-        on_refused: Callable[[User | None, str], object] = lambda _user, _limit: None,
+        on_refused: Callable[[str], object] = lambda _limit: None,
     ) -> None:
-        """run_aside, on_refused: see VectorEngine; with the user who has an instance."""
+        """run_aside, on_refused: see VectorEngine; of the instance for all."""
         self._on_refused = on_refused
         self._run_aside = run_aside
         self._config = config
@@ -59,21 +68,32 @@ class VectorEngines:
         # Own mutex.
         self._mutex = new_mutex()
         self._shared: VectorEngine | None = None
-        self._own: dict[User, _Own] = {}
+        self._own: dict[Owner, _Own] = {}
         self._retired: list[VectorEngine] = []  # whose results are still being read
 
-    def of(self, user: User | None, maxima: Maxima) -> "VectorEngine":
+    def shared(self) -> "VectorEngine":
+        """Return what runs the queries of all who have no limits."""
+        return self._shared or self._make_shared()
+
+    def of(
+        self, owner: Owner, maxima: Maxima, on_refused: Callable[[User | None, str], object]
+    ) -> "VectorEngine":
         """Return what runs a user's queries; 53200: others with limits have all the memory."""
         limits = maxima.get(QUERY_MEMORY), maxima.get(TEMP_FILE_LIMIT)
-        if user is None or limits == (None, None):
-            return self._shared or self._make_shared()
         with self._mutex:
             now_s = self._clock.monotonic()
-            own = self._own.get(user)
+            own = self._own.get(owner)
             if own is None or own.limits != limits:
-                own = self._make_own(user, limits, now_s)
+                own = self._make_own(owner, limits, now_s, on_refused)
             own.used_s = now_s
             return own.engine
+
+    def forget(self, tablespace: str) -> None:
+        """Let go of the instances of a tablespace's users; what reads results goes on."""
+        with self._mutex:
+            for owner in list(self._own):
+                if owner.tablespace == tablespace:
+                    self._retire(owner)
 
     def closing_steps(self) -> list[Callable[[], object]]:
         """Return what ends each instance; all repeatable."""
@@ -82,17 +102,17 @@ class VectorEngines:
             shared = [] if self._shared is None else [self._shared]
             return [engine.close for engine in (*shared, *own, *self._retired)]
 
-    def memory_of(self, user: User) -> int:
+    def memory_of(self, owner: Owner) -> int:
         """Return the memory that DuckDB may take for a user with limits; 0: it has no instance."""
-        own = self._own.get(user)
+        own = self._own.get(owner)
         return 0 if own is None else own.memory_bytes
 
-    def usage_of(self, user: User | None) -> tuple[int, int]:
+    def usage_of(self, owner: Owner | None) -> tuple[int, int]:
         """Return the bytes of memory and of disk that DuckDB has for a user, or for all others."""
-        if user is None:
+        if owner is None:
             engine = self._shared
         else:
-            own = self._own.get(user)
+            own = self._own.get(owner)
             engine = None if own is None else own.engine
         return (0, 0) if engine is None else engine.usage()
 
@@ -105,17 +125,26 @@ class VectorEngines:
             if self._shared is None:
                 bytes_max = self._half_bytes if self._own else self._config.vector_bytes_max
                 self._shared = self._engine(
-                    bytes_max, self._config.vector_spill_bytes_max, self._temp_directory, None
+                    bytes_max,
+                    self._config.vector_spill_bytes_max,
+                    self._temp_directory,
+                    self._on_refused,
                 )
             return self._shared
 
-    def _make_own(self, user: User, limits: tuple[int | None, int | None], now_s: float) -> _Own:
+    def _make_own(
+        self,
+        owner: Owner,
+        limits: tuple[int | None, int | None],
+        now_s: float,
+        on_refused: Callable[[User | None, str], object],
+    ) -> _Own:
         """Make an instance within half of the memory, in place of idle ones. Under the mutex."""
         memory_max, spill_max = limits
         spill_bytes = self._config.vector_spill_bytes_max
         spill_bytes = spill_bytes if spill_max is None else min(spill_max, spill_bytes)
         wanted = self._half_bytes if memory_max is None else min(memory_max, self._half_bytes)
-        self._retire(user)
+        self._retire(owner)
         for other, each in list(self._own.items()):
             if self._left() >= wanted:
                 break
@@ -134,17 +163,19 @@ class VectorEngines:
             self._shared = None
         folder = self._temp_directory
         if folder is not None:
-            folder = f"{folder}/user-{user.id}" if spill_bytes else None
-        engine = self._engine(memory_bytes, spill_bytes, folder, user)
-        own = self._own[user] = _Own(engine, limits, memory_bytes)
+            prefix = "" if owner.tablespace == DEFAULT else f"{owner.tablespace}-"
+            folder = f"{folder}/{prefix}user-{owner.user.id}" if spill_bytes else None
+        told = partial(on_refused, owner.user)
+        engine = self._engine(memory_bytes, spill_bytes, folder, told)
+        own = self._own[owner] = _Own(engine, limits, memory_bytes)
         return own
 
     def _left(self) -> int:
         return self._half_bytes - sum(each.memory_bytes for each in self._own.values())
 
-    def _retire(self, user: User) -> None:
+    def _retire(self, owner: Owner) -> None:
         """Take a user's instance away; what reads results of it goes on. Under the mutex."""
-        own = self._own.pop(user, None)
+        own = self._own.pop(owner, None)
         if own is not None:
             self._retired.append(own.engine)
         kept: list[VectorEngine] = []
@@ -156,7 +187,11 @@ class VectorEngines:
         self._retired = kept
 
     def _engine(
-        self, memory_bytes: int, spill_bytes: int, folder: str | None, user: User | None
+        self,
+        memory_bytes: int,
+        spill_bytes: int,
+        folder: str | None,
+        on_refused: Callable[[str], object],
     ) -> "VectorEngine":
         from herdpy.exec.vector import load_duckdb
 
@@ -170,5 +205,38 @@ class VectorEngines:
             results_max=self._config.vector_results_max + vector_statements_max,
             spill_bytes_max=spill_bytes,
             run_aside=self._run_aside,
-            on_refused=partial(self._on_refused, user),
+            on_refused=on_refused,
         )
+
+
+class TablespaceVectors:
+    """The engines as one tablespace has them. Any thread."""
+
+    def __init__(
+        self,
+        engines: VectorEngines,
+        tablespace: str,
+        on_refused: Callable[[User | None, str], object],
+    ) -> None:
+        """`tablespace` is its folder; on_refused tells the user whose own limit was met."""
+        self._engines = engines
+        self._tablespace = tablespace
+        self._on_refused = on_refused
+
+    def of(self, user: User | None, maxima: Maxima) -> "VectorEngine":
+        """Return what runs a user's queries; 53200: others with limits have all the memory."""
+        if user is None or (QUERY_MEMORY not in maxima and TEMP_FILE_LIMIT not in maxima):
+            return self._engines.shared()
+        return self._engines.of(Owner(self._tablespace, user), maxima, self._on_refused)
+
+    def memory_of(self, user: User) -> int:
+        """Return the memory that DuckDB may take for a user with limits; 0: it has no instance."""
+        return self._engines.memory_of(Owner(self._tablespace, user))
+
+    def usage_of(self, user: User | None) -> tuple[int, int]:
+        """Return the bytes of memory and of disk that DuckDB has for a user, or for all others."""
+        return self._engines.usage_of(None if user is None else Owner(self._tablespace, user))
+
+    def close(self) -> None:
+        """Let go of what only its users have."""
+        self._engines.forget(self._tablespace)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from bookie.runtime.drivers import new_mutex
-from bookie.runtime.interfaces import Disk, Driver
+from bookie.runtime.interfaces import Disk
 from herdpy.errors import Error, InvariantViolation, LogFailedError
 from herdpy.limits import frame_bytes_max, frame_overhead_bytes_max, record_bytes_max
 from herdpy.log.file_replay import LogReader, Place
@@ -37,7 +37,7 @@ from herdpy.log.interfaces import (
 )
 from herdpy.log.log_files import LogFile, LogFileListing, LogFiles
 from herdpy.log.record import Noop, encode
-from herdpy.log.syncer import GroupSyncer, InlineSyncer, Measure, unmeasured
+from herdpy.log.syncer import GroupSyncer, InlineSyncer, Measure, SyncThreads, unmeasured
 from herdpy.model.lsn import FILE_LEDGER_ID, START_LSN, Lsn
 
 _NOOP = encode(Noop())
@@ -103,7 +103,7 @@ class FileLog:
         known: int,
         slack: int,
         start: Place | None,
-        driver: Driver | None,
+        threads: SyncThreads | None,
         measure: Measure,
     ) -> None:
         self._disk = disk
@@ -111,7 +111,7 @@ class FileLog:
         self._known_durable_sequence = known
         self._start = start
         self._slack_bytes = slack  # kept free for urgent appends
-        self._driver = driver
+        self._threads = threads
         self._measure = measure
         self._syncer: GroupSyncer | None = None
         # Under _files_lock; _room only grows, at its end.
@@ -147,14 +147,14 @@ class FileLog:
         first_file_bytes: int,
         max_file_bytes: int,
         hint: bytes = b"",
-        driver: Driver | None = None,
+        threads: SyncThreads | None = None,
         measure: Measure = unmeasured,
     ) -> "FileLog":
         """Return the log of an existing directory; files are those listed.
 
         Of each: its number, its first sequence and its id.
 
-        `hint` is the data of a former replay_hint. Without a driver commits sync in their own
+        `hint` is the data of a former replay_hint. Without threads commits sync in their own
         thread. Reads no file yet: replay() does. The handle that had `listing` before is stopped.
         """
         if len(log_id) != 16:
@@ -169,7 +169,7 @@ class FileLog:
         )
         slack = min(frame_overhead_bytes_max, first_file_bytes // 4)
         start = Place.of_hint(hint)
-        self = cls(disk, log_files, log_id, known_durable_sequence, slack, start, driver, measure)
+        self = cls(disk, log_files, log_id, known_durable_sequence, slack, start, threads, measure)
         listing.take_over(self._stop)
         return self
 
@@ -207,9 +207,9 @@ class FileLog:
         return ReplayHint(place.behind, place.to_hint())
 
     def start(self, on_durable: OnDurable, on_failure: OnFailure) -> Syncer:
-        if self._driver is None:
+        if self._threads is None:
             return InlineSyncer(self, on_durable, on_failure, self._measure)
-        self._syncer = GroupSyncer(self, self._driver, on_durable, on_failure, self._measure)
+        self._syncer = GroupSyncer(self, self._threads, on_durable, on_failure, self._measure)
         return self._syncer
 
     def replay(self, after: Lsn) -> Iterator[tuple[Lsn, bytes]]:

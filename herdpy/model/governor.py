@@ -98,6 +98,10 @@ class Account:
         """By their numbers."""
 
     @property
+    def governor(self) -> "Governor":
+        return self._governor
+
+    @property
     def path(self) -> str:
         return self.name if self.parent is None else f"{self.parent.path}/{self.name}"
 
@@ -152,6 +156,18 @@ class Account:
             self.parent = None  # what is given back here later is no other account's
         for account in self.walk():
             account.measure = None  # a reservation that lives longer keeps no database alive
+
+    def rename(self, name: str) -> None:
+        """Have another name among those below its parent, which none of these has."""
+        parent = self.parent
+        with self._governor.mutex:
+            if parent is not None and name not in parent.children:
+                parent.children[name] = parent.children.pop(self.name)
+                self.name = name
+
+    def children_now(self) -> "list[Account]":
+        """Return those right below it. Any thread."""
+        return list(self.children.values())
 
     def walk(self) -> "Iterator[Account]":
         """Yield it and all below it."""

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from bookie.runtime.os_sockets import has_hung_up, keep_alive
+from herdpy.engine.database import Database
 from herdpy.engine.session.activity import Client, shown_text
 from herdpy.engine.state.error_messages import system_error
 from herdpy.engine.statements.lock_wait import LockWait
@@ -20,6 +21,7 @@ from herdpy.engine.writes.nonblocking import PendingWrite
 from herdpy.errors import (
     Error,
     InternalError,
+    OperationalError,
     ProtocolError,
     QueryCanceledError,
 )
@@ -40,11 +42,12 @@ from herdpy.proto.server_machine import (
     State,
     Stop,
 )
-from herdpy.server.login.gate import too_slow
+from herdpy.server.login.gate import TABLESPACE_KEY, too_slow
 from herdpy.server.login.throttle import origin_of
 from herdpy.server.login.tls import ServerTls
 from herdpy.server.operations.metrics import kind_of
 from herdpy.server.requests.requests import Requests
+from herdpy.server.served import Served
 from herdpy.server.user_shares import Turn
 from herdpy.sql.plan import Parameters
 
@@ -91,6 +94,10 @@ class ServerConnection(asyncio.Protocol):
         self.user: User | None = None
         """The user that has logged in; None: none has, or no login was asked for."""
         self._believed: User | None = None  # who the peer has proved to be, before it began
+        self._login_tablespace: str | None = None  # whose users its login is about; None: as Hello
+        self._found: Served | None = None  # what Hello has named; None: it is not open
+        self._served = hub.default
+        """The tablespace, from _enter() on."""
         self._claimed: User | None = None  # who has the name that the peer logs in by
         self._timer: asyncio.TimerHandle | None = None  # of the login, then of the close
         self._pause: asyncio.TimerHandle | None = None  # before a login that has to wait
@@ -212,9 +219,22 @@ class ServerConnection(asyncio.Protocol):
 
     # --- getting in ------------------------------------------------------------------------------
 
-    def believe(self, user: User) -> None:
-        """Ask the peer for no login: it has proved to be this user. Before connection_made()."""
+    def believe(self, user: User | None, tablespace: str) -> None:
+        """Ask the peer for no login: it has proved to be this user. Before connection_made().
+
+        None: it has a password to show, of a user of this tablespace and no other.
+        """
         self._believed = user
+        self._login_tablespace = tablespace
+
+    @property
+    def database(self) -> Database:
+        """The tablespace that it has entered."""
+        return self._served.database
+
+    def shares_turns_with(self, other: "ServerConnection") -> bool:
+        """Return whether both are one user's, of one tablespace."""
+        return self.user == other.user and self._served is other._served  # noqa: SLF001 - its own kind
 
     async def _secure(self, transport: asyncio.Transport, tls: ServerTls) -> None:
         """Begin TLS; a client that does not is gone."""
@@ -254,17 +274,20 @@ class ServerConnection(asyncio.Protocol):
         self._hello = hello
         self.client = hello.client
         hub, user, pause_s = self._hub, hello.user, 0.0
-        gate = hub.gate
+        # Whose user it is, to the end of the login: the name may become another tablespace's.
+        self._found = hub.find_served(hello.tablespace)
+        gate, database = hub.gate, self._database
         if user:  # who is looked up before the proof, and so is no other user than the one it is of
-            login = hub.database.login(user)
+            login = None if database is None else database.login(user)
             self._claimed = User(user, 0) if login is None else login.user
         try:
+            self._check_login_is_of(hello.tablespace)
             if self._believed is not None and self._believed.name == user:
                 self._claimed = self._believed
-                gate.check_again(user, self._certificate)
+                gate.check_again(user, self._certificate, database)
             else:
                 binding = None if self._tls is None else self._tls.binding
-                self._login = gate.begin(user, binding, self._certificate)
+                self._login = gate.begin(user, binding, self._certificate, database)
                 if self._login is not None:
                     pause_s = gate.throttle.begin(origin_of(self.peer))
         except Error as error:
@@ -278,6 +301,24 @@ class ServerConnection(asyncio.Protocol):
             self._pause = self._hub.loop.call_later(pause_s, self._offer)
         else:
             self._offer()
+
+    @property
+    def _database(self) -> Database | None:
+        """The tablespace that Hello has named, None: it is not open, or there is none."""
+        return None if self._found is None else self._found.database
+
+    def _check_login_is_of(self, tablespace: str) -> None:
+        """Raise 28000 unless who comes with a login of before has it of this tablespace.
+
+        Users are each tablespace's own: one of the same name elsewhere is another one.
+        """
+        if self._login_tablespace not in (None, tablespace):
+            raise OperationalError(
+                f'the login is of tablespace "{self._login_tablespace}", and "{tablespace[:63]}" '
+                "is asked for",
+                sqlstate="28000",
+                hint=f"Name it in the call's metadata, too: {TABLESPACE_KEY}.",
+            )
 
     @property
     def _certificate(self) -> bytes | None:
@@ -315,7 +356,7 @@ class ServerConnection(asyncio.Protocol):
             self._audit("login_failed", reason=error.message)
             self.refuse(error)
         except Error as error:
-            self._audit("login_failed", reason=self._hub.gate.why_not(hello.user))
+            self._audit("login_failed", reason=self._hub.gate.why_not(hello.user, self._database))
             self._hub.gate.throttle.failed(origin_of(self.peer))
             delay_s = self._hub.config.login_failure_delay_s
             self._hub.loop.call_later(delay_s, self.refuse, error)
@@ -329,9 +370,11 @@ class ServerConnection(asyncio.Protocol):
         assert hello is not None
         try:
             name = None if self.user is None else self.user.name
-            hub.enter(self, self.user, is_superuser=hub.database.is_superuser(name))
+            self._served = served = self._found or hub.served(hello.tablespace)
+            is_superuser = served.database.is_superuser(name)
+            hub.enter(self, served, self.user, is_superuser=is_superuser)
             client = Client(self.protocol, self.peer, self._kill)
-            session = hub.session(hello, client, self.user)
+            session = hub.session(hello, served, client, self.user)
         except Error as error:
             self._audit("refused", reason=error.message)
             self.refuse(error)
@@ -341,7 +384,7 @@ class ServerConnection(asyncio.Protocol):
         self._requests = Requests(
             session,
             self.encode,
-            hub.results,
+            served.results,
             hub.parameters,
             hub.clock,
             self._audit,
@@ -433,7 +476,7 @@ class ServerConnection(asyncio.Protocol):
                 parameters = None  # once more, where errors are answered
             if parameters and self._at_once(message, parameters, requests, begun_s):
                 return
-        hub.loop_sync.asked(self.number)
+        self._served.loop_sync.asked(self.number)
         if requests.in_transaction:
             job = partial(requests.carry_out, message)
             self._submit(message, begun_s, job, is_urgent=True)
@@ -472,7 +515,7 @@ class ServerConnection(asyncio.Protocol):
             self._begin(message, begun_s, job, None, is_urgent=is_urgent)
             return
         begin = partial(self._begin, message, begun_s, job, user, is_urgent=is_urgent)
-        turn = self._hub.shares.begin(user, begin, is_again=is_again)
+        turn = self._served.shares.begin(user, begin, is_again=is_again)
         if turn is not None:
             self._turn = turn, message, begun_s
 
@@ -492,7 +535,7 @@ class ServerConnection(asyncio.Protocol):
         self._queued_s = begun_s if workers.are_busy and not is_urgent else None
         running = workers.submit(job, is_urgent=is_urgent)
         if user is not None:
-            running.add_done_callback(lambda _: self._hub.shares.end(user))
+            running.add_done_callback(lambda _: self._served.shares.end(user))
         running.add_done_callback(partial(self._carried_out, message, begun_s))
 
     def _run_reserved(self, message: messages.ToServer, begun_s: float, requests: Requests) -> None:
@@ -558,7 +601,7 @@ class ServerConnection(asyncio.Protocol):
         if frame is not None:
             took_s = hub.clock.monotonic() - begun_s
             hub.metrics.observe("select", None, took_s)
-            hub.loop_sync.asked(self.number)
+            self._served.loop_sync.asked(self.number)
             self._answer(frame)
             return True
         if not plan.is_write:
@@ -578,13 +621,13 @@ class ServerConnection(asyncio.Protocol):
         hub.workers.when_done(
             begun.outcome, partial(self._written, message, begun_s, requests, begun)
         )
-        hub.loop_sync.ask(self.number, begun.transaction.durability)
+        self._served.loop_sync.ask(self.number, begun.transaction.durability)
         return True
 
     def _stop(self) -> None:
         """Cancel what runs, again until it has ended: the first time it may not have begun."""
         turn = self._turn
-        if turn is not None and self._hub.shares.give_up(turn[0]):
+        if turn is not None and self._served.shares.give_up(turn[0]):
             self._turn = None
             self._give_up_turn(*turn[1:])
             return

@@ -12,6 +12,7 @@ from bookie.peer_shares import PeerShares
 from bookie.runtime.os_log import LineWriter
 from bookie.runtime.os_process import processor_count
 from herdpy.config import ServerConfig
+from herdpy.engine.access.passwords import Login
 from herdpy.engine.database import Database
 from herdpy.engine.limit_rows import listed
 from herdpy.engine.session.activity import Client
@@ -19,17 +20,16 @@ from herdpy.engine.session.session import Session
 from herdpy.errors import Error, OperationalError, Retry
 from herdpy.model.access import User
 from herdpy.proto.messages import Hello
-from herdpy.server.limits import Budget, OpenResults, Stalled
+from herdpy.server.limits import Budget, Stalled
 from herdpy.server.login.gate import Gate, gave_way_unauthenticated
 from herdpy.server.login.throttle import origin_of
-from herdpy.server.loop_sync import LoopSync
 from herdpy.server.operations.limit_rows import server_limits, server_waits, worker_holders
 from herdpy.server.operations.metrics import ServerMetrics
 from herdpy.server.operations.watch import shown, stopped_by
 from herdpy.server.requests.exports import KeptExports
+from herdpy.server.served import Served
 from herdpy.server.session_settings import session_settings
 from herdpy.server.spinning import LoopSpinning
-from herdpy.server.user_shares import UserShares
 from herdpy.server.workers import STARVED_S, Workers
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ class Hub:
         self.metrics = ServerMetrics()
         self.received = Budget(config.request_bytes_max)
         """Bytes of requests that wait, or have not come whole."""
-        self.results = OpenResults(config.results_max, database.refusals)
+        self.results = Budget(config.results_max)
+        """Results with rows to fetch."""
         self.parameters = Budget(config.parameter_bytes_max)
         """Bytes of memory of large parameters whose statements run."""
         self.stalled: Stalled[ServerConnection] = Stalled(config.response_bytes_max)
@@ -72,14 +73,6 @@ class Hub:
         )
         self.spins = self.spinning.is_on
         self._started_s = database.clock.monotonic()
-        self.loop_sync = LoopSync(
-            self.loop,
-            database.clock,
-            database.tablespace,
-            database.replica.log_appends,
-            workers,
-            config.loop_sync_us / 1e6,
-        )
         self.kept_exports = KeptExports(self.loop)
         self.workers = workers
         self._empty = asyncio.Event()
@@ -90,14 +83,43 @@ class Hub:
         """Of those who have not said who they are, on every port: by the names in syslimits."""
         self._handshakes: dict[asyncio.Task[None], None] = {}
         self.reload(config)
-        self.shares = UserShares(database.maxima_of, database.refusals)
-        database.limits.add(partial(server_limits, self), partial(server_waits, self))
-        self._users: dict[ServerConnection, User | None] = {}
+        self._served: dict[Database, Served] = {}
+        self.default = self._serve(database)
+        self._users: dict[ServerConnection, tuple[Served, User | None]] = {}
         """Who were told Welcome, and that shares has counted."""
         self.lines: Sequence[LineWriter] = ()
         """What writes the process's logs."""
         self.on_enter: Callable[[ServerConnection], object] | None = None
         """Called with each connection that enters."""
+
+    def _serve(self, database: Database) -> Served:
+        served = self._served[database] = Served(self, database)
+        database.limits.add(partial(server_limits, self, served), partial(server_waits, self))
+        return served
+
+    def served(self, tablespace: str) -> Served:
+        """Return a tablespace that is open; 3D000: there is none of the name; else why not."""
+        if tablespace == TABLESPACE:
+            return self.default
+        database = self.database.instance.opened(tablespace)
+        found = self._served.get(database)
+        if found is None:
+            for gone in [each for each in self._served if each.is_closed]:
+                del self._served[gone]
+            found = self._serve(database)
+        return found
+
+    def find_served(self, tablespace: str) -> Served | None:
+        """Return a tablespace that is open, None: it is not, or there is none."""
+        try:
+            return self.served(tablespace)
+        except Error:
+            return None
+
+    def login_of(self, tablespace: str, user: str) -> Login | None:
+        """Return how a user of a tablespace may log in now; None: there is no such user."""
+        served = self.find_served(tablespace)
+        return None if served is None else served.database.login(user)
 
     def admit(self, connection: "ServerConnection") -> Error | None:
         """Count an unauthenticated connection; or say why it has to go."""
@@ -124,7 +146,12 @@ class Hub:
         return OperationalError("the server is shutting down", sqlstate="57P01", retry=Retry.SAFE)
 
     def enter(
-        self, connection: "ServerConnection", user: User | None, *, is_superuser: bool
+        self,
+        connection: "ServerConnection",
+        served: Served,
+        user: User | None,
+        *,
+        is_superuser: bool,
     ) -> None:
         """Count a connection that may be told Welcome; OperationalError: there is no room."""
         connections_max = self.config.connections_max
@@ -140,11 +167,11 @@ class Hub:
                 hint="close some, or share them by a pool",
             )
         if user is not None:
-            refusal = self.shares.admit(user)
+            refusal = served.shares.admit(user)
             if refusal is not None:
                 self.metrics.refuse("user_connections")
                 raise refusal
-        self._users[connection] = user
+        self._users[connection] = served, user
         self.unauthenticated.remove(connection)
         if self.on_enter is not None:
             self.on_enter(connection)
@@ -168,29 +195,24 @@ class Hub:
     def leave(self, connection: "ServerConnection") -> None:
         self.connections.pop(connection, None)
         self.unauthenticated.remove(connection)
-        user = self._users.pop(connection, None)
+        served, user = self._users.pop(connection, (self.default, None))
         if user is not None:
-            self.shares.leave(user)
+            served.shares.leave(user)
         self.stalled.remove(connection)
         if not self.connections:
             self._empty.set()
 
-    def session(self, hello: Hello, client: Client, user: User | None = None) -> Session:
+    def session(
+        self, hello: Hello, served: Served, client: Client, user: User | None = None
+    ) -> Session:
         """Return a new session with the rights of the user, of all rights for None.
 
-        OperationalError: there is no such tablespace. Of its settings: see session_settings().
+        Of its settings: see session_settings(). OperationalError 53300: the tablespace has no room.
         """
-        if hello.tablespace != TABLESPACE:
-            raise OperationalError(
-                f'tablespace "{hello.tablespace[:63]}" does not exist',
-                sqlstate="3D000",
-                hint=f'the tablespace of this server is "{TABLESPACE}"',
-            )
-        access = self.database.tablespace.state.catalog.access
+        database = served.database
+        access = database.tablespace.state.catalog.access
         settings = session_settings(hello, self.config, access, user)
-        return self.database.session(
-            settings, autocommit=hello.autocommit, client=client, user=user
-        )
+        return database.session(settings, autocommit=hello.autocommit, client=client, user=user)
 
     def spin(self) -> None:
         """Wait for the next request without sleeping, for a moment, if nothing else is done."""

@@ -36,15 +36,14 @@ class Budget:
 
 
 class OpenResults:
-    """Results with rows to fetch: over all connections, and of each user."""
+    """Results with rows to fetch: over all connections, and of each user of one tablespace."""
 
-    __slots__ = ("_mutex", "by_user", "maximum", "refusals", "used")
+    __slots__ = ("_mutex", "_of_all", "by_user", "refusals")
 
-    def __init__(self, maximum: int, refusals: Refusals) -> None:
-        self.maximum = maximum
+    def __init__(self, of_all: Budget, refusals: Refusals) -> None:
+        self._of_all = of_all
         self.refusals = refusals
         """Those beyond the maximum of a user's role, too."""
-        self.used = 0
         self.by_user: dict[User, int] = {}
         self._mutex = new_mutex()
 
@@ -56,11 +55,10 @@ class OpenResults:
                 self.refusals.add(OPEN_RESULTS, user)
                 count, whose = own, f'user "{user.name}"'
                 hint = "the limit is open_results of the role"
-            elif self.used >= self.maximum:
-                count, whose = self.used, "all connections"
+            elif not self._of_all.take():
+                count, whose = self._of_all.used, "all connections"
                 hint = "the limit is results_max"
             else:
-                self.used += 1
                 if user is not None:
                     self.by_user[user] = own + 1
                 return None
@@ -72,8 +70,8 @@ class OpenResults:
         )
 
     def give(self, user: User | None) -> None:
+        self._of_all.give()
         with self._mutex:
-            self.used -= 1
             if user is not None:
                 left = self.by_user[user] - 1
                 if left:

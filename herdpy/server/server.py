@@ -1,6 +1,7 @@
 """Server: a port over a database: start, drain, close. On one asyncio loop."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from herdpy.server.workers import NewExecutor, Workers
 if TYPE_CHECKING:
     from herdpy.server.grpc.server import GrpcServer
 
+_log = logging.getLogger(__name__)
 _DRAIN_STEP_S = 0.05
 
 
@@ -53,11 +55,15 @@ class Server:
         self._last_number = 0
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listen; return the address. OSError when it is taken.
+        """Open all tablespaces, and listen; return the address. OSError when it is taken.
 
+        A tablespace that cannot be opened is told to the log, and to who asks for it.
         OperationalError: others reach it, and there is no TLS or no user with a password.
         """
         loop = asyncio.get_running_loop()
+        instance = self._hub.database.instance
+        for state in await loop.run_in_executor(None, instance.open_all):
+            _log.error("tablespace %s cannot be opened: %s", state.entry.name, state.error)
         self._server = await loop.create_server(
             self._tcp_connection, host, port, start_serving=False
         )

@@ -31,6 +31,7 @@ from herdpy.sql.reading.tokens import PLACEHOLDER_HINT, Scanned, scan
 from herdpy.sql.roles import read_access_statement
 from herdpy.sql.scope import Catalog, StatementContext
 from herdpy.sql.statements import read_statement
+from herdpy.sql.tablespaces import read_tablespace_statement
 
 __all__ = ["Compiled", "Slot", "compile_sql", "parameter_kinds", "parameter_types"]
 
@@ -68,6 +69,9 @@ def compile_sql(
         access = read_access_statement(scanned)
         if access is not None:
             return Compiled(*access)
+        tablespace = read_tablespace_statement(scanned)
+        if tablespace is not None:
+            return Compiled(tablespace, ())
         found = read_statement(scanned)
         if isinstance(found, tree.Statement):
             return Compiled(found, ())

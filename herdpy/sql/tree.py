@@ -519,6 +519,42 @@ class Kill(SessionStatement, frozen=True):
     is_connection: bool
 
 
+class TablespaceLimits(Node, frozen=True):
+    """Limits of a tablespace that a statement names, as (name, value); None: no limit."""
+
+    values: tuple[tuple[str, int | None], ...] = ()
+
+
+class TablespaceStatement(SessionStatement, frozen=True):
+    """Base of what makes, changes or removes tablespaces: no part of a transaction."""
+
+    is_instant = False
+    is_audited = True
+    name: str
+
+
+class CreateTablespace(TablespaceStatement, frozen=True):
+    """CREATE TABLESPACE name [OWNER role] [WITH (limit = value, …)]; owner None: the user."""
+
+    limits: TablespaceLimits
+    owner: str | None
+    if_not_exists: bool
+
+
+class AlterTablespace(TablespaceStatement, frozen=True):
+    """ALTER TABLESPACE name RENAME TO new_name, or SET or RESET (limit, …)."""
+
+    new_name: str | None
+    limits: TablespaceLimits
+
+
+class DropTablespace(TablespaceStatement, frozen=True):
+    """DROP TABLESPACE name."""
+
+    frees_space = True
+    if_exists: bool
+
+
 class RoleOptions(Node, frozen=True):
     """What CREATE and ALTER ROLE say of a role; None: nothing.
 

@@ -52,4 +52,4 @@ class ReadOnlyDisk:
             raise os_error(EROFS, path)
         return ReadOnlyFile(path, self._disk.map(path, self._disk.size(path)))
 
-    make_directory = rename = unlink = sync_directory = lock = _refused
+    make_directory = rename = unlink = remove_directory = sync_directory = lock = _refused

@@ -195,6 +195,24 @@ class TestNames:
         with pytest.raises(IsADirectoryError):
             disk.rename("f", "d")
 
+    def test_remove_directory(self, disk: Disk) -> None:
+        disk.make_directory("d")
+        disk.make_directory("d/e")
+        write_file(disk, "d/f", b"")
+        with pytest.raises(OSError) as full:
+            disk.remove_directory("d")
+        assert full.value.errno == errno.ENOTEMPTY
+        disk.remove_directory("d/e")
+        disk.unlink("d/f")
+        disk.remove_directory("d")
+        assert disk.list("") == []
+        with pytest.raises(FileNotFoundError):
+            disk.remove_directory("d")
+        write_file(disk, "f", b"")
+        with pytest.raises(NotADirectoryError):
+            disk.remove_directory("f")
+        disk.make_directory("d")
+
     def test_rename_replaces(self, disk: Disk) -> None:
         disk.make_directory("d")
         write_file(disk, "old", b"old")
@@ -242,6 +260,7 @@ class TestNames:
             lambda: disk.rename(path, "x"),
             lambda: disk.rename("x", path),
             lambda: disk.unlink(path),
+            lambda: disk.remove_directory(path),
             lambda: disk.sync_directory(path),
             lambda: disk.lock(path, ""),
         ):

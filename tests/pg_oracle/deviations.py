@@ -237,8 +237,8 @@ DEVIATIONS: tuple[Deviation, ...] = (
         " and no rights on columns. REVOKE by an owner or a superuser takes a right"
         " away, of every grantor, and REVOKE of a role takes no CASCADE. There is no"
         " SET ROLE and no current_user.",
-        "There is one tablespace now; several will each have their own, and a right on"
-        " all that it holds is what a server of one program needs.",
+        "A tablespace has its own users, and a right on all that it holds is what a server"
+        " of one program needs.",
         (
             ("CREATE TABLE t (a INT)", None, None),
             ("CREATE USER ann", None, None),

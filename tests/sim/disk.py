@@ -16,16 +16,16 @@ file systems:
 - A write without room (capacity_bytes) or with a fault may have written a first part.
 
 Every call that changes the disk is a *step*, numbered from 1: open of a missing file, write_at,
-sync, truncate, allocate, make_directory, rename, unlink, sync_directory. `crash_at = n` ends the
-world in step n: with even odds before or after its effect, SimulatedCrash is raised by it and by
-every later call, until restart() (or crash(), at any moment) gives the disk that the next process
-finds. Handles of the old one then raise EBADF. close() never raises.
+sync, truncate, allocate, make_directory, rename, unlink, remove_directory, sync_directory.
+`crash_at = n` ends the world in step n: with even odds before or after its effect, SimulatedCrash
+is raised by it and by every later call, until restart() (or crash(), at any moment) gives the disk
+that the next process finds. Handles of the old one then raise EBADF. close() never raises.
 """
 
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from errno import EBADF, EEXIST, EINVAL, EIO, EISDIR, ENOENT, ENOSPC, ENOTDIR
+from errno import EBADF, EEXIST, EINVAL, EIO, EISDIR, ENOENT, ENOSPC, ENOTDIR, ENOTEMPTY
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
@@ -39,7 +39,9 @@ T = TypeVar("T")
 SECTOR_BYTES = 512
 
 _FILE_STEPS = frozenset(["open", "write", "sync", "truncate", "allocate"])
-STEPS = _FILE_STEPS | {"make_directory", "rename", "unlink", "sync_directory"}
+STEPS = _FILE_STEPS | {
+    "make_directory", "rename", "unlink", "remove_directory", "sync_directory",
+}  # fmt: skip
 KINDS = STEPS | {"read", "map"}
 
 
@@ -609,6 +611,17 @@ class SimulatedDisk:
             self._change_names((path, None))
 
         self._step("unlink", check_path(path), effect)
+
+    def remove_directory(self, path: str) -> None:
+        def effect() -> None:
+            node = self._names.get(path)
+            if node is not _DIRECTORY:
+                raise os_error(ENOENT if node is None else ENOTDIR, path)
+            if any(parent_of(name) == path for name in self._names if name):
+                raise os_error(ENOTEMPTY, path)
+            self._change_names((path, None))
+
+        self._step("remove_directory", check_path(path), effect)
 
     def sync_directory(self, path: str) -> None:
         def is_inside(_: int, change: _NameChange) -> bool:

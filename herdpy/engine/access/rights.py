@@ -32,6 +32,7 @@ _SUPERUSERS_ONLY = frozenset(
         "sysstagings",
         "syslimits",
         "syswaits",
+        "systablespaces",
         "sysmemory",
         "sysmaintenance",
         "sysdisks",

@@ -1,12 +1,14 @@
 """The layout of a database's directory: what is ours, what a new one has, what we never touch.
 
 Files: FORMAT (what this directory is), LOCK (who has it open), default/MANIFEST, default/log/,
-default/segments/, default/temp/; RESTORE while a backup is being restored into it. FORMAT is
-written last, so that an interrupted creation is begun again and a directory of another program is
-never written to. One process at a time, but for check_ours(): it holds LOCK.
+default/segments/, default/temp/; RESTORE while a backup is being restored into it; TABLESPACES
+once there are others than `default`, whose folders are called by their ids. FORMAT is written last,
+so that an interrupted creation is begun again and a directory of another program is never written
+to. One process at a time, but for check_ours(): it holds LOCK.
 """
 
 import errno
+import re
 
 from bookie.runtime.interfaces import Disk, Rng
 from herdpy.engine.maintenance.file_logs import log_file_paths
@@ -20,13 +22,12 @@ from herdpy.errors import (
     expecting_file,
     misplaced,
 )
-from herdpy.storage.manifest import Manifest
+from herdpy.storage.manifest import Identity, Manifest, ManifestState
+from herdpy.storage.tablespace_list import TABLESPACES, TablespaceList
 
 FORMAT_VERSION = 2
 FORMAT = "FORMAT"
 LOCK = "LOCK"
-TABLESPACES = "TABLESPACES"
-"""Where there are several: their list, which this herdpy cannot read."""
 RESTORE = "RESTORE"
 """Its presence without FORMAT: a restore has begun and has not come to its end."""
 DIRECTORY = "default"
@@ -35,11 +36,14 @@ SEGMENTS = f"{DIRECTORY}/segments"
 LOGS = f"{DIRECTORY}/log"
 RESERVE = f"{DIRECTORY}/reserve"
 PARTS = ("log", "segments", "temp")
+PARTS_OF_OTHERS = ("log", "segments")
+"""Of a tablespace that is not `default`."""
 FORMAT_HINT = (
     "If this is a database, put the file back: a line of text, which for a database of this "
     f"version of herdpy is 'herdpy {FORMAT_VERSION}'."
 )
 INTERRUPTED_RESTORE_HINT = "Run `herdpy restore` once more; it begins again from the backup."
+_FOLDER = re.compile("[0-9a-f]{32}")
 OURS = (FORMAT, f"{FORMAT}.new", LOCK, RESTORE, DIRECTORY)
 
 
@@ -78,12 +82,6 @@ def check_format(disk: Disk, where: str) -> None:
         raise NotSupportedError(
             f"{where} has format {int(words[1])}; this herdpy reads up to {FORMAT_VERSION} "
             f"(offset 0 of {FORMAT})",
-            hint="Open it with the newer herdpy that wrote it.",
-        )
-    if disk.exists(TABLESPACES):
-        raise NotSupportedError(
-            f"{where} has a file {TABLESPACES}: it holds several tablespaces, and this herdpy "
-            "reads one",
             hint="Open it with the newer herdpy that wrote it.",
         )
 
@@ -142,9 +140,13 @@ def _check_nothing_in(disk: Disk) -> None:
         )
 
 
-def make_folders(disk: Disk) -> bool:
-    """Make those that are missing; the caller syncs their names. False: none was."""
-    paths = (DIRECTORY, *(f"{DIRECTORY}/{part}" for part in PARTS))
+def make_folders(disk: Disk, folder: str = DIRECTORY) -> bool:
+    """Make those of a tablespace that are missing; the caller syncs their names. False: none was.
+
+    DuckDB spills for all tablespaces to the one folder of `default`.
+    """
+    parts = PARTS if folder == DIRECTORY else PARTS_OF_OTHERS
+    paths = (folder, *(f"{folder}/{part}" for part in parts))
     missing = [path for path in paths if not disk.exists(path)]
     for path in missing:
         disk.make_directory(path)
@@ -166,3 +168,43 @@ def cannot_open_error(where: str, error: OSError) -> Error:
             f"{where} cannot be opened: {error.strerror} ({error.filename})", sqlstate="58P01"
         )
     return misplaced(f"{error.filename}", error) or disk_error(error)
+
+
+def make_tablespace(disk: Disk, folder: str, tablespace_id: bytes, rng: Rng) -> None:
+    """Make the files of an empty tablespace in a folder that is not there; durable on return."""
+    make_folders(disk, folder)
+    state = ManifestState(rng.randbytes(16), identity=Identity(tablespace_id))
+    Manifest.put(disk, f"{folder}/MANIFEST", state, rng).close()
+    disk.sync_directory(folder)
+    disk.sync_directory("")
+
+
+def remove_tablespace(disk: Disk, folder: str) -> None:
+    """Remove the folder of a tablespace that is none, as far as it is there; durable on return."""
+    if disk.exists(folder):
+        for part in PARTS:
+            path = f"{folder}/{part}"
+            if disk.exists(path):
+                for name in disk.list(path):
+                    disk.unlink(f"{path}/{name}")
+                disk.remove_directory(path)
+        for name in disk.list(folder):
+            disk.unlink(f"{folder}/{name}")
+        disk.remove_directory(folder)
+    disk.sync_directory("")
+
+
+def check_listed(disk: Disk, listed: TablespaceList) -> None:
+    """Raise CorruptionError for the folder of a tablespace that the list does not name.
+
+    A folder is in the list before it is there, and until it is gone: the list is lost or older.
+    """
+    folders = {each.folder for each in listed.entries}
+    for name in disk.list(""):
+        if _FOLDER.fullmatch(name) and name not in folders and disk.exists(f"{name}/MANIFEST"):
+            raise CorruptionError(
+                f"{TABLESPACES}, offset 0: it does not list the tablespace in folder {name}: it is "
+                "missing, or older than the directory",
+                hint=f"Put the {TABLESPACES} back that belongs to the directory, or restore a "
+                "backup into a new one.",
+            )

@@ -15,12 +15,11 @@ from herdpy.engine.maintenance.directory import (
     FORMAT,
     FORMAT_HINT,
     INTERRUPTED_RESTORE_HINT,
-    MANIFEST,
     OURS,
     RESERVE,
     RESTORE,
-    SEGMENTS,
     check_format,
+    check_listed,
 )
 from herdpy.engine.maintenance.file_logs import check_log_files, file_log_reader
 from herdpy.engine.maintenance.leftovers import check_leftovers
@@ -36,6 +35,12 @@ from herdpy.storage.manifest import TableState as Listed
 from herdpy.storage.read_only import ReadOnlyDisk
 from herdpy.storage.segment import Segment, segment_name, segment_number
 from herdpy.storage.table_pages import PageEntry, TablePages, open_entry
+from herdpy.storage.tablespace_list import (
+    TABLESPACES,
+    TablespaceEntry,
+    only_default,
+    read_list,
+)
 from herdpy.storage.verify import check_definition, check_rows
 
 _FINDINGS_MAX = 1000
@@ -74,20 +79,37 @@ def examine(disk: Disk, where: str, progress: Progress | None = None) -> Report:
 
     OSError: something could not be read at all.
     """
-    doctor = _Doctor(Survey(disk, where, progress))
-    doctor.run()
-    return doctor.survey.report
+    first = Survey(disk, where, progress)
+    if first.check_format():
+        _Doctor(first).run()
+        for entry in first.others():
+            _Doctor(Survey(disk, where, progress, entry, first.report)).run()
+        first.note_disk()
+    else:
+        first.note_foreign([])
+    return first.report
 
 
 class Survey:
-    """One reading of a directory: pages, definitions and log, with a note of all that is wrong.
+    """One reading of a tablespace: pages, definitions and log, with a note of all that is wrong.
 
     What is wrong is left out of what the methods return.
     """
 
-    def __init__(self, disk: Disk, where: str, progress: Progress | None) -> None:
-        self.report = Report()
+    def __init__(
+        self,
+        disk: Disk,
+        where: str,
+        progress: Progress | None,
+        entry: TablespaceEntry | None = None,
+        report: Report | None = None,
+    ) -> None:
+        """`entry` is the tablespace's in the list, None: `default`; `report` one to go on with."""
+        self.report = report or Report()
         self.disk = ReadOnlyDisk(disk)
+        self.folder = DIRECTORY if entry is None else entry.folder
+        self._entry = entry
+        self._segments = f"{self.folder}/segments"
         self._where = where
         self._progress = progress or (lambda *_: None)
         self._done = 0
@@ -107,11 +129,38 @@ class Survey:
         if hint and hint not in report.advice:
             report.advice.append(hint)
 
+    def others(self) -> list[TablespaceEntry]:
+        """Return the tablespaces beside `default`, as far as their list can be read."""
+        disk = self.disk
+        try:
+            listed = read_list(disk)
+            check_listed(disk, listed or only_default(b""))
+        except Error as error:
+            self.note(error)
+            return []
+        self.note_foreign([] if listed is None else [each.folder for each in listed.entries])
+        return [] if listed is None else listed.present[1:]
+
+    def note_foreign(self, folders: list[str]) -> None:
+        """Note what is no file of a database, whose tablespaces have these folders."""
+        known = (*OURS, TABLESPACES, f"{TABLESPACES}.new", *folders)
+        names = self.disk.list("")
+        self.report.notes += [f"{name} is {_NOT_OURS}" for name in names if name not in known]
+
+    def manifest(self) -> ManifestState:
+        """Return what the manifest says; CorruptionError: damage, or it is another tablespace's."""
+        path = f"{self.folder}/MANIFEST"
+        listed, entry = Manifest.read(self.disk, path), self._entry
+        if entry is not None and listed.identity.uuid != entry.id:
+            raise damaged(
+                f"{path}, offset 0: it is of tablespace {listed.identity.uuid.hex()}, and "
+                f"{TABLESPACES} lists {entry.id.hex()} there"
+            )
+        return listed
+
     def check_format(self) -> bool:
         """Look for FORMAT; return whether it is as it must be."""
-        disk, notes = self.disk, self.report.notes
-        names = disk.list("")
-        notes += [f"{name} is {_NOT_OURS}" for name in names if name not in OURS]
+        disk, names = self.disk, self.disk.list("")
         try:
             if FORMAT in names:
                 check_format(disk, self._where)
@@ -134,14 +183,14 @@ class Survey:
         found: dict[int, Segment] = {}
         for number, byte_count in listed.segments.items():
             try:
-                path = f"{SEGMENTS}/{segment_name(number)}"
+                path = f"{self._segments}/{segment_name(number)}"
                 found[number] = Segment.open(
                     disk, path, number, byte_count, listed.segment_id(number)
                 )
             except (Error, OSError) as error:
                 self.note(error)
-        report.segment_count = len(listed.segments)
-        report.byte_count = sum(listed.segments.values())
+        report.segment_count += len(listed.segments)
+        report.byte_count += sum(listed.segments.values())
         return found
 
     def note_leftovers(self, listed: ManifestState) -> None:
@@ -149,22 +198,22 @@ class Survey:
         disk = self.disk
         known = {segment_name(number) for number in listed.segments}
         try:
-            names = disk.list(SEGMENTS) if disk.exists(SEGMENTS) else []
+            names = disk.list(self._segments) if disk.exists(self._segments) else []
         except OSError as error:
             self.note(error)
             return
         for name in names:
             if name not in known:
-                is_ours = segment_number(name) and disk.is_file(f"{SEGMENTS}/{name}")
+                is_ours = segment_number(name) and disk.is_file(f"{self._segments}/{name}")
                 what = "left over; the next open removes it" if is_ours else _NOT_OURS
-                self.report.notes.append(f"{SEGMENTS}/{name} is {what}")
+                self.report.notes.append(f"{self._segments}/{name} is {what}")
 
     def definition(self, table_id: int, item: Listed) -> Table | None:
         """Return a table as it is defined."""
         try:
             return check_definition(table_id, item.definition)
         except ValueError as error:
-            self.note(damaged(f"{MANIFEST}: table {table_id}: {error}"))
+            self.note(damaged(f"{self.folder}/MANIFEST: table {table_id}: {error}"))
             return None
 
     def pages(self, table: Table, item: Listed, segments: dict[int, Segment]) -> list[PageEntry]:
@@ -200,7 +249,7 @@ class Survey:
     ) -> Iterator[tuple[Lsn, bytes]]:
         """Yield the records behind the checkpoint, as far as the log can be read."""
         try:
-            reader = file_log_reader(self.disk, DIRECTORY, listed, may_be_cut=may_be_cut)
+            reader = file_log_reader(self.disk, self.folder, listed, may_be_cut=may_be_cut)
             for each in reader.records():
                 self.report.log_record_count += 1
                 self.report.log_byte_count += len(each[1])
@@ -232,8 +281,8 @@ class Survey:
         """Look whether the files beside the manifest fit it."""
         disk = self.disk
         try:
-            check_log_files(disk, DIRECTORY, listed)
-            check_leftovers(disk, DIRECTORY, listed, is_restoring=disk.exists(RESTORE))
+            check_log_files(disk, self.folder, listed)
+            check_leftovers(disk, self.folder, listed, is_restoring=disk.exists(RESTORE))
         except MALFORMED as error:
             self.note(error)
             return False
@@ -246,19 +295,17 @@ class _Doctor:
 
     def run(self) -> None:
         survey = self.survey
-        if not survey.check_format():
-            return
+        damages = len(survey.report.damages)
         try:
-            listed = Manifest.read(survey.disk, MANIFEST)
+            listed = survey.manifest()
         except Error as error:
             survey.note(error)
             return
         segments = survey.segments(listed)
         survey.note_leftovers(listed)
-        survey.note_disk()
         tables = self._tables(listed.tables, segments, is_now=True)
         pinned = {name: self._tables(pin.tables, segments) for name, pin in listed.pins.items()}
-        is_whole = not survey.report.damages
+        is_whole = len(survey.report.damages) == damages
         if not survey.check_files(listed):
             return
         records = survey.records(listed)

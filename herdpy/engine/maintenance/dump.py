@@ -26,8 +26,10 @@ class Dump:
     byte_count = 0
     """How long it will be is not known."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, tablespace: str = DIRECTORY) -> None:
+        """`tablespace` is its name, which GRANT says."""
         self._snapshot = snapshot
+        self._tablespace = tablespace
         self.row_counts: dict[str, int] = {}
         """Rows of the tables that are written, by name."""
 
@@ -44,7 +46,7 @@ class Dump:
             if table.id in state.tables:  # not of the system's, which are made of other things
                 yield f"\n{create_table_text(table)};\n".encode()
                 yield from self._inserts(table)
-        yield from _statements(right_texts(state.catalog, DIRECTORY))
+        yield from _statements(right_texts(state.catalog, self._tablespace))
 
     def _inserts(self, table: Table) -> Iterator[bytes]:
         shown = [i for i, column in enumerate(table.columns) if not column.hidden]

@@ -7,7 +7,7 @@ by a function like open_file_log().
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from bookie.runtime.interfaces import Disk, Driver
+from bookie.runtime.interfaces import Disk
 from herdpy.config import Config
 from herdpy.engine.maintenance.leftovers import MISFIT_HINT
 from herdpy.errors import CorruptionError, DiskFullError, damaged, expecting_file
@@ -15,7 +15,7 @@ from herdpy.log.file_log import FileLog
 from herdpy.log.file_replay import LogReader, Place, find_unlisted_frame
 from herdpy.log.interfaces import CommitLog
 from herdpy.log.log_files import LogFile, numbered_files
-from herdpy.log.syncer import Measure
+from herdpy.log.syncer import Measure, SyncThreads
 from herdpy.model.lsn import Lsn
 from herdpy.storage.manifest import (
     LogDurable,
@@ -29,7 +29,7 @@ from herdpy.storage.manifest import (
 class LogSite:
     """What the log of a tablespace is opened with, once or again; implements LogFileListing.
 
-    Without a driver there are no threads: commits sync in the caller.
+    Without threads commits sync in the caller.
     """
 
     def __init__(
@@ -38,14 +38,14 @@ class LogSite:
         directory: str,
         manifest: Manifest,
         config: Config,
-        driver: Driver | None,
+        threads: SyncThreads | None,
         measure: Measure,
     ) -> None:
         self.disk = disk
         self.directory = directory
         self.manifest = manifest
         self.config = config
-        self.driver = driver
+        self.threads = threads
         self.measure = measure
         self._stop_former: Callable[[], object] | None = None
 
@@ -105,7 +105,7 @@ def open_file_log(site: LogSite) -> CommitLog:
         first_file_bytes=config.log_file_bytes_first,
         max_file_bytes=config.log_file_bytes_max,
         hint=listed.replay_hint,
-        driver=site.driver,
+        threads=site.threads,
         measure=site.measure,
     )
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bookie.runtime.drivers import new_mutex
-from bookie.runtime.interfaces import Clock, Disk, Driver, Rng
+from bookie.runtime.interfaces import Clock, Disk, Rng
 from herdpy.config import Config
 from herdpy.engine.maintenance.checkpoint import (
     finish_listing,
@@ -33,7 +33,7 @@ from herdpy.engine.maintenance.file_logs import LogSite, OpenLog
 from herdpy.engine.maintenance.recovery import lead, restore, resume
 from herdpy.engine.maintenance.tasks import MaintenanceTask
 from herdpy.engine.maintenance.timed import Timed
-from herdpy.engine.state.disk_space import DiskSpace
+from herdpy.engine.state.disk_space import DiskSpace, SharedReserve
 from herdpy.engine.state.error_messages import background_error, no_memory_error
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.memory import TablespaceMemory
@@ -42,6 +42,7 @@ from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.errors import DiskFullError, Error, loading
 from herdpy.log.record import EndStaging, Expire
+from herdpy.log.syncer import SyncThreads
 from herdpy.model.durability import Durability
 from herdpy.storage.manifest import Manifest
 
@@ -67,21 +68,23 @@ class Replica:
 
     def __init__(
         self,
+        folder: str,
         name: str,
         disk: Disk,
         clock: Clock,
         rng: Rng,
         config: Config,
-        driver: Driver | None,
+        threads: SyncThreads | None,
         wake: Callable[[], object],
         open_log: OpenLog,
         where: str,
         memory: TablespaceMemory,
+        reserve: SharedReserve | None = None,
     ) -> None:
-        """Load the manifest of the directory `name`; errors as Manifest.load().
+        """Load the manifest of the folder; errors as Manifest.load().
 
-        Without a driver there are no threads: commits sync in the caller. `where` is how messages
-        name the database.
+        Without threads commits sync in the caller. `name` is the tablespace's, `where` is how
+        messages name it. reserve: the directory's; None: it is the first.
         """
         # Constant after open().
         self._disk = disk
@@ -92,13 +95,15 @@ class Replica:
         self._open_log = open_log
         self._where = where
         self._memory = memory
-        self._is_threaded = driver is not None
-        self._path = f"{name}/MANIFEST"
-        self._segments = f"{name}/segments"
+        self._is_threaded = threads is not None
+        self._name = name
+        self._reserve = reserve
+        self._path = f"{folder}/MANIFEST"
+        self._segments = f"{folder}/segments"
         self.log_appends = Timed(clock)
         self.checkpoints = Timed(clock)
         manifest = Manifest.load(disk, self._path, rng)
-        self._site = LogSite(disk, name, manifest, config, driver, self.log_appends.measure)
+        self._site = LogSite(disk, folder, manifest, config, threads, self.log_appends.measure)
         self.tablespace: Tablespace
         self.space: DiskSpace
         """The tablespace's, whose disk is looked at here."""
@@ -123,10 +128,20 @@ class Replica:
         self._checkpoint_again_s = clock.monotonic()  # not before, after a failure
         self.is_full = False
         """Nothing leaves the memory, because checkpoints fail; check_room() says so."""
+        self.disk_bytes_max: int | None = None
+        """What disk_bytes() may be, as the tablespace's limit says; set by its owner."""
+        self._is_over_limit = False  # of those, when it was last looked
+        self._has_compaction = False  # more than the budget had room for, when it was looked at
 
     @property
     def manifest(self) -> Manifest:
         return self._site.manifest
+
+    @property
+    def is_busy(self) -> bool:
+        """There is work that waits for time, for room, or for another try."""
+        space = self.space
+        return bool(self._has_compaction or space.is_full or space.is_low or self.checkpoint_error)
 
     def open(self, *, is_restoring: bool = False) -> None:
         """Recover the tablespace and lead it; start() comes next. Errors as recovery.restore()."""
@@ -134,7 +149,7 @@ class Replica:
         log, applier = restore(
             site, self._open_log, SnapshotRegistry(), self._clock, is_restoring=is_restoring
         )
-        if make_folders(self._disk):  # nothing was changed before all had been read
+        if make_folders(self._disk, site.directory):  # nothing was changed before all had been read
             self._disk.sync_directory(site.directory)
         memory = self._memory
         self.space = space = DiskSpace(
@@ -145,8 +160,9 @@ class Replica:
             log,
             lambda enough: checkpoint_bytes(self.tablespace.applier, enough),
             reserve_bytes=config.disk_reserve_bytes,
+            shared=self._reserve,
         )
-        self.tablespace = Tablespace(site.directory, log, self._clock, applier, space, memory)
+        self.tablespace = Tablespace(self._name, log, self._clock, applier, space, memory)
         self.tablespace.registry.caches = memory.caches
         memory.memtables.measure = self.tablespace.memtable_bytes
         memory.versions.measure = self.tablespace.version_bytes
@@ -178,10 +194,17 @@ class Replica:
             self.checkpoint_error = None
             self.is_full = False
 
+    def resize(self, config: Config) -> None:
+        """Have other limits from now on; any thread."""
+        self._config = config
+        self.tablespace.room.share_bytes = config.memtable_bytes_max
+        self._look()
+
     def closing_steps(self) -> list[Callable[[], object]]:
         """Return the steps that make all durable and let go of threads and files; repeatable."""
         log = [self.tablespace.log.close] if "tablespace" in vars(self) else []
-        return [*log, self.manifest.close]
+        space = [self.space.close] if "space" in vars(self) else []
+        return [*log, self.manifest.close, *space]
 
     # --- writers ---------------------------------------------------------------------------------
 
@@ -224,6 +247,8 @@ class Replica:
         tablespace = self.tablespace
         with tablespace.monitor:
             tablespace.measure_memtables()
+        limit = self.disk_bytes_max
+        self._is_over_limit = limit is not None and self.disk_bytes() > limit
         self.is_full = self.checkpoint_error is not None and tablespace.room.is_full
 
     def check_room(self, *, frees_space: bool = False) -> None:
@@ -233,9 +258,34 @@ class Replica:
         """
         if not frees_space:
             self.space.check_room()
+            if self._is_over_limit:
+                self._check_limit()
         error = self.checkpoint_error
         if self.is_full and error is not None:
             raise no_memory_error(error)
+
+    def disk_bytes(self) -> int:
+        """Return the bytes of pages, and of the log since the last checkpoint. Any thread.
+
+        Not the length of log files, which are made before there is something in them, and kept for
+        what comes.
+        """
+        appended = self.tablespace.log.bytes_appended
+        log_bytes = max(appended - self._checkpoint_bytes, 0)
+        return sum(self.manifest.state.segments.values()) + log_bytes
+
+    def _check_limit(self) -> None:
+        """Raise 53100 while there is more on the disk than the tablespace may have."""
+        limit, used = self.disk_bytes_max, self.disk_bytes()
+        self._is_over_limit = limit is not None and used > limit
+        if self._is_over_limit:
+            self._wake()  # a checkpoint lets go of the log, a compaction of what was deleted
+            raise DiskFullError(
+                f"tablespace {self._name} has {used:,} bytes on the disk, more than the {limit:,} "
+                "that it may; the statement had no effect",
+                hint="DELETE, TRUNCATE or DROP what is not needed: these still work; or raise the "
+                "limit: ALTER TABLESPACE … SET (disk_bytes_max = …).",
+            )
 
     @contextmanager
     def without_maintenance(self) -> Generator[None, None, None]:
@@ -260,18 +310,25 @@ class Replica:
         if appended - self._checkpoint_bytes > self._config.checkpoint_log_bytes:
             return True
         space = self.space
-        if space.is_full or space.is_low:  # it makes the log's files free, and what was deleted
+        if (
+            space.is_full or space.is_low or self._is_over_limit
+        ):  # it makes the log's files free, and what was deleted
             return tuple(tablespace.state.lsn) != tuple(self.manifest.state.checkpoint_lsn)
         if any(table.is_unlisted for table in tablespace.state.tables.values()):
             return True
         if tablespace.room.is_wanted:
             return True
-        if tablespace.memtable_bytes() > self._config.memtable_bytes_max:
+        if self._has_most_memory():
             return True
         leases = tablespace.applier.leases
         if leases.has_versions and tablespace.version_bytes() * 2 > self._config.version_bytes_max:
             return True  # they are held in memory no longer than to there
         return any(leases.find(number) is None for number in self.manifest.state.pins)
+
+    def _has_most_memory(self) -> bool:
+        """Return whether memtables have more than their share, and none has more than these."""
+        own, others = self.tablespace.memtable_bytes(), self._memory.memtables_of_others()
+        return own + sum(others) > self._config.memtable_bytes_max and own >= max(others, default=0)
 
     # --- checkpoints and compaction --------------------------------------------------------------
 
@@ -378,6 +435,7 @@ class Replica:
                 is_fitting = planned is None or self.space.lend(planned.byte_count)
                 if not is_fitting or (planned is None and self.space.is_full):
                     planned = self._plan_to_free()
+                self._has_compaction = planned is not None
                 if planned is None:
                     return False
                 if is_within_budget and not planned.job.is_urgent:

@@ -35,6 +35,7 @@ from herdpy.errors import (
     CorruptionError,
     Error,
     InvariantViolation,
+    NotSupportedError,
     OperationalError,
     ProgrammingError,
 )
@@ -48,6 +49,7 @@ from herdpy.storage.backup_file import (
 )
 from herdpy.storage.manifest import FILE_ID_BYTES, Identity, Manifest, ManifestState, renumbered
 from herdpy.storage.segment import Segment, segment_header, segment_name, segment_number
+from herdpy.storage.tablespace_list import TABLESPACES
 from herdpy.storage.verify import check_definition
 
 # What readers of checked bytes say when the checksums are right and the content is forged.
@@ -143,6 +145,11 @@ def restore(
 def _check_target(disk: Disk, where: str, *, is_replacing: bool) -> bool:
     """Return whether there is a database; raise unless it may be written to."""
     names = disk.list("")
+    if TABLESPACES in names:
+        raise NotSupportedError(
+            f"{where} has several tablespaces, and a backup is of one: it takes the place of none",
+            hint="Restore it into a new directory, where it is the tablespace default.",
+        )
     foreign = [name for name in names if name not in OURS]
     if foreign:
         raise OperationalError(

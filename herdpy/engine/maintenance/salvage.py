@@ -14,7 +14,6 @@ import msgspec
 
 from bookie.runtime.interfaces import Disk
 from herdpy.engine.maintenance.checkpoint import without_leases
-from herdpy.engine.maintenance.directory import MANIFEST
 from herdpy.engine.maintenance.doctor import MALFORMED, Survey
 from herdpy.engine.maintenance.dump import Dump
 from herdpy.engine.maintenance.recovery import apply_records, state_at_checkpoint
@@ -23,7 +22,7 @@ from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.snapshots import Snapshot
 from herdpy.engine.state.staged import Operation, Stage, Staged
 from herdpy.engine.state.state import TableState
-from herdpy.errors import Error
+from herdpy.errors import Error, OperationalError
 from herdpy.log.record import Commit, CommitStaging, Record, decode
 from herdpy.model.keys import decode_key
 from herdpy.model.lsn import Lsn
@@ -33,6 +32,7 @@ from herdpy.storage.backup_file import Progress
 from herdpy.storage.manifest import Manifest, ManifestState, PageRef, without_pins
 from herdpy.storage.segment import Segment
 from herdpy.storage.table_pages import TablePages
+from herdpy.storage.tablespace_list import DEFAULT, read_list
 
 Span = tuple[Key, Key]
 """The first and the last key of a page; () is open."""
@@ -62,14 +62,29 @@ class Salvage:
         """
 
     @classmethod
-    def begin(cls, disk: Disk, where: str, progress: Progress | None = None) -> "Salvage":
-        """Read all of a directory; the caller sees to it that no process has it open.
+    def begin(
+        cls,
+        disk: Disk,
+        where: str,
+        progress: Progress | None = None,
+        tablespace: str | None = None,
+    ) -> "Salvage":
+        """Read all of a tablespace; the caller sees to it that no process has the directory open.
 
-        CorruptionError: not one edit of the manifest is valid. OSError: it cannot be read at all.
+        CorruptionError: not one edit of the manifest is valid, or the list of tablespaces is
+        damaged that has its name. 3D000: there is none. OSError: it cannot be read at all.
         """
-        survey = Survey(disk, where, progress)
+        entry = None
+        if tablespace is not None and tablespace != DEFAULT:
+            every = read_list(disk)
+            entry = None if every is None else every.find(tablespace)
+            if entry is None:
+                raise OperationalError(
+                    f'tablespace "{tablespace[:63]}" does not exist', sqlstate="3D000"
+                )
+        survey = Survey(disk, where, progress, entry)
         survey.check_format()
-        listed, damage = Manifest.read_valid(survey.disk, MANIFEST)
+        listed, damage = Manifest.read_valid(survey.disk, f"{survey.folder}/MANIFEST")
         if damage is not None:
             survey.note(damage)
         listed = without_pins(listed)

@@ -139,8 +139,10 @@ class Planner:
     def holder(self) -> Holder:
         """Return who has the results of the session's queries."""
         core = self._core
-        is_superuser = self._database.is_superuser(core.user)
-        return Holder(core.id, core.identity, is_superuser, core.maxima.get(OPEN_RESULTS))
+        database = self._database
+        is_superuser = database.is_superuser(core.user)
+        maximum = core.maxima.get(OPEN_RESULTS)
+        return Holder(core.id, core.identity, is_superuser, database.refusals, maximum)
 
     def select(
         self,

@@ -175,6 +175,8 @@ class Statements(SessionPart):
                 self._database.kill(core.id, number, is_connection=statement.is_connection)
             case tree.Definition():
                 self._define(statement, values)
+            case tree.TablespaceStatement():
+                self._change_tablespaces(statement)
             case _:
                 raise InternalError(f"no way to run {statement.__class__.__name__}")
         return Result()
@@ -247,6 +249,19 @@ class Statements(SessionPart):
         return Measured(
             result.row_count, ended_s - begun_s, ended_s - logged_s if is_waited else None
         )
+
+    def _change_tablespaces(self, statement: tree.TablespaceStatement) -> None:
+        core = self._core
+        if core.in_transaction:
+            raise ProgrammingError(
+                "a statement about tablespaces cannot run inside a transaction",
+                sqlstate="25001",
+                hint="COMMIT or ROLLBACK first.",
+            )
+        with loading():
+            from herdpy.engine.access.tablespaces import change_tablespaces
+
+        change_tablespaces(self._database, statement, core.identity, self._planner.rights())
 
     def _define(self, statement: tree.Definition, values: list[Physical]) -> None:
         core, rng = self._core, self._database.rng

@@ -54,6 +54,17 @@ class DiskFigures(NamedTuple):
     """Statements, since the database was opened."""
 
 
+class SharedReserve:
+    """The reserve of a directory, and the tablespaces that have it together."""
+
+    def __init__(self, file: ReserveFile) -> None:
+        self.mutex = new_mutex()
+        """Of the reserve, and of all those spaces."""
+        self.file = file
+        self.spaces: dict[DiskSpace, None] = {}
+        """Of those that are open: the rows of each need room for their pages."""
+
+
 class DiskSpace:
     """Any thread; `is_full` is read without the mutex, the rest is under it.
 
@@ -70,8 +81,11 @@ class DiskSpace:
         needed: Callable[[int], int],
         *,
         reserve_bytes: int,
+        shared: "SharedReserve | None" = None,
     ) -> None:
         """reserve_bytes: as configured. `where` is how messages name the database.
+
+        With `shared` the reserve is that: a directory has one for all its tablespaces.
 
         needed(enough) estimates the next checkpoint's bytes; below `enough` any such number does.
         """
@@ -81,12 +95,13 @@ class DiskSpace:
         self._needed_for = needed
         self.spares = spares
         """The log's; replaced with the log."""
-        self._mutex = new_mutex()
         self._path = f"{directory}/reserve"
-        self._reserve = ReserveFile(disk, self._path, 0)
+        self._owns_reserve = shared is None
+        self.shared = shared or SharedReserve(ReserveFile(disk, self._path, 0))
+        self._mutex = self.shared.mutex
         self._configured = reserve_bytes
         self._margin = _MARGIN_BYTES_MIN
-        self._total = self._free = self._needed = 0
+        self._total = self._free = self._needed = self.own_needed = 0
         self._since_us: int | None = None
         self._refused = 0
         self._lent: int | None = None  # beside pages, to a checkpoint or compaction that runs
@@ -97,12 +112,20 @@ class DiskSpace:
     def open(self) -> None:
         """Take up the reserve, or make it. Once, when the state is what the log says."""
         with self._mutex:
+            self.shared.spaces[self] = None
             self._measure()
-            byte_count = reserve_bytes_of(self._configured, self._total)
-            self._reserve = ReserveFile(self._disk, self._path, byte_count)
-            self._reserve.load()
+            byte_count = self._reserve.byte_count
+            if self._owns_reserve:
+                byte_count = reserve_bytes_of(self._configured, self._total)
+                self.shared.file = ReserveFile(self._disk, self._path, byte_count)
+                self._reserve.load()
             self._margin = max(_MARGIN_BYTES_MIN, byte_count // _MARGIN_SHARE)
             self._look()
+
+    def close(self) -> None:
+        """Count for the others no more; repeatable."""
+        with self._mutex:
+            self.shared.spaces.pop(self, None)
 
     def look(self) -> bool:
         """Measure, fill the reserve again if there is room, and return whether the disk is full."""
@@ -223,6 +246,10 @@ class DiskSpace:
                 self._refused,
             )
 
+    @property
+    def _reserve(self) -> ReserveFile:
+        return self.shared.file
+
     # --- the mutex is held -----------------------------------------------------------------------
 
     def _kept(self, byte_count: int) -> int:
@@ -239,7 +266,9 @@ class DiskSpace:
         except OSError:  # what it refuses will be told to who writes
             return
         half = max(self._free - self._missing - self._margin, 0) // 2
-        self._needed = self._needed_for(max(min(half, self._free - beside), 0))
+        self.own_needed = self._needed_for(max(min(half, self._free - beside), 0))
+        others = sum(each.own_needed for each in self.shared.spaces if each is not self)
+        self._needed = self.own_needed + others
         self.is_low = self._needed > half
 
     @property

@@ -12,28 +12,53 @@ from contextlib import contextmanager
 
 from herdpy.config import Config
 from herdpy.engine.state.memtable_room import MEMTABLES_MAX
-from herdpy.model.governor import Governor
+from herdpy.model.governor import Account, AccountFigures
 from herdpy.model.types import Row
+
+TABLESPACES = "tablespaces"
+"""The account of all but `default`, below that of their directory."""
 
 
 class TablespaceMemory:
     """Any thread may call; close() gives everything back."""
 
-    def __init__(self, governor: Governor, name: str, config: Config) -> None:
-        self.governor = governor
-        self.account = account = governor.open(name, config.memory_bytes_max)
-        half = config.memory_bytes_max // 2
+    def __init__(self, database: Account, name: str | None, config: Config) -> None:
+        """`database` is the account of the directory, name None: of its tablespace `default`.
+
+        That one has its kinds right below it; another one its own account among TABLESPACES.
+        """
+        self.governor = database.governor
+        self._database = database
+        self.account = account = database
+        if name is not None:
+            account = database.child(TABLESPACES).child(name, config.memory_bytes_max)
+            self.account = account
         self.memtable_share_bytes = config.memtable_bytes_max
-        self.memtables = account.child("memtables", MEMTABLES_MAX * config.memtable_bytes_max)
-        self.versions = account.child("versions", config.version_bytes_max)
-        self.caches = account.child("caches", config.cache_bytes_max)
-        self.transactions = account.child("transactions", half)
+        self.memtables = account.child("memtables")
+        self.versions = account.child("versions")
+        self.caches = account.child("caches")
+        self.transactions = account.child("transactions")
         """What open transactions have changed, and the changes that statements work out."""
         self.statements = account.child("statements")
         """What is made of their texts until they run."""
         self._job_bytes_max = config.memory_bytes_max // 4
         self.jobs = account.child("jobs")
         """What checkpoints, compactions and commits of pages build."""
+        self.resize(config)
+
+    def rename(self, name: str) -> None:
+        """Have the tablespace's new name. Any thread."""
+        self.account.rename(name)
+
+    def resize(self, config: Config) -> None:
+        """Have other bounds from now on; who holds more keeps it. Any thread."""
+        self.account.bytes_max = config.memory_bytes_max
+        self.memtable_share_bytes = config.memtable_bytes_max
+        self.memtables.bytes_max = MEMTABLES_MAX * config.memtable_bytes_max
+        self.versions.bytes_max = config.version_bytes_max
+        self.caches.bytes_max = config.cache_bytes_max
+        self.transactions.bytes_max = config.memory_bytes_max // 2
+        self._job_bytes_max = config.memory_bytes_max // 4
 
     @contextmanager
     def job(self, name: str, byte_count: int) -> Generator[None]:
@@ -54,9 +79,29 @@ class TablespaceMemory:
         return self.jobs.has_room(min(byte_count, self._job_bytes_max))
 
     def rows(self) -> list[Row]:
-        """Return what sysmemory shows."""
+        """Return what sysmemory shows; of `default` with all other tablespaces."""
         return [tuple(figures) for figures in self.governor.figures(self.account)]
+
+    def kinds(self) -> list[AccountFigures]:
+        """Return the figures of its account, and behind it those of what it is divided into."""
+        below = f"{self.account.path}/{TABLESPACES}"
+        figures = self.governor.figures(self.account)
+        return [each for each in figures if not f"{each.path}/".startswith(f"{below}/")]
+
+    def memtables_of_others(self) -> list[int]:
+        """Return what the memtables of the directory's other tablespaces hold. Any thread."""
+        return [
+            each.bytes_used for each in memtables_of(self._database) if each is not self.memtables
+        ]
 
     def close(self) -> None:
         """Give everything back; repeatable."""
         self.account.close()
+
+
+def memtables_of(database: Account) -> list[Account]:
+    """Return the accounts of the memtables of all tablespaces of a directory. Any thread."""
+    others = database.children.get(TABLESPACES)
+    accounts = [database] if others is None else [database, *others.children_now()]
+    found = (account.children.get("memtables") for account in accounts)
+    return [account for account in found if account is not None]

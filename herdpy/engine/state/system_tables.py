@@ -116,5 +116,12 @@ SYSTEM_TABLES: dict[str, Table] = {
             "free_bytes bigint, needed_bytes bigint, reserve_bytes bigint, "
             "reserve_held_bytes bigint, refused bigint",
         ),
+        # Which tablespaces there are: their limits, and what those that are open have now.
+        _table(
+            15, "systablespaces",
+            "tablespace text, id text, state text, connections_max bigint, "
+            "memory_bytes_max bigint, disk_bytes_max bigint, sessions bigint, memory_bytes bigint, "
+            "disk_bytes bigint, error text",
+        ),
     )
 }  # fmt: skip

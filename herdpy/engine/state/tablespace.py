@@ -72,7 +72,7 @@ from herdpy.log.record import (
     TransactionId,
     encode,
 )
-from herdpy.model.access import Changes, User, changes_from_plain
+from herdpy.model.access import Changes, Fact, User, changes_from_plain, facts_to_plain
 from herdpy.model.durability import Durability
 from herdpy.model.isolation import Isolation
 from herdpy.model.lsn import Lsn
@@ -282,9 +282,11 @@ class Tablespace:
     def measure_memtables(self) -> None:
         """Note how much memtables take, with what is on its way to them. Monitor held."""
         byte_count = self.memtable_bytes() + sum(entry.memtable_bytes for entry in self._queue)
-        self.room.measured(byte_count)
+        others = 0
         if self.memory is not None:
             self.memory.memtables.set(byte_count)
+            others = sum(self.memory.memtables_of_others())
+        self.room.measured(byte_count + others)
 
     def lets_in(self, byte_count: int) -> bool:
         """Return whether memtables may take so many bytes more now, by the newest measure.
@@ -1045,6 +1047,18 @@ class Tablespace:
         with self.monitor:
             self.enter()
             self._submit_alone(record, Durability.NONE)
+
+    def log_access(self, facts: Sequence[Fact]) -> Ticket[None]:
+        """Log roles as a statement of its own; return the Ticket of its outcome.
+
+        LogSpaceError, or the log's failure: nothing happened.
+        """
+        asker = Transaction(Durability.SYNC, begun_us=self.clock.wall_us(), is_autocommit=True)
+        with self.monitor:
+            self.enter()
+            self.check_writable()
+            self.submit_definitions(asker, ChangeAccess(None, 0, facts_to_plain(facts)))
+        return asker.outcome
 
     def undo_cut(self, transaction: Transaction) -> None:
         """Undo a statement that was left half logged; what fails is done with the next entry."""

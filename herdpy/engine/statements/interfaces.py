@@ -10,6 +10,7 @@ from herdpy.engine.state.tablespace import Tablespace
 from herdpy.model.access import User
 
 if TYPE_CHECKING:
+    from herdpy.engine.access.tablespaces import Tablespaces
     from herdpy.engine.maintenance.backup import Backup
     from herdpy.engine.maintenance.dump import Dump
     from herdpy.engine.maintenance.replica import Replica
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 class DatabaseServices(Protocol):
     """Implemented by engine.database.Database, where each method says what it does. Any thread."""
 
+    @property
+    def name(self) -> str: ...
+    @property
+    def instance(self) -> "Tablespaces": ...
     @property
     def clock(self) -> Clock: ...
     @property

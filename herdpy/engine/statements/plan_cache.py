@@ -1,4 +1,4 @@
-"""Prepared: a statement compiled, planned and turned into functions; and the cache of them.
+"""Prepared: a statement compiled, planned and turned into functions; and the caches of them.
 
 Key = (text, kinds of the parameters). A plan holds for every catalog that has the tables it was
 bound to under their names; so DDL on other tables, and GRANT, leave it as it is. A Prepared is
@@ -220,39 +220,75 @@ class Prepared:
 
 
 class PlanCache:
-    """Prepared statements by key, bounded by count and by bytes of text; the oldest go first.
+    """The prepared statements of one tablespace by key, within the room of all tablespaces.
 
     `latest` has the one prepared last for each text; who takes it asks whether it is current and
-    lets its `bind` judge the parameters.
+    lets its `bind` judge the parameters. Plans of two tablespaces never mix: tables of both may
+    have one id, and their catalogs one version.
     """
 
-    def __init__(self, entries_max: int, bytes_max: int) -> None:
-        self._entries: dict[PlanKey, Prepared] = {}
-        self._entries_max = entries_max
-        self._bytes_max = bytes_max
-        self._byte_count = 0
-        self._mutex = new_mutex()
+    def __init__(self, room: "PlanRoom") -> None:
+        self._room = room
+        self._entries: dict[PlanKey, Prepared] = {}  # changed under the room's mutex
         self.latest: dict[str, Prepared] = {}
 
     def get(self, key: PlanKey) -> Prepared | None:
         return self._entries.get(key)
 
     def put(self, key: PlanKey, prepared: Prepared) -> None:
-        with self._mutex:
-            if self._entries_max == 0 or len(key[0]) > self._bytes_max:
-                return
-            if key not in self._entries:
-                self._byte_count += len(key[0])
-            self._entries[key] = self.latest[key[0]] = prepared
-            while len(self._entries) > self._entries_max or self._byte_count > self._bytes_max:
-                oldest = next(iter(self._entries))
-                gone = self._entries.pop(oldest)
-                if self.latest.get(oldest[0]) is gone:  # else it has one for other parameters
-                    del self.latest[oldest[0]]
-                self._byte_count -= len(oldest[0])
+        self._room.put(self, key, prepared)
+
+    def clear(self) -> None:
+        """Forget all of them: the tablespace is closed."""
+        self._room.clear(self)
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    # --- for the room, under its mutex -----------------------------------------------------------
+
+    def keep(self, key: PlanKey, prepared: Prepared) -> None:
+        self._entries[key] = self.latest[key[0]] = prepared
+
+    def drop(self, key: PlanKey) -> None:
+        gone = self._entries.pop(key, None)
+        if gone is not None and self.latest.get(key[0]) is gone:  # else it has one for others
+            del self.latest[key[0]]
+
+
+class PlanRoom:
+    """How many statements all tablespaces keep, and bytes of their text; the oldest go first."""
+
+    def __init__(self, entries_max: int, bytes_max: int) -> None:
+        self._entries_max = entries_max
+        self._bytes_max = bytes_max
+        self._mutex = new_mutex()
+        self._byte_count = 0
+        self._kept: dict[tuple[PlanCache, PlanKey], None] = {}
+        """The oldest first."""
+
+    def put(self, cache: PlanCache, key: PlanKey, prepared: Prepared) -> None:
+        with self._mutex:
+            if self._entries_max == 0 or len(key[0]) > self._bytes_max:
+                return
+            kept = self._kept
+            if (cache, key) not in kept:
+                self._byte_count += len(key[0])
+                kept[cache, key] = None
+            cache.keep(key, prepared)
+            while len(kept) > self._entries_max or self._byte_count > self._bytes_max:
+                self._drop(*next(iter(kept)))
+
+    def clear(self, cache: PlanCache) -> None:
+        with self._mutex:
+            for other, key in list(self._kept):
+                if other is cache:
+                    self._drop(cache, key)
+
+    def _drop(self, cache: PlanCache, key: PlanKey) -> None:
+        del self._kept[cache, key]
+        self._byte_count -= len(key[0])
+        cache.drop(key)
 
 
 def plan_key(text: str, parameters: Parameters) -> PlanKey:

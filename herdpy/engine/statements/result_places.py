@@ -37,13 +37,16 @@ class Holder(NamedTuple):
     user: User | None
     is_superuser: bool
     """Or has all rights, as no user."""
+    refusals: Refusals
+    """Of the session's tablespace, whose user it is: another one's of that name is another."""
     maximum: int | None = None
     """Of the user's role."""
 
-    @property
-    def share_key(self) -> User | int:
-        """Whose share it takes: the user's, or of a session without one its own."""
-        return self.session if self.user is None else self.user
+    def shares_with(self, other: "Holder") -> bool:
+        """Return whether both are one user's, or of a session without one."""
+        if self.user is None:
+            return self.session == other.session
+        return self.user == other.user and self.refusals is other.refusals
 
 
 class Endable(Protocol):
@@ -102,11 +105,9 @@ class _Wait(NamedTuple):
 
 
 class ResultPlaces:
-    def __init__(self, clock: Clock, count_max: int, refusals: Refusals) -> None:
+    def __init__(self, clock: Clock, count_max: int) -> None:
         self.now_s = clock.monotonic
         self.count_max = count_max
-        self._refusals = refusals
-        """Those beyond the maximum of a user's role, too."""
         self.unread_s = 0.0
         """Set by a server; 0: no shares and no waits."""
         self.abandoned: deque[_Watch] = deque()
@@ -198,11 +199,11 @@ class ResultPlaces:
             if not self.unread_s:
                 return
             maximum = max(1, int(_SHARE * self.count_max))
-        own = sum(place.holder.share_key == holder.share_key for place in self._places)
+        own = sum(place.holder.shares_with(holder) for place in self._places)
         if own >= maximum:
             self.refused += 1
             if holder.maximum is not None and holder.user is not None:
-                self._refusals.add(OPEN_RESULTS, holder.user)
+                holder.refusals.add(OPEN_RESULTS, holder.user)
             whose = "this connection" if holder.user is None else f'user "{holder.user.name}"'
             raise OperationalError(
                 f"{own} unfinished results of big queries are {whose}'s, more than {maximum} are "

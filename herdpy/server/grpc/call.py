@@ -109,7 +109,8 @@ class Call:
             return wanted_s
         left_s = max(left_s, 0.001)
         # A call with more time than the user's statements may have asks for no more than that.
-        access = self.hub.database.tablespace.state.catalog.access
+        served = self.hub.find_served(self.caller.tablespace) or self.hub.default
+        access = served.database.tablespace.state.catalog.access
         maximum_us = access.maxima_of(self.caller.user).get("statement_timeout")
         if maximum_us is not None:
             left_s = min(left_s, maximum_us / 1e6)

@@ -26,12 +26,14 @@ from herdpy.proto.scram import MECHANISM, ScramDriver
 from herdpy.proto.typed_session import hello
 from herdpy.server.grpc.answers import Answers
 from herdpy.server.grpc.message_costs import check_unauthenticated, converted
+from herdpy.server.login.gate import TABLESPACE_KEY
 from herdpy.server.login.login_tokens import Tokens
 
 if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
     from herdpy.server.hub import Hub
 
+DEFAULT_TABLESPACE = "default"
 EOF: Any = cast(Any, grpc.aio).EOF
 """What read() gives behind the last request."""
 
@@ -43,6 +45,8 @@ class Caller(NamedTuple):
     password: str | None = None
     proven: User | None = None
     """Whom a token, or a login before, has proved it to be."""
+    tablespace: str = DEFAULT_TABLESPACE
+    """Whose user that is."""
     has_token: bool = False
     remember: Callable[[], object] | None = None
     """Notes that the password was proved."""
@@ -55,34 +59,39 @@ class Caller(NamedTuple):
         return f"Caller({self.user!r})"
 
 
-def caller_of(context: Any, tokens: Tokens, login_of: Callable[[str], Login | None]) -> Caller:
+def caller_of(context: Any, tokens: Tokens, login_of: Callable[[str, str], Login | None]) -> Caller:
     """Return who a call's metadata say that it is; OperationalError 28000."""
-    found = [value for key, value in context.invocation_metadata() if key == "authorization"]
+    metadata = [(key, str(value)) for key, value in context.invocation_metadata()]
+    found = [value for key, value in metadata if key == "authorization"]
+    named = [value for key, value in metadata if key == TABLESPACE_KEY]
     if not found:
         return Caller()
-    scheme, _, shown = str(found[0]).partition(" ")
+    scheme, _, shown = found[0].partition(" ")
     if len(found) == 1 and scheme.lower() == "bearer":
-        proven = tokens.user_of(shown, certificate_of(context))
-        return Caller(proven.name, proven=proven, has_token=True)
+        tablespace, proven = tokens.user_of(shown, certificate_of(context))
+        return Caller(proven.name, proven=proven, tablespace=tablespace, has_token=True)
     try:
         user, colon, password = b64decode(shown, validate=True).decode().partition(":")
     except ValueError:
         user = colon = password = ""
-    if scheme.lower() != "basic" or len(found) > 1 or not colon or not user:
+    if scheme.lower() != "basic" or len(found) > 1 or len(named) > 1 or not colon or not user:
         raise OperationalError(
             "authorization: expected one, of 'Basic' and user:password in base64, or of 'Bearer' "
             "and a token",
             sqlstate="28000",
         )
+    tablespace = named[0] if named else DEFAULT_TABLESPACE
     if not password:
-        return Caller(user)
-    certificate, login = certificate_of(context), login_of(user)
-    proven = tokens.remembered(user, password, certificate)
-    if proven is not None:
-        return Caller(user, proven=proven)
+        return Caller(user, tablespace=tablespace)
+    certificate, login = certificate_of(context), login_of(tablespace, user)
+    found_before = tokens.remembered(tablespace, user, password, certificate)
+    if found_before is not None:
+        return Caller(user, proven=found_before.user, tablespace=tablespace)
     # As it was before the proof: a password that changes meanwhile is another one.
-    remember = None if login is None else partial(tokens.remember, login, password, certificate)
-    return Caller(user, password, remember=remember)
+    remember = None
+    if login is not None:
+        remember = partial(tokens.remember, tablespace, login, password, certificate)
+    return Caller(user, password, tablespace=tablespace, remember=remember)
 
 
 def certificate_of(context: Any) -> bytes:
@@ -102,8 +111,8 @@ def answers_of(
     By default nothing is encoded: the call makes its reply of the message itself.
     """
     connection.encode = encode
-    if caller.proven is not None:
-        connection.believe(caller.proven)
+    if caller.user:
+        connection.believe(caller.proven, caller.tablespace)
     pem = certificate_of(context)
     certificate = ssl.PEM_cert_to_DER_cert(pem.decode("ascii")) if pem else None
     return Answers(connection, peer_of(context), certificate)
@@ -120,6 +129,7 @@ class CallLogin:
     def __init__(self, hub: "Hub", connection: "ServerConnection", caller: Caller) -> None:
         self._hub = hub
         self._connection = connection
+        self._tablespace = caller.tablespace
         self._user, password = caller.user, caller.password
         login = None if password is None else ScramDriver(self._user, password, binding=None)
         self._machine = DriverMachine(login)
@@ -131,7 +141,9 @@ class CallLogin:
         job = partial(self._machine.take_message, message, replies)
         if isinstance(message, messages.ScramChallenge):
             workers = self._hub.workers
-            if workers.are_busy and self._hub.database.is_superuser(self._user):
+            served = self._hub.find_served(self._tablespace)
+            is_superuser = served is not None and served.database.is_superuser(self._user)
+            if workers.are_busy and is_superuser:
                 await workers.submit_reserved(job)
             else:
                 await workers.submit_proof(job)
@@ -165,7 +177,11 @@ async def serving(
 class LoginStream:
     """A login by a stream of typed messages: SCRAM-SHA-256, whose proof the client makes."""
 
-    def __init__(self, connection: "ServerConnection", hub: "Hub", context: Any) -> None:
+    def __init__(
+        self, connection: "ServerConnection", hub: "Hub", context: Any, tablespace: str
+    ) -> None:
+        """`tablespace`: whose user logs in."""
+        self._tablespace = tablespace
         self._connection = connection
         self._hub = hub
         self._context = context
@@ -189,7 +205,9 @@ class LoginStream:
                     case messages.ScramVerified():
                         verified = message.data
                     case _:
-                        return logged_in(tokens, self._before, self._context, verified)
+                        return logged_in(
+                            tokens, self._tablespace, self._before, self._context, verified
+                        )
         raise OperationalError("the login ended", sqlstate="57P01", retry=Retry.SAFE)
 
     async def _read(self) -> None:
@@ -208,19 +226,29 @@ class LoginStream:
                 self._start = request.start
                 if not self._start.user:
                     raise OperationalError("login: expected a user", sqlstate="28000")
-                self._before = self._hub.database.login(self._start.user)
-                opened = hello(pb.Open(client="grpc login"), self._start.user)
+                self._before = self._hub.login_of(self._tablespace, self._start.user)
+                opened = hello(
+                    pb.Open(client="grpc login", tablespace=self._tablespace), self._start.user
+                )
                 self._connection.take(opened, len(data))
             except Error as error:
                 self._connection.refuse(error)
                 return
 
 
-def logged_in(tokens: Tokens, before: Login | None, context: Any, verified: str) -> pb.LoggedIn:
+def logged_in(
+    tokens: Tokens, tablespace: str, before: Login | None, context: Any, verified: str
+) -> pb.LoggedIn:
     """Return a new token of a user who has logged in; `before` is from before that."""
     if before is None or before.verifier is None:  # the password is younger than the login
         raise OperationalError(
             "the password has changed", sqlstate="28000", retry=Retry.SAFE, hint="log in again"
         )
-    token = tokens.give(before, certificate_of(context))
+    token = tokens.give(tablespace, before, certificate_of(context))
     return pb.LoggedIn(verified=verified, token=token, valid_s=int(tokens.lifetime_s))
+
+
+def named_tablespace(context: Any) -> str:
+    """Return which tablespace a call's metadata name, as Login takes it."""
+    named = [str(value) for key, value in context.invocation_metadata() if key == TABLESPACE_KEY]
+    return named[0] if named else DEFAULT_TABLESPACE

@@ -16,6 +16,7 @@ from msgspec import Raw
 from bookie.peer_shares import PeerShares
 from herdpy.engine.state.error_messages import system_error
 from herdpy.engine.stats import stats_of
+from herdpy.engine.tablespace_rows import visible_states
 from herdpy.errors import Error, InternalError, OperationalError
 from herdpy.exec.result import Result
 from herdpy.proto import herdpy_pb2 as pb
@@ -30,13 +31,13 @@ from herdpy.server.grpc.callers import (
     LoginStream,
     caller_of,
     logged_in,
+    named_tablespace,
     peer_of,
 )
 from herdpy.server.grpc.errors import abort
 from herdpy.server.grpc.message_costs import made
 from herdpy.server.grpc.session import CallSession, SessionStream
 from herdpy.server.grpc.standard import GONE
-from herdpy.server.hub import TABLESPACE
 from herdpy.server.login.login_tokens import Tokens
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class GrpcService:
         self._new_connection = new_connection
         self._unauthenticated: PeerShares[Call] = hub.new_peer_shares("grpc_first_messages")
         self._tokens = Tokens(
-            hub.database, hub.clock, hub.database.rng, hub.config.token_lifetime_s
+            hub.login_of, hub.clock, hub.database.rng, hub.config.token_lifetime_s
         )
 
     def handlers(self) -> Any:
@@ -107,9 +108,11 @@ class GrpcService:
 
     def _caller(self, context: Any, *, is_for_all: bool) -> Caller:
         try:
-            caller = caller_of(context, self._tokens, self._hub.database.login)
+            caller = caller_of(context, self._tokens, self._hub.login_of)
             if not is_for_all and not caller.user:
-                self._hub.gate.begin("", None)  # raises where a login is needed
+                self._hub.gate.begin(
+                    "", None, None, self._hub.database
+                )  # raises where a login is needed
             return caller
         except Error as error:
             self._hub.gate.audit.record("refused", peer=peer_of(context), reason=error.message)
@@ -121,11 +124,13 @@ class GrpcService:
         if caller.has_token:
             raise OperationalError("login: a token gives no token", sqlstate="28000")
         if caller.user:
-            before = self._hub.database.login(caller.user)
+            before = self._hub.login_of(caller.tablespace, caller.user)
             await call.prove()
-            reply = logged_in(tokens, before, context, "")
+            reply = logged_in(tokens, caller.tablespace, before, context, "")
         else:
-            reply = await LoginStream(self._new_connection(), self._hub, context).run(tokens)
+            tablespace = named_tablespace(context)
+            stream = LoginStream(self._new_connection(), self._hub, context, tablespace)
+            reply = await stream.run(tokens)
         await call.write(pb.LoginReply(logged_in=reply))
 
 
@@ -192,10 +197,12 @@ async def _list_tables(call: Call) -> None:
 
 async def _get_server(call: Call) -> None:
     await call.read_one(pb.GetServerRequest.FromString)
-    async with call.session(pb.Open()):
+    async with call.session(pb.Open()) as session:
         await call.write(
             pb.ServerInfo(
-                server=call.hub.name, protocol_version=messages.VERSION, tablespaces=[TABLESPACE]
+                server=call.hub.name,
+                protocol_version=messages.VERSION,
+                tablespaces=[state.entry.name for state in visible_states(session.database)],
             )
         )
 
@@ -204,10 +211,10 @@ async def _get_tablespace(call: Call) -> None:
     request = await call.read_one(pb.GetTablespaceRequest.FromString)
     async with call.session(pb.Open(tablespace=request.tablespace, autocommit=True)) as session:
         answer = await session.ask(messages.ListTables)
-        database = call.hub.database
+        database = session.database
         figures, listed = stats_of(database), database.replica.manifest.state
         info = pb.TablespaceInfo(
-            name=TABLESPACE,
+            name=database.name,
             source=listed.log_id.hex(),
             epoch=database.tablespace.applier.epoch,
             written=to_position(database.tablespace.state.lsn),

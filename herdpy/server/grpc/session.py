@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from herdpy.engine.database import Database
 from herdpy.errors import Error, OperationalError, ProtocolError, Retry
 from herdpy.model.access import User
 from herdpy.proto import herdpy_pb2 as pb
@@ -140,11 +141,13 @@ class CallSession:
         self._connection = connection
         self._answers = answers_of(connection, context, caller)
         self._user = caller.user
+        self._tablespace = caller.tablespace
         self._login = CallLogin(hub, connection, caller)
         self._last_request = 0
 
     async def open(self, opened: pb.Open) -> None:
         """Begin; the errors are those of a connection that is refused."""
+        opened.tablespace = opened.tablespace or self._tablespace
         self._connection.connection_made(self._answers)
         self._connection.take(hello(opened, self._user), 0)
         while not await self._login.take(await self._next()):
@@ -154,6 +157,11 @@ class CallSession:
     def user(self) -> User | None:
         """Who has logged in; None: no login was asked for."""
         return self._connection.user
+
+    @property
+    def database(self) -> Database:
+        """The tablespace of the session."""
+        return self._connection.database
 
     async def ask(self, make: Callable[..., Message], *fields: Any) -> Any:
         """Return the answer to a request, make(its number, *fields)."""

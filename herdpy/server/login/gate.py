@@ -81,15 +81,22 @@ class Gate:
             self.audit.record("certificates_reloaded")
 
     def begin(
-        self, user: str, binding: bytes | None, certificate: bytes | None = None
+        self,
+        user: str,
+        binding: bytes | None,
+        certificate: bytes | None,
+        database: "Database | None",
     ) -> ScramServer | None:
         """Return the login to go through; None: none is needed, a named user is who she says.
+
+        `database` is the tablespace whose user it is; None: there is none of that name, which who
+        has not logged in is not told.
 
         `binding` is that of the server's certificate, `certificate` the client's (DER).
         OperationalError 28000.
         """
         if not user:
-            if self._asks_for_users:
+            if self._asks_for_users(database):
                 raise OperationalError(
                     "this server asks for a user and a password",
                     sqlstate="28000",
@@ -97,34 +104,39 @@ class Gate:
                 )
             return None
         if self._client_check != "verify-ca":
-            self._check_certificate(user, certificate)
+            self._check_certificate(user, certificate, database)
             if self._client_check == "cert":
                 return None
         secret = self._database.login_secret or self._secret
-        return ScramServer(user, self._verifier(user), binding=binding, secret=secret)
+        verifier = _verifier(user, database)
+        return ScramServer(user, verifier, binding=binding, secret=secret)
 
-    @property
-    def _asks_for_users(self) -> bool:
+    def _asks_for_users(self, database: "Database | None") -> bool:
         if self._rule != "auto":
             return self._rule == "required"
-        found = self._database
-        has_had_one = found.has_logins or found.login_secret is not None
+        # A tablespace without users lets nobody in by the network where others have some.
+        both = (self._database, database or self._database)
+        has_had_one = any(each.has_logins or each.login_secret is not None for each in both)
         return has_had_one or self._is_public or self._client_check != "verify-ca"
 
-    def check_again(self, user: str, certificate: bytes | None) -> None:
+    def check_again(
+        self, user: str, certificate: bytes | None, database: "Database | None"
+    ) -> None:
         """Raise 28000 when a user who has proved to be one could not begin with this certificate.
 
         `certificate` as for begin().
         """
         if self._client_check != "verify-ca":
-            self._check_certificate(user, certificate)
+            self._check_certificate(user, certificate, database)
 
-    def _check_certificate(self, user: str, certificate: bytes | None) -> None:
+    def _check_certificate(
+        self, user: str, certificate: bytes | None, database: "Database | None"
+    ) -> None:
         """Raise unless the certificate names the user, who may log in. Only its bearer is told."""
         if certificate is None or user not in names_of(certificate):
             reason = "the client's certificate does not name the user"
         else:
-            found = self._database.login(user)
+            found = None if database is None else database.login(user)
             if found is not None and found.may_login:
                 return
             reason = "the user may not log in"
@@ -134,18 +146,21 @@ class Gate:
             hint="its common name, or an alternative name, has to be that of the user",
         )
 
-    def _verifier(self, user: str) -> str | None:
-        found = self._database.login(user)
-        return found.verifier if found is not None and found.may_login else None
-
-    def why_not(self, user: str) -> str:
+    def why_not(self, user: str, database: "Database | None") -> str:
         """Return for the audit log why a login failed, which the one who tried is not told."""
-        found = self._database.login(user)
+        found = None if database is None else database.login(user)
+        if database is None:
+            return "there is no such tablespace"
         if found is None:
             return "there is no such user"
         if not found.may_login:
             return "the user may not log in"
         return "no valid password" if found.verifier is None else "wrong password"
+
+
+def _verifier(user: str, database: "Database | None") -> str | None:
+    found = None if database is None else database.login(user)
+    return found.verifier if found is not None and found.may_login else None
 
 
 def _tls_files(config: ServerConfig) -> TlsFiles | None:
@@ -177,6 +192,10 @@ def _is_loopback(address: str) -> bool:
         return ipaddress.ip_address(address.split("%")[0]).is_loopback
     except ValueError:  # of other names it is not known that they are harmless
         return f".{address.lower()}".endswith(".localhost")  # RFC 6761, 6.3
+
+
+TABLESPACE_KEY = "herdpy-tablespace"
+"""Metadata of a gRPC call: whose user its password is of; without it `default`."""
 
 
 def gave_way_unauthenticated(config: ServerConfig) -> Error:

@@ -11,15 +11,13 @@ import hashlib
 import hmac
 from base64 import urlsafe_b64encode
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from bookie.runtime.interfaces import Clock, Rng
 from herdpy.engine.access.passwords import Login
 from herdpy.errors import OperationalError
 from herdpy.model.access import User
-
-if TYPE_CHECKING:
-    from herdpy.engine.database import Database
 
 TOKENS_MAX = 10_000
 TOKENS_OF_USER_MAX = 100
@@ -27,50 +25,66 @@ TOKENS_OF_USER_MAX = 100
 _SECRET_BYTES = 32
 
 
+class Proven(NamedTuple):
+    """A user of a tablespace, which no other one's user of that name is."""
+
+    tablespace: str
+    user: User
+
+
 class _Given(NamedTuple):
+    tablespace: str
     login: Login
     certificate: bytes
     until_s: float
 
     @property
-    def user(self) -> str:
-        return self.login.user.name
+    def key(self) -> tuple[str, str]:
+        return self.tablespace, self.login.user.name
 
 
 class Tokens:
-    def __init__(self, database: "Database", clock: Clock, rng: Rng, lifetime_s: float) -> None:
+    def __init__(
+        self,
+        login_of: Callable[[str, str], Login | None],
+        clock: Clock,
+        rng: Rng,
+        lifetime_s: float,
+    ) -> None:
+        """login_of(tablespace, user) tells how a user may log in now."""
         self.lifetime_s = lifetime_s
-        self._database = database
+        self._login_of = login_of
         self._clock = clock
         self._rng = rng
         self._secret = rng.randbytes(_SECRET_BYTES)  # of the passwords' hashes
         self._given: dict[bytes, _Given] = {}  # the oldest first, by hash
-        self._of_users: Counter[str] = Counter()
+        self._of_users: Counter[tuple[str, str]] = Counter()
 
-    def give(self, login: Login, certificate: bytes) -> str:
+    def give(self, tablespace: str, login: Login, certificate: bytes) -> str:
         """Return a new token of a user who has proved the password of this login."""
         token = urlsafe_b64encode(self._rng.randbytes(_SECRET_BYTES)).decode().rstrip("=")
-        self._keep(_hash(token), login, certificate)
+        self._keep(_hash(token), _Given(tablespace, login, certificate, 0.0))
         return token
 
-    def remember(self, login: Login, password: str, certificate: bytes) -> None:
+    def remember(self, tablespace: str, login: Login, password: str, certificate: bytes) -> None:
         """Note that a user has proved the password of this login by this very text."""
-        self._keep(self._hash_of(login.user.name, password), login, certificate)
+        key = self._hash_of(tablespace, login.user.name, password)
+        self._keep(key, _Given(tablespace, login, certificate, 0.0))
 
-    def _keep(self, key: bytes, login: Login, certificate: bytes) -> None:
-        user = login.user.name
+    def _keep(self, key: bytes, given: _Given) -> None:
+        user = given.key
         self._drop_expired()
         if key in self._given:
             self._drop(key)
         while len(self._given) >= TOKENS_MAX:
             self._drop(next(iter(self._given)))
         while self._of_users[user] >= TOKENS_OF_USER_MAX:
-            self._drop(next(key for key, each in self._given.items() if each.user == user))
+            self._drop(next(key for key, each in self._given.items() if each.key == user))
         until_s = self._clock.monotonic() + self.lifetime_s
-        self._given[key] = _Given(login, certificate, until_s)
+        self._given[key] = given._replace(until_s=until_s)
         self._of_users[user] += 1
 
-    def user_of(self, token: str, certificate: bytes) -> User:
+    def user_of(self, token: str, certificate: bytes) -> Proven:
         """Return whose token it is; OperationalError 28000: it is not valid any more."""
         found = self._user_of(_hash(token), certificate)
         if found is not None:
@@ -81,23 +95,25 @@ class Tokens:
             hint="call Login for another one",
         )
 
-    def remembered(self, user: str, password: str, certificate: bytes) -> User | None:
+    def remembered(
+        self, tablespace: str, user: str, password: str, certificate: bytes
+    ) -> Proven | None:
         """Return the user whose password that is, if it was proved lately; None: it has to be."""
-        return self._user_of(self._hash_of(user, password), certificate)
+        return self._user_of(self._hash_of(tablespace, user, password), certificate)
 
-    def _user_of(self, key: bytes, certificate: bytes) -> User | None:
+    def _user_of(self, key: bytes, certificate: bytes) -> Proven | None:
         self._drop_expired()
         given = self._given.get(key)
         if given is not None and hmac.compare_digest(given.certificate, certificate):
-            now, then = self._database.login(given.user), given.login
+            now, then = self._login_of(*given.key), given.login
             # The password is what it was, and the user no other one of its name.
             if now and now.may_login and (now.verifier, now.user) == (then.verifier, then.user):
-                return now.user
+                return Proven(given.tablespace, now.user)
             self._drop(key)
         return None
 
-    def _hash_of(self, user: str, password: str) -> bytes:
-        text = f"{user}\0{password}".encode(errors="surrogatepass")
+    def _hash_of(self, tablespace: str, user: str, password: str) -> bytes:
+        text = f"{tablespace}\0{user}\0{password}".encode(errors="surrogatepass")
         return hmac.digest(self._secret, text, hashlib.sha256)
 
     def _drop_expired(self) -> None:
@@ -109,7 +125,7 @@ class Tokens:
             self._drop(key)
 
     def _drop(self, key: bytes) -> None:
-        user = self._given.pop(key).user
+        user = self._given.pop(key).key
         self._of_users[user] -= 1
         if not self._of_users[user]:
             del self._of_users[user]

@@ -11,13 +11,14 @@ from herdpy.model.role_settings import CONNECTIONS, OPEN_RESULTS, RUNNING_STATEM
 
 if TYPE_CHECKING:
     from herdpy.server.hub import Hub
+    from herdpy.server.served import Served
 
 _MS_PER_S = 1_000
 
 
-def server_limits(hub: "Hub") -> Iterator[LimitRow]:
-    """Yield the limits of the server, then those of its users' roles."""
-    config, refused, workers, shares = hub.config, hub.metrics.refused, hub.workers, hub.shares
+def server_limits(hub: "Hub", served: "Served") -> Iterator[LimitRow]:
+    """Yield the limits of the server, then those of the roles of one tablespace."""
+    config, refused, workers, shares = hub.config, hub.metrics.refused, hub.workers, served.shares
     used = {
         "connections_max": hub.entered_count,
         "waiting_max": workers.waiting_count,
@@ -36,13 +37,13 @@ def server_limits(hub: "Hub") -> Iterator[LimitRow]:
     for lines in hub.lines:
         name, share = f"{lines.name}_waiting_bytes", lines.bytes_max
         yield LimitRow(name, "", share, lines.waiting_bytes, lines.lost_count)
-    refusals = hub.database.refusals
+    refusals = served.database.refusals
     by_user = {
         CONNECTIONS: shares.connections,
         RUNNING_STATEMENTS: shares.running,
-        OPEN_RESULTS: hub.results.by_user,
+        OPEN_RESULTS: served.results.by_user,
     }
-    for user, setting, maximum in role_maxima(hub.database, by_user):
+    for user, setting, maximum in role_maxima(served.database, by_user):
         count = by_user[setting].get(user, 0)
         # Refused results are in the engine's row, whichever of the two has refused them.
         was_refused = 0 if setting == OPEN_RESULTS else refusals.count(setting, user)
@@ -74,7 +75,7 @@ def server_waits(hub: "Hub") -> Iterator[WaitRow]:
             held_by = [
                 each.session_id
                 for each in connections
-                if each.user == connection.user and each.begun_s is not None
+                if each.shares_turns_with(connection) and each.begun_s is not None
             ]
         shown = tuple(number for number in held_by if number is not None)
         yield WaitRow(session, None, what, max(0.0, now_s - since_s), shown)

@@ -1,7 +1,8 @@
 """ServerMetrics: what a server counts, under the names of docs/guides/server.md.
 
 The hot path only adds to plain numbers, on the loop; prometheus_client, imported when a client
-asks, makes text of them. Labels are from closed lists: never SQL, names or addresses.
+asks, makes text of them. Labels are from closed lists: never SQL, names or
+addresses, but for the names of tablespaces, of which superusers alone make some.
 """
 
 import platform
@@ -13,6 +14,7 @@ from herdpy.engine.limit_rows import WAITS_FOR
 from herdpy.engine.stats import stats_of
 from herdpy.proto import messages
 from herdpy.server.operations.limit_rows import peer_limits
+from herdpy.server.operations.watch import stopped_by
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -129,6 +131,7 @@ def families(hub: "Hub") -> "Iterator[Metric]":
     yield _histogram("herdpy_checkpoint_duration_seconds", "Of checkpoints.", {(): checkpoint})
     yield from _limits(hub)
     yield from _gauges(hub)
+    yield from _tablespaces(hub)
 
 
 def _limits(hub: "Hub") -> "Iterator[Metric]":
@@ -205,15 +208,43 @@ def _gauges(hub: "Hub") -> "Iterator[Metric]":
         yield GaugeMetricFamily(f"herdpy_{name}", meaning, value=float(value))
 
 
+def _tablespaces(hub: "Hub") -> "Iterator[Metric]":
+    """Yield what each tablespace has, and whether it can be used; `default`, too."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    names = ["tablespace"]
+    ready = GaugeMetricFamily("herdpy_tablespace_ready", "1: it is open.", labels=names)
+    families = (
+        GaugeMetricFamily("herdpy_tablespace_sessions", "Open.", labels=names),
+        GaugeMetricFamily("herdpy_tablespace_memory_bytes", "Held.", labels=names),
+        GaugeMetricFamily("herdpy_tablespace_disk_bytes", "Pages, and log since.", labels=names),
+        GaugeMetricFamily("herdpy_tablespace_log_bytes", "Appended.", labels=names),
+        GaugeMetricFamily("herdpy_tablespace_maintenance_failing", "Steps.", labels=names),
+    )
+    for entry, database, _ in hub.database.instance.states():
+        is_ready = database is not None and stopped_by(database) is None
+        ready.add_metric([entry.name], float(is_ready))
+        if database is None:
+            continue
+        values = (
+            len(database.sessions()),
+            sum(each.bytes_used for each in database.memory.kinds()[1:]),
+            database.replica.disk_bytes(),
+            database.tablespace.log.bytes_appended,
+            len(database.retries.failed),
+        )
+        for family, value in zip(families, values, strict=True):
+            family.add_metric([entry.name], value)
+    yield ready
+    yield from families
+
+
 def _accounts(hub: "Hub") -> "Iterator[Metric]":
     """Yield what the kinds of the database's memory hold."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     memory = hub.database.memory
-    found = {
-        figures.path.rpartition("/")[2]: figures
-        for figures in memory.governor.figures(memory.account)[1:]
-    }
+    found = {figures.path.rpartition("/")[2]: figures for figures in memory.kinds()[1:]}
     used = GaugeMetricFamily("herdpy_memory_account_bytes", "Held.", labels=["account"])
     most = GaugeMetricFamily("herdpy_memory_account_max_bytes", "Its bound.", labels=["account"])
     refused = CounterMetricFamily(

@@ -14,7 +14,10 @@ INSTEAD_OF_REPLACING: Final = (
     "UPSERT INTO … VALUES replaces the whole row whose key is there, also columns that it does not "
     f"name. {INSTEAD_OF_UPDATING}"
 )
-NO_SCHEMAS: Final = "There are no schemas: write the table's name alone."
+NO_SCHEMAS: Final = (
+    "There are no schemas: write the table's name alone. A table of another tablespace is read and "
+    'written by a connection to that one: connect(…, tablespace="NAME"), herd://host/NAME.'
+)
 _NO_ROWS_CHOSEN = "Choose the rows in a subquery: WHERE key IN (SELECT key … {} …)."
 
 INSTEAD: Final[dict[str, str]] = {

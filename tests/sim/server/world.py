@@ -178,7 +178,7 @@ class ServerHost:
                 disk_reserve_bytes=48 * 1024 if plan.is_small_disk else 0,
             ),
             where="the simulated disk",
-            plans=plans,  # type: ignore[arg-type]
+            new_plans=lambda _: plans,  # type: ignore[arg-type, return-value]
         )
         plans.catalog = lambda: database.tablespace.state.catalog
         return database

@@ -13,7 +13,7 @@ from bookie.runtime.os_rng import OsRng
 from herdpy.config import Config
 from herdpy.engine.database import Database
 from herdpy.engine.session.session import Session
-from herdpy.engine.vector_engines import VectorEngines
+from herdpy.engine.vector_engines import TablespaceVectors, VectorEngines
 from herdpy.errors import Error, MemoryLimitError
 from herdpy.model.access import User
 from herdpy.model.role_settings import QUERY_MEMORY, TEMP_FILE_LIMIT
@@ -103,30 +103,31 @@ class World:
         config = Config(memory_bytes_max=500 * MIB, vector_threads=1)
         self.half = config.vector_bytes_max // 2
         self.engines = VectorEngines(config, self.clock, None)
+        self.space = TablespaceVectors(self.engines, "default", lambda _user, _limit: None)
 
     def of(self, number: int, **sizes: int) -> Any:
-        return self.engines.of(User(f"user {number}", number), sizes)
+        return self.space.of(User(f"user {number}", number), sizes)
 
 
 def test_users_with_limits_have_half_of_the_memory_together() -> None:
     world = World()
-    shared = world.engines.of(None, {})
+    shared = world.space.of(None, {})
     assert world.of(9) is shared
     first = world.of(1, **{QUERY_MEMORY: 80 * MIB})
     assert world.of(1, **{QUERY_MEMORY: 80 * MIB}) is first
     second = world.of(2, **{TEMP_FILE_LIMIT: MIB})
-    assert [world.engines.memory_of(User(f"user {n}", n)) for n in (1, 2)] == [
+    assert [world.space.memory_of(User(f"user {n}", n)) for n in (1, 2)] == [
         80 * MIB,
         world.half - 80 * MIB,
     ]
     with pytest.raises(MemoryLimitError):
         world.of(3, **{QUERY_MEMORY: 16 * MIB})
-    other = world.engines.of(None, {})
+    other = world.space.of(None, {})
     assert other is not shared
     assert other._memory_bytes == world.half
     world.clock.advance(10)
     third = world.of(3, **{QUERY_MEMORY: 16 * MIB})  # in the place of one that nothing runs on
     assert third not in (first, second)
-    assert world.engines.memory_of(User("user 1", 1)) == 0
+    assert world.space.memory_of(User("user 1", 1)) == 0
     for step in world.engines.closing_steps():
         step()

@@ -7,7 +7,7 @@ import pytest
 
 from bookie.runtime.drivers import ThreadDriver
 from herdpy.errors import Error, InvariantViolation, LogFailedError
-from herdpy.log.syncer import GroupSyncer, InlineSyncer
+from herdpy.log.syncer import GroupSyncer, InlineSyncer, SyncThreads
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import START_LSN, Lsn
 from tests.fixtures.logs import LogHome, put
@@ -62,11 +62,12 @@ def test_inline_tells_a_failure() -> None:
 
 
 def test_a_lone_committer_syncs_in_its_own_thread() -> None:
+    sync_threads = SyncThreads(ThreadDriver())
     log = LogHome(SimulatedDisk(7)).opened()
     threads: list[str] = []
     syncer = GroupSyncer(
         log,
-        ThreadDriver(),
+        sync_threads,
         lambda _: threads.append(threading.current_thread().name),
         fail,
     )
@@ -76,6 +77,7 @@ def test_a_lone_committer_syncs_in_its_own_thread() -> None:
         assert log.durable_lsn == log.last_lsn
     assert threads == [threading.current_thread().name] * 3
     syncer.close()
+    sync_threads.close()
     syncer.close()
     with pytest.raises(InvariantViolation):
         syncer.request(Durability.SYNC)
@@ -83,6 +85,7 @@ def test_a_lone_committer_syncs_in_its_own_thread() -> None:
 
 
 def test_committers_that_come_during_a_sync_share_the_next() -> None:
+    sync_threads = SyncThreads(ThreadDriver())
     disk = SimulatedDisk(7)
     log = LogHome(disk, first_file_bytes=1 << 16).opened()
     put(log, b"first")
@@ -101,7 +104,7 @@ def test_committers_that_come_during_a_sync_share_the_next() -> None:
             is_done.set()
 
     wanted = log.last_lsn._replace(entry_id=999)
-    syncer = GroupSyncer(log, ThreadDriver(), progress, fail)
+    syncer = GroupSyncer(log, sync_threads, progress, fail)
     disk.latency = hold
     first = threading.Thread(target=syncer.request, args=(Durability.SYNC,), name="first")
     first.start()
@@ -117,12 +120,14 @@ def test_committers_that_come_during_a_sync_share_the_next() -> None:
     assert is_done.wait(30)
     first.join()
     syncer.close()
+    sync_threads.close()
     assert syncs == ["first", "herdpy-syncer", "herdpy-syncer"]
     disk.latency = None
     log.close()
 
 
 def test_many_threads_all_become_durable() -> None:
+    sync_threads = SyncThreads(ThreadDriver())
     log = LogHome(SimulatedDisk(7)).opened()
     monitor = threading.Condition()
 
@@ -130,7 +135,7 @@ def test_many_threads_all_become_durable() -> None:
         with monitor:
             monitor.notify_all()
 
-    syncer = GroupSyncer(log, ThreadDriver(), progress, fail)
+    syncer = GroupSyncer(log, sync_threads, progress, fail)
 
     def commit(number: int) -> None:
         for count in range(50):
@@ -146,22 +151,25 @@ def test_many_threads_all_become_durable() -> None:
     for thread in threads:
         thread.join()
     syncer.close()
+    sync_threads.close()
     log.sync()
     assert log.durable_lsn == log.last_lsn
     log.close()
 
 
 def test_a_failure_is_told_to_the_listener() -> None:
+    sync_threads = SyncThreads(ThreadDriver())
     disk = SimulatedDisk(7)
     log = LogHome(disk).opened()
     put(log, b"a")
     told: list[Error] = []
-    syncer = GroupSyncer(log, ThreadDriver(), fail, told.append)
+    syncer = GroupSyncer(log, sync_threads, fail, told.append)
     disk.fail("sync", errno.EIO)
     syncer.request(Durability.SYNC)
     assert told == [log.failure]
     assert isinstance(told[0], LogFailedError)
     syncer.close()
+    sync_threads.close()
     log.close()
 
 

@@ -165,14 +165,14 @@ def test_a_server_does_it_and_every_commit_is_there_after_a_power_failure(
     # Its disk is gone when it closes.
     with suppress(LogFailedError), running_server(disk, loop_sync_us=loop_sync_us) as server:
         hub = server.server._hub
-        syncs, sync = 0, hub.loop_sync._sync
+        syncs, sync = 0, hub.default.loop_sync._sync
 
         def count_sync() -> None:
             nonlocal syncs
             syncs += 1
             sync()
 
-        hub.loop_sync._sync = count_sync
+        hub.default.loop_sync._sync = count_sync
         with closing(herdpy.connect(server.url, autocommit=True)) as connection:
             connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
             for number in range(count):

@@ -57,6 +57,7 @@ STATEMENTS: dict[str, list[Case]] = {
         Case("SELECT * FROM syswaits", (ROOT,)),
         Case("SELECT * FROM sysmemory", (ROOT,)),
         Case("SELECT * FROM sysmaintenance", (ROOT,)),
+        Case("SELECT * FROM systablespaces", (ROOT,)),
         Case("SELECT 1 FROM t WHERE EXISTS (SELECT 1 FROM sysclients)", (ROOT,)),
     ],
     "Insert": [
@@ -78,6 +79,9 @@ STATEMENTS: dict[str, list[Case]] = {
         Case("CREATE TABLE n (id BIGINT)", grants("CREATE ON TABLESPACE default")),
         Case("CREATE TABLE IF NOT EXISTS t (id BIGINT)", grants("CREATE ON TABLESPACE default")),
     ],
+    "CreateTablespace": [Case("CREATE TABLESPACE IF NOT EXISTS n", (ROOT,))],
+    "AlterTablespace": [Case("ALTER TABLESPACE missing RENAME TO n", (ROOT,))],
+    "DropTablespace": [Case("DROP TABLESPACE IF EXISTS n", (ROOT,))],
     "DropTable": [Case("DROP TABLE t", OWNER), Case("DROP TABLE IF EXISTS t", OWNER)],
     "TruncateTables": [
         Case("TRUNCATE t", grants("DELETE ON t")),
@@ -236,6 +240,8 @@ def outcome(server: RunningServer, protocol: str, user: str, text: str) -> str |
     return None
 
 
+OUTCOMES = {"Kill": UNKNOWN_NUMBER, "AlterTablespace": "3D000"}
+"""Of who may, where what is named is not there."""
 KINDS = sorted(kinds(tree.Statement) & STATEMENTS.keys())
 
 
@@ -243,7 +249,7 @@ KINDS = sorted(kinds(tree.Statement) & STATEMENTS.keys())
 @pytest.mark.parametrize("kind", KINDS)
 def test_statements(server: RunningServer, protocol: str, kind: str) -> None:
     for case in STATEMENTS[kind]:
-        check_statement(server, protocol, case, UNKNOWN_NUMBER if kind == "Kill" else None)
+        check_statement(server, protocol, case, OUTCOMES.get(kind))
 
 
 def check_statement(server: RunningServer, protocol: str, case: Case, works: str | None) -> None:

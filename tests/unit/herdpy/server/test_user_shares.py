@@ -150,7 +150,7 @@ def test_connections_of_a_user_have_a_limit(server: RunningServer, url: str) -> 
 def held_turns(server: RunningServer, count: int) -> Iterator[None]:
     """Have so many statements of ann run, as it were."""
     workers, is_over = server.server._workers, threading.Event()
-    shares = server.server._hub.shares
+    shares = server.server._hub.default.shares
 
     async def begin() -> None:
         (user,) = (each for each in shares.connections if each.name == "ann")
@@ -170,7 +170,7 @@ def held_turns(server: RunningServer, count: int) -> Iterator[None]:
 
 
 def until_waiting(server: RunningServer, count: int) -> None:
-    while server.server._hub.shares.waiting_count != count:
+    while server.server._hub.default.shares.waiting_count != count:
         pass
 
 
@@ -191,7 +191,7 @@ def test_statements_of_a_user_take_turns(server: RunningServer, url: str) -> Non
             assert found == []
             assert server.server._workers.usual_count == 2
         assert found == [2] * 6
-        assert server.server._hub.shares.running == {}
+        assert server.server._hub.default.shares.running == {}
     for each in waiting:
         each.close()
 
@@ -241,6 +241,6 @@ def test_a_statement_behind_a_lock_takes_a_turn_again(server: RunningServer, url
                 root.execute("COMMIT")
                 until_waiting(server, 1)
         assert root.execute("SELECT v FROM t WHERE id = 1").fetchone() == (8,)
-        assert server.server._hub.shares.running == {}
+        assert server.server._hub.default.shares.running == {}
     for each in (waiter, other):
         each.close()

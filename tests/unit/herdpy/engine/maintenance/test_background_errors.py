@@ -98,14 +98,14 @@ def test_a_round_that_cannot_begin_does_not_stop_the_database(
         session = db.session(autocommit=True)
         table(session, (1, 1))
         step = Step(MemoryError(), 3)
-        database, tasks = db.database, db.database._tasks
+        database, tasks = db.database, db.database._session_tasks
 
         def failing() -> Any:
             step()
             return tasks()
 
-        monkeypatch.setattr(database, "_tasks", failing)
-        database._bell.ring()
+        monkeypatch.setattr(database, "_session_tasks", failing)
+        database.instance.wake()
         step.is_through.wait()
         run(session, "INSERT INTO t VALUES (2, 2)")
         assert rows(session, ALL) == [(1, 1), (2, 2)]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from herdpy.engine.state.catalog import Catalog
-from herdpy.engine.statements.plan_cache import PlanCache, Prepared, plan_key, prepare
+from herdpy.engine.statements.plan_cache import PlanCache, PlanRoom, Prepared, plan_key, prepare
 
 CATALOG = Catalog(0, [])
 
@@ -15,7 +15,7 @@ def put(cache: PlanCache, text: str, *parameters: Any) -> Prepared:
 
 
 def test_the_latest_plan_of_a_text_outlives_an_older_one_for_other_parameters() -> None:
-    cache = PlanCache(2, 1_000)
+    cache = PlanCache(PlanRoom(2, 1_000))
     put(cache, "SELECT ?", 1)
     of_text = put(cache, "SELECT ?", "a")
     other = put(cache, "SELECT 1")
@@ -24,7 +24,7 @@ def test_the_latest_plan_of_a_text_outlives_an_older_one_for_other_parameters() 
 
 
 def test_the_latest_plan_of_a_text_goes_with_its_entry() -> None:
-    cache = PlanCache(1, 1_000)
+    cache = PlanCache(PlanRoom(1, 1_000))
     put(cache, "SELECT ?", 1)
     other = put(cache, "SELECT 1")
     assert cache.latest == {"SELECT 1": other}

@@ -29,12 +29,14 @@ class Result:
 class World:
     def __init__(self, count_max: int = 8, unread_s: float = UNREAD_S) -> None:
         self.clock = SimulatedClock()
-        self.places = ResultPlaces(self.clock, count_max, Refusals())
+        self.refusals = Refusals()
+        self.places = ResultPlaces(self.clock, count_max)
         self.places.unread_s = unread_s
 
     def take(self, user: User | None, session: int = 1, **options: Any) -> tuple[Place, Result]:
         is_superuser = options.pop("is_superuser", user is None)
-        holder = Holder(session, user, is_superuser, options.pop("maximum", None))
+        maximum = options.pop("maximum", None)
+        holder = Holder(session, user, is_superuser, self.refusals, maximum)
         place = self.places.take(holder, may_wait=options.pop("may_wait", True))
         result = Result()
         place.watch(result)

@@ -398,7 +398,7 @@ class TestAddresses:
     def test_both(self, server: RunningServer) -> None:
         server.server.gate.open_to(["10.1.2.3"], has_tls=True)
         with pytest.raises(OperationalError) as caught:
-            server.server.gate.begin("", None)
+            server.server.gate.begin("", None, None, server.engine.database)
         assert caught.value.sqlstate == "28000"
 
     def test_who_drops_the_last_user_does_not_open_the_door(self, server: RunningServer) -> None:
@@ -408,7 +408,7 @@ class TestAddresses:
         session.execute("DROP ROLE bob")
         session.close()
         with pytest.raises(OperationalError):
-            server.server.gate.begin("", None)
+            server.server.gate.begin("", None, None, server.engine.database)
 
 
 def test_defaults_are_strict() -> None:

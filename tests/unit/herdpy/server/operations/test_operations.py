@@ -199,6 +199,8 @@ def test_names_are_as_prometheus_wants_them(server: RunningServer) -> None:
         "herdpy_memtable_rows", "herdpy_checkpoint_failing", "herdpy_ready", "herdpy_leases",
         "herdpy_disk_full",
         "herdpy_limit_share", "herdpy_limit_used", "herdpy_waiting", "herdpy_maintenance_failing",
+            "herdpy_tablespace_ready", "herdpy_tablespace_sessions",
+            "herdpy_tablespace_maintenance_failing",
     }  # fmt: skip
     for name, _ in Pages(server).figures():
         assert name.startswith("herdpy_")

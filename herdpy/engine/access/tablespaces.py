@@ -1,0 +1,95 @@
+"""Who may make, change and remove tablespaces, and which role a new one begins with.
+
+Superusers of `default` may, in a session of it. A tablespace has its own users: a new one gets the
+role of its maker, or the one that OWNER names, with its password, as its first superuser.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec.structs import replace
+
+from herdpy.engine.access.rights import Rights, check_superuser
+from herdpy.errors import ProgrammingError
+from herdpy.model.access import Access, Fact, LoginSecret, User
+from herdpy.sql import tree
+from herdpy.storage.tablespace_list import DEFAULT, NO_LIMITS, TablespaceLimits
+
+if TYPE_CHECKING:
+    from herdpy.engine.state.tablespace import Tablespace
+
+
+class Tablespaces(Protocol):
+    """Implemented by engine.instance.Instance, where each method says what it does."""
+
+    def has(self, name: str) -> bool: ...
+    def limits_of(self, name: str) -> TablespaceLimits: ...
+    def create(self, name: str, limits: TablespaceLimits, access: Sequence[Fact]) -> None: ...
+    def alter(self, name: str, new_name: str | None, limits: TablespaceLimits | None) -> None: ...
+    def drop(self, name: str) -> None: ...
+
+
+class TablespaceServices(Protocol):
+    """The database of the session that asks."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def tablespace(self) -> "Tablespace": ...
+    @property
+    def instance(self) -> Tablespaces: ...
+
+
+def change_tablespaces(
+    database: TablespaceServices,
+    statement: tree.TablespaceStatement,
+    user: User | None,
+    rights: Rights | None,
+) -> None:
+    """Carry a statement out; durable on return. Errors as those of Tablespaces; 42501."""
+    if database.name != DEFAULT:
+        raise ProgrammingError(
+            f'permission denied to change tablespaces in a session of "{database.name}"',
+            sqlstate="42501",
+            hint=f"Superusers of {DEFAULT} may: connect to it without naming a tablespace.",
+        )
+    check_superuser(rights, "change tablespaces")
+    instance = database.instance
+    match statement:
+        case tree.CreateTablespace():
+            if not (statement.if_not_exists and instance.has(statement.name)):
+                access = first_access(
+                    database.tablespace.state.catalog.access, user, statement.owner
+                )
+                instance.create(statement.name, _with(NO_LIMITS, statement.limits), access)
+        case tree.AlterTablespace():
+            limits = None
+            if statement.new_name is None:
+                limits = _with(instance.limits_of(statement.name), statement.limits)
+            instance.alter(statement.name, statement.new_name, limits)
+        case tree.DropTablespace():
+            if not (statement.if_exists and not instance.has(statement.name)):
+                instance.drop(statement.name)
+        case _:
+            raise TypeError(type(statement).__name__)
+
+
+def first_access(access: Access, user: User | None, owner: str | None) -> list[Fact]:
+    """Return the facts that a new tablespace begins with: its first role, and what hides others.
+
+    Of a session without a user and without OWNER none. 42704: there is no such role.
+    """
+    name = owner if owner is not None else None if user is None else user.name
+    if name is None:
+        return []
+    role = access.role(name)
+    if role is None:
+        raise ProgrammingError(f'role "{name}" does not exist', sqlstate="42704")
+    facts: list[Fact] = [replace(role, is_superuser=True, id=1)]
+    if access.login_secret is not None:
+        facts.append(LoginSecret(access.login_secret.hex()))
+    return [*facts, *access.role_settings(name)]
+
+
+def _with(limits: TablespaceLimits, changes: tree.TablespaceLimits) -> TablespaceLimits:
+    return replace(limits, **dict(changes.values))

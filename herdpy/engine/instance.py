@@ -1,0 +1,600 @@
+"""Instance: one open directory (or memory): what its tablespaces share, and which there are.
+
+One lock of the directory, one budget of memory, one DuckDB, one room of plans, one housekeeper and
+a few threads that sync: so two hundred tablespaces are not two hundred of each. What each has of
+its own (log, pages, users, sessions, checkpoints) is a Database.
+
+`default` is open as long as the instance is; another tablespace is opened by the first who asks for
+it, or by open_all(). CREATE and DROP are decided by one edit of the list of tablespaces
+(storage/tablespace_list.py): the edit before it names the folder that is then made, the one behind
+it forgets the folder that was removed, and opening removes what a crash has left of either.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
+from typing import NamedTuple
+
+import msgspec
+
+from bookie.runtime.drivers import new_mutex
+from bookie.runtime.interfaces import (
+    Clock,
+    DirectoryLock,
+    Disk,
+    DiskLockedError,
+    Driver,
+    Rng,
+    Worker,
+)
+from bookie.runtime.os_process import describe_process, process_generation
+from herdpy.config import Config
+from herdpy.engine.database import Database
+from herdpy.engine.maintenance.directory import (
+    LOCK,
+    cannot_open_error,
+    check_listed,
+    check_ours,
+    create_if_new,
+    locked_error,
+    make_tablespace,
+    remove_tablespace,
+)
+from herdpy.engine.maintenance.file_logs import OpenLog, open_file_log
+from herdpy.engine.maintenance.replica import TICK_S
+from herdpy.engine.state.disk_space import SharedReserve
+from herdpy.engine.state.memory import memtables_of
+from herdpy.engine.statements.aside import Aside
+from herdpy.engine.statements.interrupt import StatementInterrupt
+from herdpy.engine.statements.plan_cache import PlanCache, PlanRoom
+from herdpy.engine.statements.result_places import ResultPlaces
+from herdpy.engine.statements.stopper import Stopper
+from herdpy.engine.vector_engines import VectorEngines
+from herdpy.errors import (
+    CorruptionError,
+    Error,
+    NotSupportedError,
+    OperationalError,
+    ProgrammingError,
+    Retry,
+    closest,
+)
+from herdpy.limits import tablespaces_max
+from herdpy.log.syncer import SyncThreads
+from herdpy.model.access import Fact
+from herdpy.model.governor import Governor
+from herdpy.storage.tablespace_list import (
+    DEFAULT,
+    ID_BYTES,
+    LEAVING,
+    MAKING,
+    PRESENT,
+    TABLESPACES,
+    TablespaceEntry,
+    TablespaceLimits,
+    TablespaceList,
+    only_default,
+    read_list,
+    stage_list,
+    take_list,
+)
+
+_log = logging.getLogger(__name__)
+_LOG_BYTES_FIRST = 64 * 1024
+"""Of a tablespace's first log file: with 1 MiB, as in `default`, many would fill a disk."""
+
+
+class TablespaceState(NamedTuple):
+    """A tablespace for systablespaces."""
+
+    entry: TablespaceEntry
+    database: Database | None
+    """None: it is not open."""
+    error: Error | None
+    """Why it could not be opened."""
+
+
+class Instance:
+    """Made by Instance.open(); close() ends it. Any thread may call."""
+
+    def __init__(
+        self,
+        *,
+        disk: Disk,
+        clock: Clock,
+        rng: Rng,
+        driver: Driver,
+        config: Config,
+        where: str,
+        temp_directory: str | None,
+        is_threaded: bool,
+        open_log: OpenLog,
+        governor: Governor,
+        new_plans: Callable[[PlanRoom], PlanCache],
+    ) -> None:
+        # Constant after open().
+        self.disk = disk
+        self.clock = clock
+        self.rng = rng
+        self.driver = driver
+        self.config = config
+        self.where = where
+        self.open_log = open_log
+        self.memory = governor.open(where, config.memory_bytes_max)
+        self.plan_room = PlanRoom(config.plan_cache_entries_max, config.plan_cache_bytes_max)
+        self.new_plans = new_plans
+        self.results = ResultPlaces(clock, config.vector_results_max)
+        self.session_ids = count(1)
+        self.statement_ids = count(1)
+        self._aside = Aside(driver, clock)
+        self.vectors = VectorEngines(
+            config, clock, temp_directory, self._aside, self._count_refused_query
+        )
+        self.sync_threads = SyncThreads(driver) if is_threaded else None
+        self._is_threaded = is_threaded
+        self._generation = process_generation()
+        self._stopper = Stopper(driver, clock)
+        self._bell = driver.new_bell()
+        self.wake = self._bell.ring
+        self.default: Database
+        # By the housekeeper.
+        self.is_tight = False
+        """All memtables together have more than their share."""
+        # Changed under _changing alone; each replaced by one assignment, read by any thread.
+        self._changing = new_mutex()
+        """Held while a tablespace is made, opened, changed or removed."""
+        self.listed: TablespaceList = only_default(b"")
+        self._databases: dict[bytes, Database] = {}
+        """Those that are open, by their ids."""
+        self._errors: dict[bytes, Error] = {}
+        self._list_failure: Error | None = None
+        """Why it is not known what the list on the disk says."""
+        self._doubtful: set[bytes] = set()
+        """Of which tablespaces, by their ids: they are not served any more."""
+        self._is_closed = False
+        self._maintainer: Worker | None = None
+        self._lock: DirectoryLock | None = None
+
+    @classmethod
+    def open(
+        cls,
+        *,
+        disk: Disk,
+        clock: Clock,
+        rng: Rng,
+        driver: Driver,
+        config: Config,
+        where: str = ":memory:",
+        temp_directory: str | None = None,
+        is_threaded: bool = True,
+        open_log: OpenLog = open_file_log,
+        governor: Governor | None = None,
+        new_plans: Callable[[PlanRoom], PlanCache] = PlanCache,
+    ) -> "Instance":
+        """Open or create the directory on `disk`, its tablespace `default` recovered and ready.
+
+        `where` is how messages name it; temp_directory is where DuckDB may spill. With
+        is_threaded False there are no threads: commits sync in the caller, and run_checkpoint() is
+        the caller's to call (simulation). open_log makes a tablespace's log. The governor is the
+        process's; None: the directory is alone in it. new_plans makes the plans of a tablespace.
+        OperationalError 55006: another process has it open. CorruptionError: damage, named.
+        """
+        self = cls(
+            disk=disk,
+            clock=clock,
+            rng=rng,
+            driver=driver,
+            config=config,
+            where=where,
+            temp_directory=temp_directory,
+            is_threaded=is_threaded,
+            open_log=open_log,
+            governor=governor or Governor(),
+            new_plans=new_plans,
+        )
+        try:
+            self._open()
+            return self  # in the try: an interrupt at this line would leave it open and lost
+        except BaseException as error:
+            self._is_closed = True
+            steps: list[Callable[[], object]] = []
+            for database in self._databases.values():
+                database.mark_closed()
+                steps += database.closing_steps()
+            run_all([*steps, *self._closing_steps()])
+            if isinstance(error, DiskLockedError):
+                raise locked_error(where, error.owner) from error
+            if isinstance(error, OSError):
+                raise cannot_open_error(where, error) from error
+            raise
+
+    def _open(self) -> None:
+        disk = self.disk
+        check_ours(disk, self.where)
+        self._lock = disk.lock(LOCK, describe_process())
+        create_if_new(disk, self.rng)
+        listed = read_list(disk)
+        check_listed(disk, listed or only_default(b""))
+        first = (listed or self.listed).entries[0]
+        self.default = database = Database(self, first)
+        self._databases[first.id] = database
+        database.start()
+        found = database.replica.manifest.state.identity.uuid
+        if listed is None:
+            self._databases = {found: database}
+            database.entry = msgspec.structs.replace(first, id=found)
+            self.listed = only_default(found)
+        else:
+            self._check_identity(database)
+            self.listed = listed
+            self._remove_leftovers()
+        if self._is_threaded:
+            self._maintainer = self.driver.spawn("herdpy-maintenance", self._run_maintenance)
+
+    # --- tablespaces -----------------------------------------------------------------------------
+
+    @property
+    def reserve(self) -> SharedReserve | None:
+        """What the directory keeps of its disk; None: `default` is not open yet."""
+        default = vars(self).get("default")
+        return None if default is None or "replica" not in vars(default) else default.space.shared
+
+    def where_of(self, entry: TablespaceEntry) -> str:
+        """Return how messages name a tablespace."""
+        return self.where if entry.name == DEFAULT else f"{self.where}, tablespace {entry.name}"
+
+    def config_of(self, entry: TablespaceEntry) -> Config:
+        """Return the settings of one tablespace: those of the directory within its limits."""
+        config = self.config
+        if entry.name == DEFAULT:
+            return config
+        memory = entry.limits.memory_bytes_max or config.memory_bytes_max
+        return replace(
+            config,
+            memory_bytes_max=min(memory, config.memory_bytes_max),
+            log_file_bytes_first=min(config.log_file_bytes_first, _LOG_BYTES_FIRST),
+        )
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a tablespace of that name. Any thread."""
+        return self.listed.find(name) is not None
+
+    def limits_of(self, name: str) -> TablespaceLimits:
+        """Return a tablespace's limits; 3D000: there is none."""
+        return self._entry(name).limits
+
+    def states(self) -> list[TablespaceState]:
+        """Return all tablespaces in the order of their making, `default` first."""
+        databases, errors = self._databases, self._errors
+        return [
+            TablespaceState(each, databases.get(each.id), errors.get(each.id))
+            for each in self.listed.present
+        ]
+
+    def databases(self) -> list[Database]:
+        """Return the tablespaces that are open."""
+        return list(self._databases.values())
+
+    def opened(self, name: str) -> Database:
+        """Return an open tablespace, and never wait. 3D000: there is none; else why not."""
+        entry = self._entry(name)
+        database = self._databases.get(entry.id)
+        if database is None:
+            raise self._errors.get(entry.id) or OperationalError(
+                f'tablespace "{name}" is not open yet', sqlstate="57P03", retry=Retry.SAFE
+            )
+        return database
+
+    def database(self, name: str) -> Database:
+        """Return a tablespace, opened and recovered by the first who asks.
+
+        3D000: there is none. CorruptionError, OperationalError: it cannot be opened; the others are
+        as they were, and the next call tries again.
+        """
+        self.default.check_usable()
+        found = self._databases.get(self._entry(name).id)
+        if found is not None:
+            return found
+        with self._changing:
+            self.default.check_usable()
+            return self._open_one(self._entry(name))
+
+    def open_all(self) -> list[TablespaceState]:
+        """Open every tablespace; return those that cannot be opened."""
+        for entry in self.listed.present:
+            with suppress(Error):
+                self.database(entry.name)
+        return [state for state in self.states() if state.error is not None]
+
+    def _entry(self, name: str) -> TablespaceEntry:
+        entry = self.listed.find(name)
+        if entry is None:
+            names = [each.name for each in self.listed.present]
+            close = closest(name, names)
+            raise OperationalError(
+                f'tablespace "{name[:63]}" does not exist',
+                sqlstate="3D000",
+                hint=f'Did you mean "{close}"?' if close else "systablespaces lists them.",
+            )
+        if entry.id in self._doubtful and self._list_failure is not None:
+            raise self._list_failure
+        return entry
+
+    def _open_one(self, entry: TablespaceEntry) -> Database:
+        found = self._databases.get(entry.id)
+        if found is not None:
+            return found
+        database = Database(self, entry)
+        try:
+            try:
+                database.start()
+                self._check_identity(database)
+            except OSError as error:
+                raise cannot_open_error(self.where_of(entry), error) from error
+        except BaseException as error:
+            database.mark_closed()
+            run_all(database.closing_steps())
+            if isinstance(error, Error):
+                self._errors = {**self._errors, entry.id: error}
+            raise
+        self._errors = {key: each for key, each in self._errors.items() if key != entry.id}
+        self._databases = {**self._databases, entry.id: database}
+        return database
+
+    def _check_identity(self, database: Database) -> None:
+        entry = database.entry
+        found = database.replica.manifest.state.identity.uuid
+        if found != entry.id:
+            raise CorruptionError(
+                f"{entry.folder}/MANIFEST, offset 0: it is of tablespace {found.hex()}, and "
+                f"{TABLESPACES} lists {entry.id.hex()} there",
+                hint="Put back the folder, or the list, that belongs to the other.",
+            )
+
+    # --- changes of the list ---------------------------------------------------------------------
+
+    def create(self, name: str, limits: TablespaceLimits, access: Sequence[Fact]) -> None:
+        """Make an empty tablespace with these roles; durable, and open, on return.
+
+        42710: there is one of the name. On any error there is none: what is left of it is removed
+        now, or when the directory is opened; but with 58030 and UNKNOWN there may be one then.
+        """
+        with self._changing:
+            self._check_changeable()
+            if self.listed.find(name) is not None:
+                raise ProgrammingError(
+                    f'tablespace "{name}" exists already',
+                    sqlstate="42710",
+                    hint="CREATE TABLESPACE IF NOT EXISTS leaves it as it is.",
+                )
+            self._check_identified()
+            self._remove_leftovers()
+            if len(self.listed.entries) >= tablespaces_max:
+                raise OperationalError(
+                    f"{tablespaces_max:,} tablespaces are there, more are not allowed",
+                    sqlstate="54000",
+                    hint="DROP TABLESPACE removes one with all its tables.",
+                )
+            entry = TablespaceEntry(self.rng.randbytes(ID_BYTES), name, MAKING, limits)
+            self._write(self.listed.with_entry(entry))
+            try:
+                make_tablespace(self.disk, entry.folder, entry.id, self.rng)
+                database = self._open_one(entry)
+                database.begin_access(access)
+                made = msgspec.structs.replace(entry, state=PRESENT)
+                self._write(self.listed.with_entry(made))  # this decides
+                database.entry = made
+            except BaseException as error:
+                self._let_go(entry)
+                self._errors.pop(entry.id, None)
+                if isinstance(error, Exception):
+                    with suppress(Error, OSError):
+                        self._remove_leftovers()
+                if isinstance(error, OSError):
+                    raise cannot_open_error(self.where_of(entry), error) from error
+                raise
+
+    def drop(self, name: str) -> None:
+        """Remove a tablespace with all that is in it.
+
+        55006: sessions use it. On any other error it is as it was, and is opened by the next who
+        asks; but with 58030 and UNKNOWN it may be gone when the directory is opened again.
+        """
+        with self._changing:
+            self._check_changeable()
+            entry = self._entry(name)
+            if name == DEFAULT:
+                raise NotSupportedError(
+                    f'tablespace "{name}" cannot be dropped: it is there as long as the directory',
+                    hint="DROP TABLE removes what is in it.",
+                )
+            database = self._databases.get(entry.id)
+            if database is not None:
+                database.refuse_sessions(f'dropping tablespace "{name}"')
+            gone = self.listed.with_entry(msgspec.structs.replace(entry, state=LEAVING))
+            try:
+                stage_list(self.disk, gone)
+            except BaseException:  # nothing has changed
+                if database is not None:
+                    database.let_sessions_in()
+                raise
+            self._let_go(entry)
+            self._take(gone)  # this decides
+            with suppress(Error, OSError):  # then the next change, or opening, does it
+                self._remove_leftovers()
+
+    def alter(self, name: str, new_name: str | None, limits: TablespaceLimits | None) -> None:
+        """Change a tablespace's name or limits, which count at once; None: as it is.
+
+        42710: there is one of the new name. 58030 and UNKNOWN: it may be changed when the
+        directory is opened again.
+        """
+        with self._changing:
+            self._check_changeable()
+            entry = self._entry(name)
+            if name == DEFAULT:
+                raise NotSupportedError(
+                    f'tablespace "{name}" cannot be altered: its limits are the settings of the '
+                    "directory, and it keeps its name",
+                    hint="Make another tablespace: CREATE TABLESPACE.",
+                )
+            if new_name is not None and self.listed.find(new_name) is not None:
+                raise ProgrammingError(f'tablespace "{new_name}" exists already', sqlstate="42710")
+            changed = msgspec.structs.replace(
+                entry,
+                name=entry.name if new_name is None else new_name,
+                limits=entry.limits if limits is None else limits,
+            )
+            self._write(self.listed.with_entry(changed))
+            database = self._databases.get(entry.id)
+            if database is not None:
+                database.take_entry(changed)
+
+    def _check_changeable(self) -> None:
+        self.default.check_usable()
+        if self._list_failure is not None:
+            raise self._list_failure
+
+    def _check_identified(self) -> None:
+        """Give `default` an id: FORMAT 1 has none, and a checkpoint makes it FORMAT 2."""
+        if self.listed.entries[0].id:
+            return
+        self.default.run_checkpoint()
+        found = self.default.replica.manifest.state.identity.uuid
+        if not found:
+            raise OperationalError(
+                "the directory is of FORMAT 1, which has one tablespace, until its next checkpoint",
+                sqlstate="55000",
+                hint="Write something, such as CREATE TABLE and DROP TABLE, and try again.",
+            )
+        self._databases = {found: self.default}
+        self.listed = only_default(found)
+        self.default.entry = self.listed.entries[0]
+
+    def _write(self, listed: TablespaceList) -> None:
+        """Replace the list, on the disk and here. Under _changing."""
+        stage_list(self.disk, listed)
+        self._take(listed)
+
+    def _take(self, listed: TablespaceList) -> None:
+        """Have the staged list count, on the disk and here."""
+        try:
+            take_list(self.disk)
+            self.listed = listed
+        except BaseException as error:
+            self._list_failure = OperationalError(
+                f"the list of tablespaces of {self.where} could not be replaced, and which one "
+                f"the disk has is not known: {error}",
+                sqlstate="58030",
+                retry=Retry.UNKNOWN,
+                hint="Open the directory again before tablespaces are made, changed or dropped.",
+            )
+            before = set(self.listed.entries)
+            doubtful = {each.id for each in listed.entries if each not in before}
+            self._doubtful |= doubtful  # what is written to these might be lost with them
+            raise self._list_failure from error
+
+    def _remove_leftovers(self) -> None:
+        """Remove folders of what is no tablespace, and forget them. Under _changing, or opening."""
+        leftovers = self.listed.leftovers
+        if not leftovers or self._list_failure is not None:
+            return
+        for entry in leftovers:
+            remove_tablespace(self.disk, entry.folder)
+        self._write(self.listed.without([entry.id for entry in leftovers]))
+
+    def _let_go(self, entry: TablespaceEntry) -> None:
+        """Close a tablespace that nobody uses."""
+        database = self._databases.get(entry.id)
+        if database is not None:
+            self._databases = {
+                key: each for key, each in self._databases.items() if key != entry.id
+            }
+            run_all(database.end())
+
+    # --- for databases ---------------------------------------------------------------------------
+
+    def watch(self, interrupt: StatementInterrupt) -> None:
+        """Have a statement stopped where it cannot look; without threads, by cancel() alone."""
+        if self._maintainer is not None:
+            interrupt.watch = self._stopper.watch
+
+    def _count_refused_query(self, limit: str) -> None:
+        self.default.refusals.add_query(None, limit)
+
+    # --- maintenance -----------------------------------------------------------------------------
+
+    def _run_maintenance(self) -> None:
+        while not self._is_closed:
+            self._bell.wait(TICK_S)
+            if self._is_closed:
+                return
+            memtables = sum(each.bytes_used for each in memtables_of(self.memory))
+            self.is_tight = memtables > self.config.memtable_bytes_max
+            for database in self.databases():
+                database.look_after()
+
+    # --- closing ---------------------------------------------------------------------------------
+
+    def close_database(self, database: Database) -> None:
+        """Close a tablespace; with `default` all of them, and the directory. Repeatable."""
+        if process_generation() != self._generation:
+            return
+        if database is self.default:
+            self.close()
+            return
+        with self._changing:
+            self._let_go(database.entry)
+
+    def close(self) -> None:
+        """Roll back open transactions, make everything durable, let go of the files; repeatable.
+
+        Statements of other threads are cancelled. In a forked child nothing is touched.
+        """
+        if process_generation() != self._generation:
+            return
+        # Sessions first, and not under _changing, which one that makes a tablespace may want.
+        steps = self.default.end()
+        for database in self.databases():
+            if database is not self.default:
+                steps = [*database.end(), *steps]
+        with self._changing:
+            self._is_closed = True
+            for database in self.databases():  # one that was opened meanwhile, too
+                if database is not self.default:
+                    steps = [*database.end(), *steps]
+            run_all([*self._stopping_steps(), *steps, *self._closing_steps()])
+
+    def _stopping_steps(self) -> list[Callable[[], object]]:
+        steps: list[Callable[[], object]] = [self.wake, self._stopper.close]
+        if self._maintainer is not None:
+            steps.append(self._maintainer.join)
+        return steps
+
+    def _closing_steps(self) -> list[Callable[[], object]]:
+        """Return what lets go of threads and files that tablespaces share; all repeatable."""
+        steps: list[Callable[[], object]] = [*self._stopping_steps()]
+        if self.sync_threads is not None:
+            steps.append(self.sync_threads.close)
+        steps += [*self.vectors.closing_steps(), self._aside.close]
+        if self._lock is not None:
+            steps.append(self._lock.close)
+        return [*steps, self.memory.close]
+
+
+def run_all(steps: Sequence[Callable[[], object]]) -> None:
+    """Run every step in order, also behind a failing one or an interrupt; raise the newest error.
+
+    By halves: of hundreds of tablespaces there are more steps than Python allows calls in calls.
+    """
+    if len(steps) <= 1:
+        for step in steps:
+            step()
+        return
+    middle = len(steps) // 2
+    try:
+        run_all(steps[:middle])
+    finally:
+        run_all(steps[middle:])

@@ -1,0 +1,32 @@
+"""Served: a tablespace as a server serves it: its database, and what its users have of the server.
+
+Users are each tablespace's own, so a name's share in one has nothing to do with that in another. On
+the server's loop.
+"""
+
+from typing import TYPE_CHECKING
+
+from herdpy.engine.database import Database
+from herdpy.server.limits import OpenResults
+from herdpy.server.loop_sync import LoopSync
+from herdpy.server.user_shares import UserShares
+
+if TYPE_CHECKING:
+    from herdpy.server.hub import Hub
+
+
+class Served:
+    """Made when the first connection asks for it."""
+
+    def __init__(self, hub: "Hub", database: Database) -> None:
+        self.database = database
+        self.shares = UserShares(database.maxima_of, database.refusals)
+        self.results = OpenResults(hub.results, database.refusals)
+        self.loop_sync = LoopSync(
+            hub.loop,
+            database.clock,
+            database.tablespace,
+            database.replica.log_appends,
+            hub.workers,
+            hub.config.loop_sync_us / 1e6,
+        )

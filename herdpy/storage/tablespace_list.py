@@ -1,0 +1,214 @@
+"""The list of tablespaces: the file TABLESPACES of a database's directory, replaced as a whole.
+
+docs/formats/tablespaces.md. Little-endian:
+
+    offset  width  type   meaning
+    0       8      bytes  magic "HERDPTSL"
+    8       2      u16    format version 1
+    10      2      u16    zero
+    12      4      u32    length n of the body
+    16      4      u32    CRC32C of bytes 0 to 16 and of the body
+    20      n      bytes  body: msgpack of TablespaceList; nothing behind it
+
+A directory without the file has one tablespace, `default`. One edit is one new file, written beside
+the old one, synced, and renamed into its place: before the rename the old list counts, behind it
+the new one. CorruptionError names file and offset.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from struct import Struct
+
+import google_crc32c
+import msgspec
+
+from bookie.runtime.interfaces import DISK_FULL, Disk
+from herdpy.errors import (
+    CorruptionError,
+    DiskFullError,
+    InvariantViolation,
+    NotSupportedError,
+    damaged,
+    expecting_file,
+)
+from herdpy.limits import identifier_bytes_max, tablespaces_max
+
+TABLESPACES = "TABLESPACES"
+DEFAULT = "default"
+ID_BYTES = 16
+_MAGIC = b"HERDPTSL"
+_HEAD = Struct("<8sHHI")
+_VERSION = 1
+_CRC_BYTES = 4
+_BODY = _HEAD.size + _CRC_BYTES
+
+MAKING, PRESENT, LEAVING = 1, 2, 3
+"""States of an entry. MAKING and LEAVING: it is no tablespace; its folder is to be removed."""
+
+
+class TablespaceLimits(msgspec.Struct, array_like=True, frozen=True):
+    """What one tablespace may have at most; None: as much as the database."""
+
+    memory_bytes_max: int | None = None
+    connections_max: int | None = None
+    disk_bytes_max: int | None = None
+
+
+NO_LIMITS = TablespaceLimits()
+
+
+class TablespaceEntry(msgspec.Struct, array_like=True, frozen=True):
+    """A tablespace. The id is that of its manifest, and never another one's."""
+
+    id: bytes
+    name: str
+    state: int = PRESENT
+    limits: TablespaceLimits = NO_LIMITS
+
+    @property
+    def folder(self) -> str:
+        """The folder of its files, by its id: another name moves nothing."""
+        return DEFAULT if self.name == DEFAULT else self.id.hex()
+
+
+class TablespaceList(msgspec.Struct, array_like=True, frozen=True):
+    """All of them, `default` first; version counts the edits."""
+
+    version: int
+    entries: tuple[TablespaceEntry, ...]
+
+    def find(self, name: str) -> TablespaceEntry | None:
+        """Return the tablespace of that name."""
+        return next((each for each in self.present if each.name == name), None)
+
+    @property
+    def present(self) -> list[TablespaceEntry]:
+        return [each for each in self.entries if each.state == PRESENT]
+
+    @property
+    def leftovers(self) -> list[TablespaceEntry]:
+        """Those that are not there yet, or not any more."""
+        return [each for each in self.entries if each.state != PRESENT]
+
+    def with_entry(self, entry: TablespaceEntry) -> "TablespaceList":
+        """Return the list with an entry in the place of the one of its id, or behind all."""
+        entries = list(self.entries)
+        for place, each in enumerate(entries):
+            if each.id == entry.id:
+                entries[place] = entry
+                break
+        else:
+            entries.append(entry)
+        return TablespaceList(self.version + 1, tuple(entries))
+
+    def without(self, gone: Sequence[bytes]) -> "TablespaceList":
+        """Return the list without the entries of these ids."""
+        kept = tuple(each for each in self.entries if each.id not in gone)
+        return TablespaceList(self.version + 1, kept)
+
+
+def only_default(default_id: bytes) -> TablespaceList:
+    """Return the list of a directory that has no file of it."""
+    return TablespaceList(0, (TablespaceEntry(default_id, DEFAULT),))
+
+
+def read_list(disk: Disk) -> TablespaceList | None:
+    """Return what the file says, None: there is none. CorruptionError; NotSupportedError."""
+    if not disk.exists(TABLESPACES):
+        return None
+    with expecting_file(TABLESPACES):
+        data = disk.read(TABLESPACES)
+    return _decode(data)
+
+
+def stage_list(disk: Disk, listed: TablespaceList) -> None:
+    """Write and sync the next list beside the one that counts; take_list() makes it count.
+
+    DiskFullError, OSError: nothing has changed.
+    """
+    _check(listed, InvariantViolation)
+    new = f"{TABLESPACES}.new"
+    data = _encode(listed)
+    with suppress(FileNotFoundError):
+        disk.unlink(new)
+    try:
+        file = disk.open(new, create=True, exclusive=True)
+        try:
+            file.write_at(0, data)
+            file.sync()
+        finally:
+            file.close()
+    except OSError as error:
+        with suppress(OSError):  # on a full disk it would stay, and take room
+            disk.unlink(new)
+        if error.errno in DISK_FULL:
+            raise DiskFullError(f"{TABLESPACES}: no space left on the disk") from error
+        raise
+
+
+def take_list(disk: Disk) -> None:
+    """Have the staged list count: durable on return. On an error it is not known which one does."""
+    disk.rename(f"{TABLESPACES}.new", TABLESPACES)
+    disk.sync_directory("")
+
+
+def _encode(listed: TablespaceList) -> bytes:
+    body = msgspec.msgpack.encode(listed)
+    head = _HEAD.pack(_MAGIC, _VERSION, 0, len(body))
+    return head + google_crc32c.value(head + body).to_bytes(_CRC_BYTES, "little") + body
+
+
+def _decode(data: bytes) -> TablespaceList:
+    if len(data) < _BODY:
+        raise _damage(len(data), f"expected {_BODY} bytes or more, found {len(data)}")
+    magic, version, zero, length = _HEAD.unpack_from(data)
+    if magic != _MAGIC:
+        raise _damage(0, f"expected {_MAGIC!r}, found {magic!r}")
+    head, body = data[: _HEAD.size], data[_BODY:]
+    found = int.from_bytes(data[_HEAD.size : _BODY], "little")
+    if version == _VERSION and len(body) != length:
+        at = min(_BODY + length, len(data))
+        raise _damage(at, f"expected a body of {length} bytes, found {len(body)}")
+    if google_crc32c.value(head + body) != found:
+        raise _damage(_HEAD.size, "the checksum is not that of header and body")
+    if version != _VERSION or zero:
+        raise NotSupportedError(
+            f"{TABLESPACES} has version {version}; this herdpy reads {_VERSION} (offset 8)",
+            hint="Open the directory with the newer herdpy that wrote it.",
+        )
+    try:
+        listed = msgspec.msgpack.decode(body, type=TablespaceList)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise _damage(_BODY, f"malformed: {error}") from error
+    _check(listed, lambda problem: _damage(_BODY, problem))
+    return listed
+
+
+def _check(listed: TablespaceList, error: Callable[[str], Exception]) -> None:
+    """Raise what is wrong with a list, before it is written and after it is read."""
+    problem = _problem_of(listed)
+    if problem is not None:
+        raise error(problem)
+
+
+def _problem_of(listed: TablespaceList) -> str | None:
+    entries = listed.entries
+    if not entries or entries[0].name != DEFAULT or entries[0].state != PRESENT:
+        return f"the first tablespace is not {DEFAULT}"
+    if len(entries) > tablespaces_max:
+        return f"{len(entries)} tablespaces, more than {tablespaces_max}"
+    if len({each.id for each in entries}) != len(entries):
+        return "two tablespaces have one id"
+    names = [each.name for each in listed.present]
+    if len(set(names)) != len(names):
+        return "two tablespaces have one name"
+    for each in entries:
+        if len(each.id) != ID_BYTES or not 0 < len(each.name.encode()) <= identifier_bytes_max:
+            return f"tablespace {each.name!r} has an id of {len(each.id)} bytes, or no proper name"
+        if each.state not in (MAKING, PRESENT, LEAVING):
+            return f"tablespace {each.name!r} has state {each.state}"
+    return None
+
+
+def _damage(offset: int, problem: str) -> CorruptionError:
+    return damaged(f"damaged list of tablespaces {TABLESPACES} at offset {offset}: {problem}")

@@ -1,0 +1,648 @@
+"""Tablespaces of one directory: made, changed and removed wholly or not at all, each its own."""
+
+import errno
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+
+from bookie.runtime.drivers import ThreadDriver
+from bookie.runtime.interfaces import Disk
+from bookie.runtime.memory_disk import MemoryDisk
+from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_rng import OsRng
+from herdpy.config import Config
+from herdpy.engine.instance import Instance, run_all
+from herdpy.engine.maintenance.doctor import examine
+from herdpy.engine.maintenance.quiet import QuietWatch
+from herdpy.engine.maintenance.salvage import Salvage
+from herdpy.engine.session.session import Session
+from herdpy.errors import CorruptionError, Error, NotSupportedError, OperationalError, Retry
+from herdpy.model.settings import Settings
+from herdpy.storage.tablespace_list import TABLESPACES, read_list
+from tests.fixtures.backups import backed_up, restored
+from tests.fixtures.engines import rows, run
+from tests.sim.clock import SimulatedClock
+from tests.sim.disk import SimulatedCrash, SimulatedDisk
+
+CONFIG = Config(log_file_bytes_first=8192, disk_reserve_bytes=0)
+
+
+def opened(disk: Disk, *, is_threaded: bool = False, config: Config = CONFIG) -> Instance:
+    return Instance.open(
+        disk=disk,
+        clock=OsClock(),
+        rng=OsRng(),
+        driver=ThreadDriver(),
+        config=config,
+        is_threaded=is_threaded,
+    )
+
+
+@contextmanager
+def instance(
+    disk: Disk, *, is_threaded: bool = False, config: Config = CONFIG
+) -> Generator[Instance]:
+    found = opened(disk, is_threaded=is_threaded, config=config)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def session(found: Instance, name: str = "default", user: str | None = None) -> Session:
+    return found.database(name).session(Settings(), autocommit=True, user=user)
+
+
+def do(found: Instance, text: str, name: str = "default") -> None:
+    one = session(found, name)
+    try:
+        run(one, text)
+    finally:
+        one.close()
+
+
+def names(found: Instance) -> list[str]:
+    return [state.entry.name for state in found.states()]
+
+
+def folders(disk: Disk) -> list[str]:
+    return [name for name in disk.list("") if len(name) == 32]
+
+
+def test_tables_and_names_are_each_tablespace_s_own() -> None:
+    disk = MemoryDisk()
+    with instance(disk) as found:
+        do(found, "CREATE TABLESPACE sales")
+        for name in ("default", "sales"):
+            do(found, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)", name)
+            do(found, f"INSERT INTO t VALUES (1, '{name}')", name)
+        text = "SELECT v FROM t WHERE id = 1"
+        for name in ("default", "sales", "default", "sales"):  # also by plans that came before
+            assert rows(session(found, name), text) == [(name,)]
+    with instance(disk) as found:
+        assert names(found) == ["default", "sales"]
+        assert rows(session(found, "sales"), "SELECT v, count(*) FROM t GROUP BY v") == [
+            ("sales", 1)
+        ]
+
+
+def test_a_plan_of_another_tablespace_is_never_taken() -> None:
+    """Their tables have one id and their catalogs one version."""
+    with instance(MemoryDisk()) as found:
+        do(found, "CREATE TABLESPACE sales")
+        do(found, "CREATE TABLE t (id BIGINT PRIMARY KEY, a BIGINT)")
+        do(found, "CREATE TABLE t (id BIGINT PRIMARY KEY, b TEXT, a TEXT)", "sales")
+        do(found, "INSERT INTO t VALUES (1, 7)")
+        do(found, "INSERT INTO t VALUES (1, 'x', 'y')", "sales")
+        one, two = session(found), session(found, "sales")
+        versions = {each.tablespace.state.catalog.version for each in (one, two)}
+        assert len(versions) == 1
+        for _ in range(3):
+            assert rows(one, "SELECT a FROM t WHERE id = ?", 1) == [(7,)]
+            assert rows(two, "SELECT a FROM t WHERE id = ?", 1) == [("y",)]
+
+
+def test_plans_of_all_share_one_room() -> None:
+    with instance(MemoryDisk()) as found:
+        do(found, "CREATE TABLESPACE sales")
+        room = found.plan_room
+        room._entries_max = 3
+        sessions = session(found), session(found, "sales")
+        for number in range(4):
+            for each in sessions:
+                rows(each, f"SELECT {number}")
+        caches = [each.plans for each in found.databases()]
+        assert sum(map(len, caches)) == 3
+        assert sum(len(cache.latest) for cache in caches) == 3
+        for each in sessions:
+            each.close()
+        do(found, "DROP TABLESPACE sales")
+        assert len(room._kept) == len(caches[0])
+
+
+def test_the_creator_s_role_is_copied() -> None:
+    with instance(MemoryDisk()) as found:
+        do(found, "CREATE USER ada PASSWORD 'secret of ada' SUPERUSER")
+        do(found, "CREATE USER bob PASSWORD 'secret of bob'")
+        ada = session(found, user="ada")
+        run(ada, "CREATE TABLESPACE sales")
+        run(ada, "CREATE TABLESPACE stock OWNER bob")
+        here, there = found.default.login("ada"), found.database("sales").login("ada")
+        assert here is not None
+        assert there is not None
+        assert there.verifier == here.verifier
+        assert found.database("sales").login_secret == found.default.login_secret
+        assert found.database("sales").is_superuser("ada")
+        assert found.database("sales").login("bob") is None
+        assert found.database("stock").is_superuser("bob")
+        assert not found.default.is_superuser("bob")
+        do(found, "CREATE USER eve PASSWORD 'secret of eve'", "sales")  # gets an id of its own
+        eve = found.database("sales").login("eve")
+        assert eve is not None
+        assert eve.user.id != there.user.id
+        assert found.default.login("eve") is None
+
+
+def test_who_may() -> None:
+    with instance(MemoryDisk()) as found:
+        do(found, "CREATE USER ada PASSWORD 'secret of ada' SUPERUSER")
+        do(found, "CREATE USER bob PASSWORD 'secret of bob'")
+        run(session(found, user="ada"), "CREATE TABLESPACE sales")
+        texts = (
+            "CREATE TABLESPACE other",
+            "ALTER TABLESPACE sales RENAME TO other",
+            "DROP TABLESPACE sales",
+        )
+        for text in texts:
+            for asker in (session(found, user="bob"), session(found, "sales", user="ada")):
+                with pytest.raises(Error) as refused:
+                    run(asker, text)
+                assert refused.value.sqlstate == "42501"
+                asker.close()
+        assert names(found) == ["default", "sales"]
+
+
+@pytest.mark.parametrize(
+    ("text", "sqlstate"),
+    [
+        ("CREATE TABLESPACE sales", "42710"),
+        ("CREATE TABLESPACE default", "42710"),
+        ("ALTER TABLESPACE sales RENAME TO default", "42710"),
+        ("ALTER TABLESPACE missing RENAME TO other", "3D000"),
+        ("ALTER TABLESPACE default SET (connections_max = 1)", "0A000"),
+        ("DROP TABLESPACE missing", "3D000"),
+        ("DROP TABLESPACE default", "0A000"),
+        ("CREATE TABLESPACE other LOCATION '/tmp'", "0A000"),
+        ("CREATE TABLESPACE other OWNER nobody", "42704"),
+        ("CREATE TABLESPACE other WITH (memory_bytes_max = 1)", "22023"),
+        ("CREATE TABLESPACE other WITH (memory_bytes_max = '1 parsec')", "22023"),
+        ("CREATE TABLESPACE other WITH (speed = 1)", "22023"),
+        ("ALTER TABLESPACE sales", "42601"),
+        ("SELECT * FROM sales.t", "0A000"),
+        ("INSERT INTO sales.t VALUES (1)", "0A000"),
+    ],
+)
+def test_refused(text: str, sqlstate: str) -> None:
+    with instance(MemoryDisk()) as found:
+        do(found, "CREATE TABLESPACE sales")
+        before = found.listed
+        with pytest.raises(Error) as refused:
+            do(found, text)
+        assert refused.value.sqlstate == sqlstate
+        if "sales.t" in text:
+            assert "tablespace=" in str(refused.value)
+        assert found.listed == before
+
+
+def test_no_part_of_a_transaction() -> None:
+    with instance(MemoryDisk()) as found:
+        one = session(found)
+        run(one, "BEGIN")
+        with pytest.raises(Error) as refused:
+            run(one, "CREATE TABLESPACE sales")
+        assert refused.value.sqlstate == "25001"
+        run(one, "ROLLBACK")
+        assert names(found) == ["default"]
+
+
+def test_if_it_is_there_and_if_not() -> None:
+    with instance(MemoryDisk()) as found:
+        do(found, "DROP TABLESPACE IF EXISTS sales")
+        for _ in range(2):
+            do(found, "CREATE TABLESPACE IF NOT EXISTS sales")
+        do(found, "DROP TABLESPACE IF EXISTS sales")
+        assert names(found) == ["default"]
+
+
+def test_what_is_used_is_not_dropped() -> None:
+    disk = MemoryDisk()
+    with instance(disk) as found:
+        do(found, "CREATE TABLESPACE sales")
+        user = session(found, "sales")
+        with pytest.raises(OperationalError, match="1 sessions use it") as refused:
+            do(found, "DROP TABLESPACE sales")
+        assert refused.value.sqlstate == "55006"
+        run(user, "CREATE TABLE t (id BIGINT)")  # it goes on
+        user.close()
+        do(found, "DROP TABLESPACE sales")
+        assert folders(disk) == []
+        with pytest.raises(OperationalError) as gone:
+            found.database("sales")
+        assert gone.value.sqlstate == "3D000"
+        do(found, "CREATE TABLESPACE sales")
+        assert rows(session(found, "sales"), "SELECT * FROM sysusers") == []
+
+
+def test_a_name_and_limits_change_while_it_is_used() -> None:
+    disk = MemoryDisk()
+    with instance(disk) as found:
+        do(found, "CREATE TABLESPACE sales WITH (memory_bytes_max = '64MB')")
+        user = session(found, "sales")
+        run(user, "CREATE TABLE t (id BIGINT)")
+        do(found, "ALTER TABLESPACE sales RENAME TO stock")
+        do(found, "ALTER TABLESPACE stock SET (connections_max = 2)")
+        run(user, "INSERT INTO t VALUES (1)")
+        second = session(found, "stock")
+        with pytest.raises(OperationalError) as full:
+            session(found, "stock")
+        assert full.value.sqlstate == "53300"
+        assert full.value.retry is Retry.SAFE
+        do(found, "ALTER TABLESPACE stock RESET (connections_max)")
+        session(found, "stock")
+        memory = found.database("stock").memory
+        assert memory.account.bytes_max == 64 * 2**20
+        do(found, "ALTER TABLESPACE stock SET (memory_bytes_max = '32MB')")
+        assert memory.account.bytes_max == 32 * 2**20
+        assert memory.account.path.endswith("/tablespaces/stock")
+        second.close()
+    with instance(disk) as found:
+        assert names(found) == ["default", "stock"]
+        assert found.limits_of("stock").memory_bytes_max == 32 * 2**20
+        assert rows(session(found, "stock"), "SELECT id FROM t") == [(1,)]
+
+
+def test_systablespaces() -> None:
+    with instance(MemoryDisk()) as found:
+        do(found, "CREATE TABLESPACE sales WITH (connections_max = 9, disk_bytes_max = '1GB')")
+        do(found, "CREATE TABLESPACE stock")
+        text = "SELECT tablespace, state, connections_max, disk_bytes_max, sessions"
+        text += " FROM systablespaces ORDER BY tablespace"
+        here, there = session(found), session(found, "sales")
+        sales = ("sales", "open", 9, 2**30, 1)
+        assert rows(here, text) == [
+            ("default", "open", None, None, 1),
+            sales,
+            ("stock", "open", None, None, 0),
+        ]
+        assert rows(there, text) == [sales]
+
+
+def test_the_disk_that_a_tablespace_may_have() -> None:
+    with instance(MemoryDisk()) as found:
+        do(found, "CREATE TABLESPACE sales WITH (disk_bytes_max = '1MB')")
+        user = session(found, "sales")
+        run(user, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+
+        def fill() -> None:
+            for number in range(100):
+                run(user, "INSERT INTO t VALUES (?, ?)", number, "x" * 100_000)
+
+        with pytest.raises(Error, match="more than the 1,048,576 that it may") as full:
+            fill()
+        assert full.value.sqlstate == "53100"
+        do(found, "CREATE TABLE t (id BIGINT)")  # of `default`
+        run(user, "DELETE FROM t")
+        found.database("sales").run_checkpoint()
+        found.database("sales").run_compaction()
+        run(user, "INSERT INTO t VALUES (1, 'y')")
+        assert rows(user, "SELECT v FROM t") == [("y",)]
+        do(found, "ALTER TABLESPACE sales RESET (disk_bytes_max)")
+        run(user, "INSERT INTO t VALUES (2, ?)", "x" * 900_000)
+
+
+def test_memtables_have_one_share_and_the_largest_goes_first() -> None:
+    config = Config(
+        log_file_bytes_first=8192,
+        disk_reserve_bytes=0,
+        memory_bytes_max=16 * 2**20,
+        memtable_share=0.05,
+    )
+    with instance(MemoryDisk(), config=config) as found:
+        for name, count in (("large", 60), ("small", 30)):
+            do(found, f"CREATE TABLESPACE {name}")
+            do(found, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)", name)
+            one = session(found, name)
+            for number in range(count):
+                run(one, "INSERT INTO t VALUES (?, ?)", number, "x" * 10_000)
+        large, small = found.database("large"), found.database("small")
+        share = config.memtable_bytes_max
+        sizes = [each.tablespace.memtable_bytes() for each in (large, small)]
+        assert max(sizes) < share < sum(sizes)
+        small.run_maintenance_once()
+        assert small.tablespace.memtable_bytes() == sizes[1]
+        large.run_maintenance_once()
+        assert large.tablespace.memtable_bytes() == 0
+        assert found.memory.bytes_max == 16 * 2**20
+
+
+def test_a_quiet_tablespace_is_left_alone_until_something_happens() -> None:
+    clock = SimulatedClock()
+    watch = QuietWatch(clock)
+    state = object()
+
+    def quiet(byte_count: int = 1, *, is_busy: bool = False) -> bool:
+        return watch.is_quiet(state, byte_count, is_busy=is_busy)
+
+    seen: list[bool] = []
+    for _ in range(20):  # ten seconds, twice each
+        seen.append(quiet())
+        clock.advance(0.5)
+    assert not any(seen[:5])
+    assert seen.count(False) == 6  # one more round, and then none for half a minute
+    clock.advance(30)
+    assert not quiet()
+    assert quiet()
+    assert not quiet(2)  # something was appended
+    assert not quiet(2)
+    clock.advance(3)
+    assert not quiet(2)
+    assert quiet(2)
+    assert not quiet(2, is_busy=True)
+    assert not quiet(2)
+
+
+# --- crashes -------------------------------------------------------------------------------------
+
+
+def content(disk: Disk) -> dict[str, list[Any]]:
+    """Return the tables of each tablespace, and check that nothing else is there."""
+    with instance(disk) as found:
+        shown = {
+            name: rows(session(found, name), "SELECT v FROM t WHERE id = 1")
+            if found.database(name).tablespace.state.catalog.table("t")
+            else []
+            for name in names(found)
+        }
+        assert folders(disk) == sorted(
+            state.entry.folder for state in found.states() if state.entry.name != "default"
+        )
+        return shown
+
+
+def crashed_at_every_step(
+    prepare: Callable[[Instance], object], step: Callable[[Instance], object]
+) -> list[tuple[bool, dict[str, list[Any]]]]:
+    """Return, for a crash in each disk step, whether the step had returned, and what is there."""
+    found: list[tuple[bool, dict[str, list[Any]]]] = []
+    for number in range(1, 1000):
+        for seed in range(3):
+            disk = SimulatedDisk(seed)
+            here = opened(disk)
+            prepare(here)
+            disk.crash_at = disk.step_count + number
+            is_done = False
+            try:
+                step(here)
+                is_done = True
+            except SimulatedCrash:
+                pass
+            except Error:
+                pass
+            is_over = disk.step_count < disk.crash_at
+            found.append((is_done, content(disk.crash())))
+            if is_over:
+                return found
+    raise AssertionError("no end")
+
+
+def with_rows(found: Instance) -> None:
+    do(found, "CREATE TABLESPACE other")
+    for name in ("default", "other"):
+        do(found, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)", name)
+        do(found, f"INSERT INTO t VALUES (1, '{name}')", name)
+
+
+KEPT = {"default": [("default",)], "other": [("other",)]}
+
+
+def test_a_crash_in_create_leaves_all_or_nothing() -> None:
+    outcomes = crashed_at_every_step(with_rows, lambda found: do(found, "CREATE TABLESPACE sales"))
+    assert len(outcomes) > 40
+    for is_done, shown in outcomes:
+        assert shown == {**KEPT, "sales": []} or (shown == KEPT and not is_done)
+    assert {"sales" in shown for _, shown in outcomes} == {True, False}
+
+
+def test_a_crash_in_drop_leaves_all_or_nothing() -> None:
+    without = {"default": KEPT["default"]}
+    outcomes = crashed_at_every_step(with_rows, lambda found: do(found, "DROP TABLESPACE other"))
+    assert len(outcomes) > 30
+    for is_done, shown in outcomes:
+        assert shown == without or (shown == KEPT and not is_done)
+    assert any(shown == KEPT for _, shown in outcomes)
+
+
+def test_a_crash_in_alter_leaves_the_old_or_the_new() -> None:
+    renamed = {"default": KEPT["default"], "third": KEPT["other"]}
+    outcomes = crashed_at_every_step(
+        with_rows, lambda found: do(found, "ALTER TABLESPACE other RENAME TO third")
+    )
+    for is_done, shown in outcomes:
+        assert shown == renamed or (shown == KEPT and not is_done)
+    assert any(shown == KEPT for _, shown in outcomes)
+
+
+def test_a_fault_in_any_step_of_create_leaves_nothing() -> None:
+    for op in ("open", "write", "sync", "make_directory", "rename", "sync_directory"):
+        for skip in range(12):
+            disk = SimulatedDisk(skip)
+            with instance(disk) as found:
+                with_rows(found)
+                disk.fail(op, errno.EIO, after=skip)
+                is_done = True
+                try:
+                    do(found, "CREATE TABLESPACE sales")
+                except Error:
+                    is_done = False
+                assert ("sales" in names(found)) == is_done, (op, skip)
+                disk.heal()
+                is_known = found._list_failure is None
+                if is_known:
+                    do(found, "CREATE TABLESPACE IF NOT EXISTS sales")
+                    assert len(folders(disk)) == 2
+                else:
+                    with pytest.raises(OperationalError) as unknown:
+                        do(found, "CREATE TABLESPACE third")
+                    assert unknown.value.sqlstate == "58030"
+                assert rows(session(found, "other"), "SELECT v FROM t") == [("other",)]
+            assert set(content(disk.crash(is_power_lost=False))) >= {"default", "other"}
+
+
+def test_a_tablespace_whose_end_is_in_doubt_is_not_served() -> None:
+    """What would be written to it would be gone when the directory is opened again."""
+    disk = SimulatedDisk(1)
+    with instance(disk) as found:
+        with_rows(found)
+        disk.fail("rename", errno.EIO, path=TABLESPACES)
+        with pytest.raises(OperationalError) as doubt:
+            do(found, "DROP TABLESPACE other")
+        assert doubt.value.retry is Retry.UNKNOWN
+        with pytest.raises(OperationalError) as refused:
+            found.database("other")
+        assert refused.value.sqlstate == "58030"
+    assert content(disk.crash(is_power_lost=False)) == KEPT
+
+
+def test_a_drop_that_finds_a_full_disk_has_no_effect() -> None:
+    disk = SimulatedDisk(1)
+    with instance(disk) as found:
+        with_rows(found)
+        for op in ("open", "write", "sync"):
+            disk.fail(op, errno.ENOSPC, path=TABLESPACES)
+            with pytest.raises(Error) as full:
+                do(found, "DROP TABLESPACE other")
+            assert full.value.sqlstate == "53100"
+            assert f"{TABLESPACES}.new" not in disk.list("")
+            one = found.opened("other").session(Settings(), autocommit=True)
+            assert rows(one, "SELECT v FROM t") == [("other",)]
+            one.close()
+        do(found, "DROP TABLESPACE other")
+
+
+# --- damage --------------------------------------------------------------------------------------
+
+
+def two_on_disk() -> SimulatedDisk:
+    disk = SimulatedDisk(1)
+    with instance(disk) as found:
+        with_rows(found)
+    return disk
+
+
+def test_damage_to_the_list_names_file_and_offset() -> None:
+    disk = two_on_disk()
+    data = disk.read(TABLESPACES)
+    for offset in range(len(data)):
+        disk.flip(TABLESPACES, offset)
+        with pytest.raises(Error, match=r"TABLESPACES.*offset \d+"):
+            opened(disk)
+        disk.flip(TABLESPACES, offset)
+    for size in range(len(data)):
+        cut = MemoryDisk()
+        file = cut.open(TABLESPACES, create=True)
+        file.write_at(0, data[:size])
+        with pytest.raises(CorruptionError, match=r"TABLESPACES at offset \d+"):
+            read_list(cut)
+    with instance(disk) as found:
+        assert names(found) == ["default", "other"]
+
+
+def test_a_list_that_is_lost_or_older_is_damage() -> None:
+    disk = two_on_disk()
+    newest = disk.read(TABLESPACES)
+    disk.unlink(TABLESPACES)
+    with pytest.raises(CorruptionError, match=r"TABLESPACES, offset 0.*does not list"):
+        opened(disk)
+    file = disk.open(TABLESPACES, create=True)
+    file.write_at(0, newest)
+    file.close()
+    with instance(disk) as found:
+        do(found, "CREATE TABLESPACE third")
+    file = disk.open(TABLESPACES)
+    file.truncate(0)
+    file.write_at(0, newest)
+    file.close()
+    with pytest.raises(CorruptionError, match=r"TABLESPACES, offset 0.*does not list"):
+        opened(disk)
+
+
+def test_a_folder_of_another_tablespace_is_damage_of_that_one_alone() -> None:
+    disk = two_on_disk()
+    with instance(disk) as found:
+        do(found, "CREATE TABLESPACE third")
+        folder = {state.entry.name: state.entry.folder for state in found.states()}
+    for name in ("MANIFEST", "log/00000001.log"):
+        data = disk.read(f"{folder['other']}/{name}")
+        file = disk.open(f"{folder['third']}/{name}", create=True)
+        file.truncate(0)
+        file.write_at(0, data)
+        file.close()
+    with instance(disk) as found:
+        for _ in range(2):
+            with pytest.raises(CorruptionError, match="MANIFEST, offset 0"):
+                found.database("third")
+        assert rows(session(found, "other"), "SELECT v FROM t") == [("other",)]
+        failed = found.open_all()
+        assert [state.entry.name for state in failed] == ["third"]
+
+
+def test_the_doctor_looks_at_all() -> None:
+    disk = two_on_disk()
+    with instance(disk) as found:
+        for name in ("default", "other"):
+            found.database(name).run_checkpoint()
+        folder = found.database("other").entry.folder
+    whole = examine(disk, "here")
+    assert (whole.damages, whole.notes) == ([], [])
+    assert (whole.table_count, whole.row_count) == (2, 2)
+    names = [name for name in disk.list(f"{folder}/segments") if name.endswith(".segment")]
+    for path in (f"{folder}/MANIFEST", f"{folder}/segments/{names[0]}", TABLESPACES):
+        disk.flip(path, 60)
+        damages = examine(disk, "here").damages
+        assert damages
+        assert all(path in damage for damage in damages)
+        disk.flip(path, 60)
+    salvaged = b"".join(Salvage.begin(disk, "here", None, "other").pieces()).decode()
+    assert "'other'" in salvaged
+    assert "'default'" not in salvaged
+    disk.unlink(TABLESPACES)
+    assert "does not list" in examine(disk, "here").damages[0]
+
+
+def test_a_backup_is_of_one_and_takes_the_place_of_none() -> None:
+    disk = two_on_disk()
+    with instance(disk) as found:
+        data = backed_up(found.database("other"))
+    fresh = MemoryDisk()
+    restored(data, fresh)
+    with instance(fresh) as found:
+        assert rows(session(found), "SELECT v FROM t") == [("other",)]
+    with pytest.raises(NotSupportedError, match="several tablespaces"):
+        restored(data, disk, is_replacing=True)
+    with instance(disk) as found:
+        assert rows(session(found, "other"), "SELECT v FROM t") == [("other",)]
+
+
+def test_a_dump_says_the_tablespace_of_its_rights() -> None:
+    with instance(MemoryDisk()) as found:
+        do(found, "CREATE TABLESPACE sales")
+        do(found, "CREATE USER bob", "sales")
+        do(found, "GRANT SELECT ON TABLESPACE sales TO bob", "sales")
+        with pytest.raises(Error):
+            do(found, "GRANT SELECT ON TABLESPACE default TO bob", "sales")
+        dump = found.database("sales").dump()
+        text = b"".join(dump.pieces()).decode()
+        dump.close()
+        assert "ON TABLESPACE sales TO bob" in text
+        asked = "SELECT object_name FROM sysgrants WHERE object_type = 'tablespace'"
+        assert ("sales",) in rows(session(found, "sales"), asked)
+
+
+def test_a_directory_with_default_alone_has_no_list() -> None:
+    disk = SimulatedDisk(1)
+    with instance(disk) as found:
+        do(found, "CREATE TABLE t (id BIGINT)")
+    assert TABLESPACES not in disk.list("")
+    with instance(disk) as found:
+        do(found, "CREATE TABLESPACE sales")
+        do(found, "DROP TABLESPACE sales")
+        assert rows(session(found), "SELECT * FROM t") == []
+    assert read_list(disk) is not None
+
+
+def test_every_step_of_closing_is_run_however_many_there_are() -> None:
+    done: list[int] = []
+
+    def step(number: int) -> None:
+        done.append(number)
+        if number in (0, 4_999):
+            raise ValueError(number)
+
+    with pytest.raises(ValueError, match="4999"):
+        run_all([partial(step, number) for number in range(5_000)])
+    assert done == list(range(5_000))
+
+
+def test_many_have_few_threads() -> None:
+    before = threading.active_count()
+    with instance(MemoryDisk(), is_threaded=True) as found:
+        for number in range(30):
+            do(found, f"CREATE TABLESPACE t{number}")
+        for number in range(30):
+            do(found, "CREATE TABLE t (id BIGINT PRIMARY KEY)", f"t{number}")
+        assert threading.active_count() - before <= 5
+        assert len(found.databases()) == 31
