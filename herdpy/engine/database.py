@@ -131,11 +131,11 @@ class Database:
     ) -> "Database":
         """Open or create a directory; return its `default`, whose close() closes all of it.
 
-        Parameters and errors as Instance.open().
+        Parameters as Instance(), errors as Instance.start().
         """
         from herdpy.engine.instance import Instance
 
-        return Instance.open(
+        instance = Instance(
             disk=disk,
             clock=clock,
             rng=rng,
@@ -147,7 +147,8 @@ class Database:
             open_log=open_log,
             governor=governor,
             new_plans=new_plans,
-        ).default
+        )
+        return instance.start()
 
     @property
     def name(self) -> str:

@@ -97,7 +97,7 @@ class TablespaceState(NamedTuple):
 
 
 class Instance:
-    """Made by Instance.open(); close() ends it. Any thread may call."""
+    """A directory; start() opens it, close() ends it. Any thread may call."""
 
     def __init__(
         self,
@@ -107,14 +107,21 @@ class Instance:
         rng: Rng,
         driver: Driver,
         config: Config,
-        where: str,
-        temp_directory: str | None,
-        is_threaded: bool,
-        open_log: OpenLog,
-        governor: Governor,
-        new_plans: Callable[[PlanRoom], PlanCache],
+        where: str = ":memory:",
+        temp_directory: str | None = None,
+        is_threaded: bool = True,
+        open_log: OpenLog = open_file_log,
+        governor: Governor | None = None,
+        new_plans: Callable[[PlanRoom], PlanCache] = PlanCache,
     ) -> None:
-        # Constant after open().
+        """Take what it will be opened with.
+
+        `where` is how messages name it; temp_directory is where DuckDB may spill. With
+        is_threaded False there are no threads: commits sync in the caller, and run_checkpoint() is
+        the caller's to call (simulation). open_log makes a tablespace's log. The governor is the
+        process's; None: the directory is alone in it. new_plans makes the plans of a tablespace.
+        """
+        # Constant after start().
         self.disk = disk
         self.clock = clock
         self.rng = rng
@@ -122,7 +129,7 @@ class Instance:
         self.config = config
         self.where = where
         self.open_log = open_log
-        self.memory = governor.open(where, config.memory_bytes_max)
+        self.memory = (governor or Governor()).open(where, config.memory_bytes_max)
         self.plan_room = PlanRoom(config.plan_cache_entries_max, config.plan_cache_bytes_max)
         self.new_plans = new_plans
         self.results = ResultPlaces(clock, config.vector_results_max)
@@ -157,46 +164,16 @@ class Instance:
         self._maintainer: Worker | None = None
         self._lock: DirectoryLock | None = None
 
-    @classmethod
-    def open(
-        cls,
-        *,
-        disk: Disk,
-        clock: Clock,
-        rng: Rng,
-        driver: Driver,
-        config: Config,
-        where: str = ":memory:",
-        temp_directory: str | None = None,
-        is_threaded: bool = True,
-        open_log: OpenLog = open_file_log,
-        governor: Governor | None = None,
-        new_plans: Callable[[PlanRoom], PlanCache] = PlanCache,
-    ) -> "Instance":
-        """Open or create the directory on `disk`, its tablespace `default` recovered and ready.
+    def start(self) -> Database:
+        """Open or create the directory; return its tablespace `default`, recovered and ready.
 
-        `where` is how messages name it; temp_directory is where DuckDB may spill. With
-        is_threaded False there are no threads: commits sync in the caller, and run_checkpoint() is
-        the caller's to call (simulation). open_log makes a tablespace's log. The governor is the
-        process's; None: the directory is alone in it. new_plans makes the plans of a tablespace.
         OperationalError 55006: another process has it open. CorruptionError: damage, named.
         """
-        self = cls(
-            disk=disk,
-            clock=clock,
-            rng=rng,
-            driver=driver,
-            config=config,
-            where=where,
-            temp_directory=temp_directory,
-            is_threaded=is_threaded,
-            open_log=open_log,
-            governor=governor or Governor(),
-            new_plans=new_plans,
-        )
         try:
             self._open()
-            return self  # in the try: an interrupt at this line would leave it open and lost
+            return (
+                self.default
+            )  # in the try: an interrupt at this line would leave it open and lost
         except BaseException as error:
             self._is_closed = True
             steps: list[Callable[[], object]] = []
@@ -205,9 +182,9 @@ class Instance:
                 steps += database.closing_steps()
             run_all([*steps, *self._closing_steps()])
             if isinstance(error, DiskLockedError):
-                raise locked_error(where, error.owner) from error
+                raise locked_error(self.where, error.owner) from error
             if isinstance(error, OSError):
-                raise cannot_open_error(where, error) from error
+                raise cannot_open_error(self.where, error) from error
             raise
 
     def _open(self) -> None:

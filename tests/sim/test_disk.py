@@ -296,6 +296,7 @@ class TestFaults:
         disk.make_directory("d")
         for name in "stuvwxyz":
             disk.open(name, create=True).close()
+            disk.make_directory(f"e{name}")
         file = disk.open("d/f", create=True)
         names = iter("stuvwxyz")
         use = {
@@ -309,6 +310,7 @@ class TestFaults:
             "make_directory": lambda: disk.make_directory(f"d/{next(names)}"),
             "rename": lambda: disk.rename(next(names), "d/f"),
             "unlink": lambda: disk.unlink(next(names)),
+            "remove_directory": lambda: disk.remove_directory(f"e{next(names)}"),
             "sync_directory": lambda: disk.sync_directory("d"),
         }[kind]
         disk.fail(kind, errno.EIO, after=1, times=2)

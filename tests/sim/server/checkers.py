@@ -7,7 +7,9 @@ bank        the sum of all accounts is the same in every statement; each balance
             transfers that are there make of it
 lists       what a reader sees of a list is what stood there at one moment: a prefix of what it
             became, with all elements that a transaction had put there by one COMMIT or none; no
-            cycle of writes and reads of what was written (G0, G1a, G1b, G1c)
+            cycle of writes and reads of what was written (G0, G1a, G1b, G1c), and none with one
+            read of what a snapshot did not show yet (G-single)
+snapshot    a transaction with REPEATABLE READ sees a list as it was, and what it puts there itself
 atomicity   a statement that changes several rows changes all of them or none
 position    the position of a connection, and of the server, never goes back
 content     what is there after a restart is what was there before, and what the model says
@@ -16,7 +18,7 @@ errors      nothing fails in a way that was not foreseen
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import pairwise
 
@@ -28,6 +30,7 @@ CHECKERS = (
     "token",
     "bank",
     "lists",
+    "snapshot",
     "atomicity",
     "position",
     "content",
@@ -71,6 +74,8 @@ class History:
         """By transaction: from, to, amount."""
         self.raises: set[int] = set()
         """Transactions that raise every row of the group."""
+        self.repeatable: set[int] = set()
+        """Transactions with one snapshot."""
 
     def end(self, number: int, fate: Fate) -> None:
         self.fates[number] = fate
@@ -100,6 +105,12 @@ class History:
             number = number_of(element)
             if number != own and self.fates.get(number) is Fate.REFUSED:
                 raise CheckError("lists", f"G1a: {element} is of a transaction that was refused")
+
+    def saw_again(self, elements: Sequence[int], before: Sequence[int], own: int) -> None:
+        """A transaction with one snapshot read a list twice: only its own elements are new."""
+        new = [each for each in elements if each not in before and number_of(each) != own]
+        if new or elements[: len(before)] != before:
+            raise CheckError("snapshot", f"of one snapshot {elements}, and {before} before")
 
     # --- what is there in the end ----------------------------------------------------------------
 
@@ -153,7 +164,9 @@ class History:
             if others != rest[: len(others)]:
                 raise CheckError("lists", f"{seen} is no prefix of list {name}, {final}")
             self._check_whole(name, others)
-        find_cycle(self._edges(there, lists))
+        edges = self._edges(there, lists)
+        find_cycle(edges)
+        find_single(edges, self._overwritten(there, lists))
 
     def _check_whole(self, name: int, seen: Sequence[int]) -> None:
         for number in {number_of(element) for element in seen}:
@@ -178,6 +191,20 @@ class History:
             if reader in there and seen:
                 add(number_of(seen[-1]), reader, f"wr of list {name}")
         return edges
+
+    def _overwritten(
+        self, there: set[int], lists: Mapping[int, tuple[int, ...]]
+    ) -> Iterator[tuple[int, int]]:
+        """Yield (reader, writer): a snapshot did not show what the writer put there next."""
+        for reader, name, seen in self.reads:
+            if reader not in there or reader not in self.repeatable:
+                continue
+            elements = lists[name]
+            behind = elements[elements.index(seen[-1]) + 1 :] if seen else elements
+            writers = (number_of(element) for element in behind)
+            following = next((writer for writer in writers if writer != reader), None)
+            if following is not None:
+                yield reader, following
 
 
 ELEMENTS = 4
@@ -215,6 +242,23 @@ def find_cycle(edges: Mapping[int, Mapping[int, str]]) -> None:
                 path.append(step)
                 on_path.add(step)
                 stack.append((step, iter(edges.get(step, {}))))
+
+
+def find_single(
+    edges: Mapping[int, Mapping[int, str]], overwritten: Iterable[tuple[int, int]]
+) -> None:
+    """Raise CheckError when a reader did not see what came before it all the same (G-single)."""
+    for reader, writer in overwritten:
+        seen, frontier = {writer}, [writer]
+        while frontier:
+            for step in edges.get(frontier.pop(), {}):
+                if step == reader:
+                    raise CheckError(
+                        "lists", f"G-single: {reader} did not see {writer}, which came before it"
+                    )
+                if step not in seen:
+                    seen.add(step)
+                    frontier.append(step)
 
 
 def _kind(why: Iterable[str]) -> str:

@@ -25,6 +25,8 @@ from tests.sim.switching import in_thread
 
 URL = f"herd://{HOST}:{PORT}?tls=off&spin_us=0"
 _PER_CLIENT = 100_000
+_GHOST = 50_000
+"""Added to its number where a transaction takes back what it does, to a savepoint."""
 _AGAIN_S = 0.02
 _CALM_S_MAX = 30.0
 TABLES = (
@@ -66,6 +68,7 @@ class Client:
         self.connection: Connection | None = None
         self.done_count = 0
         self._position: Any = None
+        self._is_repeatable = False  # the transaction has one snapshot
 
     def start(self) -> "asyncio.Task[None]":
         return in_thread(self.node, self._run)
@@ -138,6 +141,11 @@ class Client:
 
     def _act(self, connection: Connection, number: int, reads: list[Any]) -> None:
         """Run the statements of a transaction of a drawn kind, and write down its number."""
+        self._is_repeatable = self.rng.random() < self.world.plan.repeatable_share
+        if self._is_repeatable:
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            self.world.history.repeatable.add(number)
+            self.world.happen("REPEATABLE READ")
         kinds: list[tuple[Callable[[], None], int]] = [
             (partial(self._transfer, connection, number), 4),
             (partial(self._append, connection, number, reads), 4),
@@ -151,6 +159,8 @@ class Client:
         else:
             for act in self.rng.choices(doings, weights, k=self.rng.choice((1, 1, 2))):
                 act()
+                if self.rng.random() < 0.2:
+                    self._take_back(connection, number)
                 if self.rng.random() < 0.2:
                     wait_for(asyncio.sleep(self.rng.random() * 0.002))
             connection.execute("INSERT INTO journal VALUES (?, ?)", (number, self.number))
@@ -173,6 +183,8 @@ class Client:
                 return
             name = self.rng.randrange(LISTS)
             element = number * ELEMENTS + len(appended)
+            if self._is_repeatable and self.rng.random() < 0.5:
+                self._read_list(connection, number, name, reads)
             appended.append((name, element))
             connection.execute("UPDATE list SET n = n + 1 WHERE k = ?", (name,))
             row = connection.execute("SELECT n FROM list WHERE k = ?", (name,)).fetchone()
@@ -180,6 +192,18 @@ class Client:
             connection.execute("INSERT INTO element VALUES (?, ?, ?)", (name, row[0], element))
             if self.rng.random() < 0.3:
                 self._read_list(connection, number, name, reads)
+
+    def _take_back(self, connection: Connection, number: int) -> None:
+        """Change rows behind a savepoint, and go back to it: nothing of it is ever there."""
+        connection.execute("SAVEPOINT s")
+        connection.execute("INSERT INTO journal VALUES (?, ?)", (number + _GHOST, self.number))
+        if self.rng.random() < 0.5:
+            change = "UPDATE account SET balance = balance + 1000 WHERE id = ?"
+            connection.execute(change, (self.rng.randrange(ACCOUNTS),))
+        connection.execute("ROLLBACK TO SAVEPOINT s")
+        if self.rng.random() < 0.5:
+            connection.execute("RELEASE SAVEPOINT s")
+        self.world.happen("savepoint")
 
     def _raise_group(self, connection: Connection, number: int) -> None:
         history = self.world.history
@@ -199,8 +223,12 @@ class Client:
             self._read_list(connection, number, self.rng.randrange(LISTS), reads)
 
     def _read_list(self, connection: Connection, number: int, name: int, reads: list[Any]) -> None:
+        history = self.world.history
         elements = list_of(connection, name)
-        self.world.history.saw_list(elements, number)
+        history.saw_list(elements, number)
+        if self._is_repeatable:
+            before = [seen for _, where, seen in reads if where == name]
+            history.saw_again(elements, before[-1] if before else elements, number)
         reads.append((number, name, elements))
 
 

@@ -33,6 +33,7 @@ class Faults:
             self.cancel,
             self.kill_connection,
             self.reopen,
+            self.reopen_amid_commits,
             self.full_disk,
         ]
         self.kinds = rng.choice(
@@ -45,7 +46,7 @@ class Faults:
                 [self.slow_disk, self.pause_server, self.power_failure],
                 [self.failing_disk, self.power_failure],
                 [self.reopen, self.failing_disk],
-                [self.reopen, self.slow_disk],
+                [self.reopen_amid_commits, self.slow_disk],
                 [self.reopen, self.failing_disk, self.full_disk],
                 [self.cancel, self.kill_connection, self.slow_disk],
                 [self.kill_connection, self.slow_disk],
@@ -160,6 +161,14 @@ class Faults:
             self.world.happen(f"KILL {kind}")
         except Error as error:
             self.world.say(f"KILL {kind}: {error.sqlstate} {error.message}")
+
+    def reopen_amid_commits(self, looks_left: int = 200) -> None:
+        """Open the log anew as soon as several COMMITs are in it that are not durable."""
+        database = self.world.host.database
+        if database is not None and sum(each.ends for each in database.tablespace._queue) > 1:
+            self.reopen()
+        elif looks_left and self.world.is_rough:
+            self.world.loop.call_later(0.000_5, self.reopen_amid_commits, looks_left - 1)
 
     def reopen(self) -> None:
         """Open the log anew, under the statements that run; it may fail at any step."""

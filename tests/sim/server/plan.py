@@ -29,8 +29,8 @@ class WorldPlan:
     link_delay_s: float
     is_small_disk: bool
     connections_max: int
-    pooled_share: float
-    """Of the clients: theirs are connections of a pool that several tasks share."""
+    repeatable_share: float
+    """Of the transactions: theirs is one snapshot."""
 
 
 def draw_plan(rng: random.Random) -> WorldPlan:
@@ -52,5 +52,5 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         link_delay_s=rng.choice((0.000_05, 0.000_5, 0.003)),
         is_small_disk=rng.random() < 0.15,
         connections_max=100,
-        pooled_share=rng.choice((0.0, 0.3)),
+        repeatable_share=rng.choice((0.0, 0.3, 0.7)),
     )

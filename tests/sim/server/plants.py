@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+from herdpy.driver.remote.retrying import REFUSED, RetryingSession
 from herdpy.engine.state.applier import Applier
-from herdpy.engine.state.commit_tokens import CommitTokens
 from herdpy.engine.state.locks import LockTable
 from herdpy.engine.state.tablespace import Entry, Tablespace
+from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
+from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.writes.row_writes import Write
 from herdpy.log.file_log import FileLog
 from herdpy.log.syncer import InlineSyncer
@@ -49,8 +51,29 @@ def _keep_the_state(right: Any) -> Any:
     return replace
 
 
-def _never_known(right: Any) -> Any:
-    return lambda self, token: None
+def _keep_a_row(right: Any) -> Any:
+    def roll_back_to(self: Transaction, statement: int, *places: Any) -> None:
+        right(self, statement + (self.cut is None), *places)
+
+    return roll_back_to
+
+
+def _take_the_snapshot_again(right: Any) -> Any:
+    def acquire(self: LockTable, owner: Any, resource: Any, mode: Any) -> Any:
+        wait = right(self, owner, resource, mode)
+        if wait is not None and isinstance(owner.reads_at, TransactionSnapshot):
+            owner.reads_at._state = None
+        return wait
+
+    return acquire
+
+
+def _write_over(right: Any) -> Any:
+    return lambda self, table_id, now, keys: False
+
+
+def _never_ask(right: Any) -> Any:
+    return lambda self, lost, cause, pauses: REFUSED
 
 
 def _answer_before_the_sync(right: Any) -> Any:
@@ -85,7 +108,16 @@ PLANTS: dict[str, Plant] = {
         _keep_the_state,
         ("content", "durability", "bank", "refusal"),
     ),
-    "token outcome forgotten": Plant(CommitTokens, "find", _never_known, ("refusal", "token")),
+    "a lost COMMIT taken for refused": Plant(RetryingSession, "_resolve", _never_ask, ("refusal",)),
+    "savepoint that keeps a row": Plant(
+        Transaction, "roll_back_to", _keep_a_row, ("content", "bank")
+    ),
+    "snapshot not kept over a wait": Plant(
+        LockTable, "acquire", _take_the_snapshot_again, ("snapshot", "lists")
+    ),
+    "changed row written over": Plant(
+        TransactionSnapshot, "has_changed", _write_over, ("lists", "bank", "content", "errors")
+    ),
     "rows are not locked": Plant(
         LockTable, "acquire_rows", _ignore_holders, ("bank", "lists", "content", "atomicity")
     ),

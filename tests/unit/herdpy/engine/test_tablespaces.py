@@ -32,7 +32,7 @@ CONFIG = Config(log_file_bytes_first=8192, disk_reserve_bytes=0)
 
 
 def opened(disk: Disk, *, is_threaded: bool = False, config: Config = CONFIG) -> Instance:
-    return Instance.open(
+    found = Instance(
         disk=disk,
         clock=OsClock(),
         rng=OsRng(),
@@ -40,6 +40,8 @@ def opened(disk: Disk, *, is_threaded: bool = False, config: Config = CONFIG) ->
         config=config,
         is_threaded=is_threaded,
     )
+    found.start()
+    return found
 
 
 @contextmanager

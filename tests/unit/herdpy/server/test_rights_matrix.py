@@ -90,6 +90,10 @@ STATEMENTS: dict[str, list[Case]] = {
     "Begin": [Case("BEGIN")],
     "Commit": [Case("COMMIT")],
     "Rollback": [Case("ROLLBACK")],
+    "SetIsolation": [],  # within a transaction alone, as what follows: tests of levels
+    "MakeSavepoint": [],  # within a transaction alone: tests of savepoints
+    "RollbackTo": [],
+    "Release": [],
     "SetOption": [Case("SET lock_timeout = '1s'"), Case("RESET lock_timeout")],
     "ShowOption": [
         Case("SHOW lock_timeout"),

@@ -46,7 +46,7 @@ CHANGING = {
         ("ABORT TRANSACTION", Kind.ROLLBACK),
         # What another server may know.
         ("COMMIT AND CHAIN", Kind.UNKNOWN),
-        ("ROLLBACK TO s", Kind.UNKNOWN),
+        ("ROLLBACK TO s", Kind.READ),
         ("COPY t FROM STDIN", Kind.UNKNOWN),
         ("SELECT 1; DELETE FROM t", Kind.UNKNOWN),
         ("'", Kind.UNKNOWN),
