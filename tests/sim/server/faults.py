@@ -49,8 +49,13 @@ class Faults:
                 [self.reopen_amid_commits, self.slow_disk],
                 [self.reopen, self.failing_disk, self.full_disk],
                 [self.cancel, self.kill_connection, self.slow_disk],
+                [self.kill_connection, self.kill_connection, self.cancel],
                 [self.kill_connection, self.slow_disk],
+                [self.block, self.cut],
                 [self.clock_jump, self.power_failure, self.cut],
+                [self.clock_jump, self.pause_server, self.full_disk],
+                [self.full_disk, self.pause_server, self.reopen],
+                [self.reopen, self.failing_disk, self.failing_disk],
                 [self.hang_up, self.cut, self.power_failure],
                 everything,
             )
@@ -152,20 +157,24 @@ class Faults:
 
     def _kill(self) -> None:
         """Look for a connection of another, and KILL it or its statement."""
-        kind = self.rng.choice(("CONNECTION", "STATEMENT"))
+        kind = self.rng.choice(("CONNECTION", "STATEMENT", "STATEMENT"))
         table = "sysclients" if kind == "CONNECTION" else "sysstatements"
         try:
             with connect_as_operator(self.world) as connection:
-                found = [each for (each,) in connection.execute(f"SELECT id FROM {table}")]
-                connection.execute(f"KILL {kind} {self.rng.choice(found)}")
-            self.world.happen(f"KILL {kind}")
+                found = sorted(each for (each,) in connection.execute(f"SELECT id FROM {table}"))
+                if found[:-1]:  # the newest is this one
+                    connection.execute(f"KILL {kind} {self.rng.choice(found[:-1])}")
+                    self.world.happen(f"KILL {kind}")
         except Error as error:
             self.world.say(f"KILL {kind}: {error.sqlstate} {error.message}")
 
     def reopen_amid_commits(self, looks_left: int = 200) -> None:
-        """Open the log anew as soon as several COMMITs are in it that are not durable."""
+        """Open the log anew as soon as COMMITs are in it that are not durable; it may lose them."""
         database = self.world.host.database
-        if database is not None and sum(each.ends for each in database.tablespace._queue) > 1:
+        if database is not None and any(each.ends for each in database.tablespace._queue):
+            if self.rng.random() < 0.5:
+                kind = self.rng.choice(("write", "sync"))
+                self.world.host.disk.fail(kind, EIO, path="default/log")
             self.reopen()
         elif looks_left and self.world.is_rough:
             self.world.loop.call_later(0.000_5, self.reopen_amid_commits, looks_left - 1)

@@ -48,7 +48,7 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         checkpoint_log_bytes=rng.choice((64, 128, 256)) * 1024,
         memtable_share=0.4,
         preemption=rng.choice((0.0, 0.0, 0.02, 0.1)),
-        fault_count=rng.choice((0, 1, 2, 4, 7)),
+        fault_count=rng.choice((0, 2, 3, 5, 8)),
         link_delay_s=rng.choice((0.000_05, 0.000_5, 0.003)),
         is_small_disk=rng.random() < 0.15,
         connections_max=100,

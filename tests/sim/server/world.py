@@ -231,6 +231,7 @@ class ServerHost:
         """Be started again soon, with what the disk has kept."""
         world = self.world
         self.note_position()
+        self._is_reopening = False  # or it died with the node
         self.server = self.database = None
         capacity = self.disk.capacity_bytes
         self.disk = self.disk.restart(world.rng.getrandbits(64), is_power_lost=self._is_power_lost)
