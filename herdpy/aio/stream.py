@@ -31,6 +31,7 @@ class LoopWaits:
     def __init__(self, rng: Rng | None = None) -> None:
         """Rng spreads the pauses; None: the system's."""
         self._rng = rng
+        self._monotonic = asyncio.get_running_loop().time
 
     def open_stream(self, target: "RemoteTarget") -> "LoopStream":
         if not target.has_tls:
@@ -42,8 +43,7 @@ class LoopWaits:
             return LoopStream(target, context)
 
     def new_pauses(self, budget_s: float) -> "_LoopPauses":
-        monotonic = asyncio.get_running_loop().time
-        return _LoopPauses(Backoff(budget_s, monotonic=monotonic, rng=self._rng))
+        return _LoopPauses(Backoff(budget_s, monotonic=self._monotonic, rng=self._rng))
 
 
 class _LoopPauses:
