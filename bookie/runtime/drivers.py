@@ -179,21 +179,31 @@ class ThreadDriver:
         deadline: float | None = None,
         stop: Ticket[Any] | None = None,
     ) -> T:
-        error: BaseException | None = None
-        try:
-            while True:
-                ticket = coroutine.send(None) if error is None else coroutine.throw(error)
-                error = None
-                try:
-                    if not self.wait(ticket, deadline, stop):
-                        error = WaitEndedError(is_stopped=stop is not None and stop.is_done)
-                except BaseException as interrupt:  # noqa: BLE001 - the coroutine's to clean up
-                    error = interrupt
-        except StopIteration as end:
-            return end.value
-        finally:
-            error = None  # a frame and an error that hold each other live until the next gc
-            coroutine.close()
+        return run_by(self.wait, coroutine, deadline, stop)
+
+
+def run_by(
+    wait: Callable[[Ticket[Any], float | None, Ticket[Any] | None], bool],
+    coroutine: Coroutine[Any, None, T],
+    deadline: float | None,
+    stop: Ticket[Any] | None,
+) -> T:
+    """Run a coroutine that awaits Tickets by a driver's wait(): Driver.run()."""
+    error: BaseException | None = None
+    try:
+        while True:
+            ticket = coroutine.send(None) if error is None else coroutine.throw(error)
+            error = None
+            try:
+                if not wait(ticket, deadline, stop):
+                    error = WaitEndedError(is_stopped=stop is not None and stop.is_done)
+            except BaseException as interrupt:  # noqa: BLE001 - the coroutine's to clean up
+                error = interrupt
+    except StopIteration as end:
+        return end.value
+    finally:
+        error = None  # a frame and an error that hold each other live until the next gc
+        coroutine.close()
 
 
 def run_detached(function: Callable[[], object]) -> None:

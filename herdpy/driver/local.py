@@ -25,6 +25,7 @@ from herdpy.config import Config
 from herdpy.driver.abandoned_claims import abandoned_claims
 from herdpy.driver.dsn import MEMORY, Target, without_passwords
 from herdpy.engine.database import Database
+from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.directory import FORMAT
 from herdpy.engine.session.session import Session
 from herdpy.errors import Error, OperationalError, ProgrammingError
@@ -207,7 +208,7 @@ def open_database(target: Target, config: Config) -> Database:
     governor = _current_registry().governor
     if target.path is None:
         config = replace(config, disk_reserve_bytes=0)
-        return Database.open(
+        return Instance(
             disk=MemoryDisk(),
             clock=clock,
             rng=rng,
@@ -215,12 +216,12 @@ def open_database(target: Target, config: Config) -> Database:
             config=config,
             where=MEMORY,
             governor=governor,
-        )
+        ).start()
     disk = _make_directory(target.path, target.where)
     if disk.exists(FORMAT):  # nothing is said of a directory that is no database
         for warning in exposed(disk, target.where, count_max=1):
             _log.warning(warning)
-    return Database.open(
+    return Instance(
         disk=disk,
         clock=clock,
         rng=rng,
@@ -229,7 +230,7 @@ def open_database(target: Target, config: Config) -> Database:
         where=target.where,
         temp_directory=f"{target.path}/default/temp",
         governor=governor,
-    )
+    ).start()
 
 
 def open_grpc_stream(

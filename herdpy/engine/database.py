@@ -9,9 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bookie.runtime.drivers import new_mutex
-from bookie.runtime.interfaces import Clock, Disk, Driver, Rng
 from bookie.runtime.os_process import process_generation
-from herdpy.config import Config
 from herdpy.engine.access.passwords import Login
 from herdpy.engine.access.rows import (
     grant_rows,
@@ -28,7 +26,6 @@ from herdpy.engine.maintenance.directory import (
     SEGMENTS,
     cannot_open_error,
 )
-from herdpy.engine.maintenance.file_logs import OpenLog, open_file_log
 from herdpy.engine.maintenance.quiet import QuietWatch
 from herdpy.engine.maintenance.replica import Replica
 from herdpy.engine.maintenance.tasks import MaintenanceTask, Retries
@@ -50,7 +47,6 @@ from herdpy.engine.state.staged import staging_rows
 from herdpy.engine.state.system_tables import SYSTEM_TABLES, SystemRows
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.statements.interrupt import StatementInterrupt
-from herdpy.engine.statements.plan_cache import PlanCache, PlanRoom
 from herdpy.engine.statements.refusals import Refusals
 from herdpy.engine.tablespace_rows import tablespace_rows
 from herdpy.engine.vector_engines import TablespaceVectors
@@ -58,7 +54,6 @@ from herdpy.engine.writes.staging_uses import StagingUses
 from herdpy.errors import InterfaceError, OperationalError, Retry, loading
 from herdpy.model.access import Access, Fact, User
 from herdpy.model.durability import Durability
-from herdpy.model.governor import Governor
 from herdpy.model.role_settings import NO_MAXIMA, Maxima
 from herdpy.model.settings import Settings
 from herdpy.storage.tablespace_list import TablespaceEntry
@@ -74,7 +69,7 @@ if TYPE_CHECKING:
 class Database:
     """One tablespace of an instance, open: what its sessions work in. Any thread may call.
 
-    Made by Instance.database(), or by Database.open() with an instance of its own.
+    Made by its instance: start() gives `default`, database() any of them.
     """
 
     def __init__(self, instance: "Instance", entry: TablespaceEntry) -> None:
@@ -112,43 +107,6 @@ class Database:
         self.retries = Retries(clock)
         """Of the maintenance thread."""
         self._quiet = QuietWatch(clock)
-
-    @classmethod
-    def open(
-        cls,
-        *,
-        disk: Disk,
-        clock: Clock,
-        rng: Rng,
-        driver: Driver,
-        config: Config,
-        where: str = ":memory:",
-        temp_directory: str | None = None,
-        is_threaded: bool = True,
-        open_log: OpenLog = open_file_log,
-        governor: Governor | None = None,
-        new_plans: Callable[[PlanRoom], PlanCache] = PlanCache,
-    ) -> "Database":
-        """Open or create a directory; return its `default`, whose close() closes all of it.
-
-        Parameters as Instance(), errors as Instance.start().
-        """
-        from herdpy.engine.instance import Instance
-
-        instance = Instance(
-            disk=disk,
-            clock=clock,
-            rng=rng,
-            driver=driver,
-            config=config,
-            where=where,
-            temp_directory=temp_directory,
-            is_threaded=is_threaded,
-            open_log=open_log,
-            governor=governor,
-            new_plans=new_plans,
-        )
-        return instance.start()
 
     @property
     def name(self) -> str:

@@ -4,7 +4,7 @@ One lock of the directory, one budget of memory, one DuckDB, one room of plans, 
 a few threads that sync: so two hundred tablespaces are not two hundred of each. What each has of
 its own (log, pages, users, sessions, checkpoints) is a Database.
 
-`default` is open as long as the instance is; another tablespace is opened by the first who asks for
+`default` is open as long as the instance is; another tablespace is opened by the first session of
 it, or by open_all(). CREATE and DROP are decided by one edit of the list of tablespaces
 (storage/tablespace_list.py): the edit before it names the folder that is then made, the one behind
 it forgets the folder that was removed, and opening removes what a crash has left of either.
@@ -265,7 +265,7 @@ class Instance:
         return database
 
     def database(self, name: str) -> Database:
-        """Return a tablespace, opened and recovered by the first who asks.
+        """Return a tablespace, opened and recovered by the first caller.
 
         3D000: there is none. CorruptionError, OperationalError: it cannot be opened; the others are
         as they were, and the next call tries again.
@@ -483,7 +483,7 @@ class Instance:
         self._write(self.listed.without([entry.id for entry in leftovers]))
 
     def _let_go(self, entry: TablespaceEntry) -> None:
-        """Close a tablespace that nobody uses."""
+        """Close a tablespace that has no session."""
         database = self._databases.get(entry.id)
         if database is not None:
             self._databases = {

@@ -15,7 +15,7 @@ class Isolation(Enum):
 
 
 _LEVELS = {
-    "read uncommitted": Isolation.READ_COMMITTED,  # as in PostgreSQL: nobody sees more than that
+    "read uncommitted": Isolation.READ_COMMITTED,  # as in PostgreSQL, which shows no more
     "read committed": Isolation.READ_COMMITTED,
     "repeatable read": Isolation.REPEATABLE_READ,
 }

@@ -308,7 +308,7 @@ class ServerConnection(asyncio.Protocol):
         return None if self._found is None else self._found.database
 
     def _check_login_is_of(self, tablespace: str) -> None:
-        """Raise 28000 unless who comes with a login of before has it of this tablespace.
+        """Raise 28000 when the client has logged in before, to another tablespace than this.
 
         Users are each tablespace's own: one of the same name elsewhere is another one.
         """

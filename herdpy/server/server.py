@@ -57,7 +57,7 @@ class Server:
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Open all tablespaces, and listen; return the address. OSError when it is taken.
 
-        A tablespace that cannot be opened is told to the log, and to who asks for it.
+        A tablespace that cannot be opened is told to the log, and to the clients that name it.
         OperationalError: others reach it, and there is no TLS or no user with a password.
         """
         loop = asyncio.get_running_loop()

@@ -29,6 +29,11 @@ from herdpy.storage.manifest import Pin
 from herdpy.storage.segment import SegmentWriter
 from herdpy.storage.staged_writer import StageDraft
 from tests.fixtures.plants import Plant
+from tests.fixtures.transaction_plants import (
+    keep_a_row,
+    see_no_change,
+    take_the_snapshot_again,
+)
 from tests.sim.disk import SimulatedDisk
 
 
@@ -291,33 +296,12 @@ def _refused_and_carried_on(right: Any) -> Any:
     return append
 
 
-def _a_row_kept(right: Any) -> Any:
-    def roll_back_to(self: Transaction, statement: int, *places: Any) -> None:
-        right(self, statement + (self.cut is None), *places)
-
-    return roll_back_to
-
-
 def _not_logged(right: Any) -> Any:
     return lambda self, transaction, name: transaction.note_savepoint(name)
 
 
 def _definitions_stay(right: Any) -> Any:
     return lambda events: [each for each in events if each.tables is not None]
-
-
-def _taken_again(right: Any) -> Any:
-    def acquire(self: LockTable, owner: Any, resource: Any, mode: Any) -> Any:
-        wait = right(self, owner, resource, mode)
-        if wait is not None and isinstance(owner.reads_at, TransactionSnapshot):
-            owner.reads_at._state = None
-        return wait
-
-    return acquire
-
-
-def _nothing_has_changed(right: Any) -> Any:
-    return lambda self, table_id, now, keys: False
 
 
 def _pages_tell_nothing(right: Any) -> Any:
@@ -373,11 +357,11 @@ PLANTS: dict[str, Plant] = {
     "refused write carried on": Plant(Tablespace, "_append", _refused_and_carried_on),
     "log given up on a full disk": Plant(LogFiles, "free_spares", _log_given_up),
     "no estimate of pages": Plant(replica, "checkpoint_bytes", _no_estimate),
-    "savepoint that keeps a row": Plant(Transaction, "roll_back_to", _a_row_kept),
+    "savepoint that keeps a row": Plant(Transaction, "roll_back_to", keep_a_row),
     "noted rows on both sides of a savepoint": Plant(Tablespace, "make_savepoint", _not_logged),
     "definitions not undone": Plant(transactions, "_standing", _definitions_stay),
-    "snapshot not kept over a wait": Plant(LockTable, "acquire", _taken_again),
-    "changed row written over": Plant(TransactionSnapshot, "has_changed", _nothing_has_changed),
+    "snapshot not kept over a wait": Plant(LockTable, "acquire", take_the_snapshot_again),
+    "changed row written over": Plant(TransactionSnapshot, "has_changed", see_no_change),
     "moved row taken as unchanged": Plant(transaction_snapshot, "_has_moved", _pages_tell_nothing),
     "checkpoint leaves files": Plant(checkpoint, "remove_unlisted", _leaves_files),
 }

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from bookie.runtime.ticket import Ticket
 from herdpy.config import Config
 from herdpy.engine.database import Database
+from herdpy.engine.instance import Instance
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import UsedToken
 from herdpy.engine.state.snapshots import Snapshot
@@ -325,7 +326,7 @@ class World:
     def open(self, *, session_count: int = 2, log_retention: bool = False) -> None:
         is_new = not self.disk._names.get("FORMAT")
         with self.doing("creation" if is_new else "recovery"):
-            database = Database.open(
+            database = Instance(
                 disk=self.disk,
                 clock=self.clock,
                 rng=random.Random(self.rng.getrandbits(64)),
@@ -333,7 +334,7 @@ class World:
                 config=self.style.config,
                 where="the simulated disk",
                 is_threaded=False,
-            )
+            ).start()
         self.database = database
         tablespace = database.tablespace
         database.plans = SharedPlans(lambda: tablespace.state.catalog)  # type: ignore[assignment]

@@ -17,6 +17,7 @@ import pyarrow as pa
 from bookie.runtime.interfaces import Disk
 from herdpy.config import Config
 from herdpy.engine.database import Database
+from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.restore import restore, verify_backup
 from herdpy.engine.session.session import Session
 from herdpy.log.frame import encode_frame
@@ -173,7 +174,7 @@ def disk_of(files: Files) -> SimulatedDisk:
 def opened(disk: Disk, rng: random.Random, where: str = "the disk") -> Database:
     """Open a database of one thread: no syncer, and no maintenance but what is called."""
     clock = SimulatedClock()
-    return Database.open(
+    return Instance(
         disk=disk,
         clock=clock,
         rng=random.Random(rng.getrandbits(64)),
@@ -181,7 +182,7 @@ def opened(disk: Disk, rng: random.Random, where: str = "the disk") -> Database:
         config=CONFIG,
         where=where,
         is_threaded=False,
-    )
+    ).start()
 
 
 def ordered(rows: Any) -> list[Row]:

@@ -16,6 +16,7 @@ from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_disk import OsDisk
 from herdpy.config import Config
 from herdpy.engine.database import Database
+from herdpy.engine.instance import Instance
 from herdpy.model.settings import Settings
 from tests.sim.disk import SimulatedDisk
 
@@ -44,14 +45,14 @@ def program(disk: Disk) -> None:
     )
 
     def opened() -> Database:
-        return Database.open(
+        return Instance(
             disk=disk,
             clock=OsClock(),
             rng=EqualChance(),
             driver=ThreadDriver(),
             config=config,
             is_threaded=False,
-        )
+        ).start()
 
     database = opened()
     session = database.session(Settings(), autocommit=True)

@@ -8,7 +8,8 @@ WouldBlockForeverError says so.
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from bookie.runtime.interfaces import WaitEndedError, Worker
+from bookie.runtime.drivers import run_by
+from bookie.runtime.interfaces import Worker
 from bookie.runtime.ticket import Ticket
 from tests.sim.clock import SimulatedClock
 
@@ -73,15 +74,4 @@ class SimulatedDriver:
         deadline: float | None = None,
         stop: Ticket[Any] | None = None,
     ) -> T:
-        error: BaseException | None = None
-        try:
-            while True:
-                ticket = coroutine.send(None) if error is None else coroutine.throw(error)
-                error = None
-                if not self.wait(ticket, deadline, stop):
-                    error = WaitEndedError(is_stopped=stop is not None and stop.is_done)
-        except StopIteration as end:
-            return end.value
-        finally:
-            error = None
-            coroutine.close()
+        return run_by(self.wait, coroutine, deadline, stop)

@@ -19,8 +19,7 @@ from typing import Any, TypeVar
 
 from greenlet import getcurrent
 
-from bookie.runtime.drivers import mutexes_of
-from bookie.runtime.interfaces import WaitEndedError
+from bookie.runtime.drivers import mutexes_of, run_by
 from bookie.runtime.ticket import Ticket
 from herdpy.aio.switching import can_wait, switched, wait_for
 from tests.sim.disk import SimulatedCrash
@@ -237,18 +236,7 @@ class SwitchingDriver:
         deadline: float | None = None,
         stop: Ticket[Any] | None = None,
     ) -> T:
-        error: BaseException | None = None
-        try:
-            while True:
-                ticket = coroutine.send(None) if error is None else coroutine.throw(error)
-                error = None
-                if not self.wait(ticket, deadline, stop):
-                    error = WaitEndedError(is_stopped=stop is not None and stop.is_done)
-        except StopIteration as end:
-            return end.value
-        finally:
-            error = None
-            coroutine.close()
+        return run_by(self.wait, coroutine, deadline, stop)
 
 
 class SwitchingExecutor:

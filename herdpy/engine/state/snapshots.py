@@ -56,7 +56,7 @@ class FixedState(Protocol):
 
     @property
     def is_read_only(self) -> bool:
-        """Who reads it writes nothing."""
+        """A transaction that reads it may write nothing."""
         ...
 
     @property
@@ -264,7 +264,7 @@ class Snapshot:
         if not stages:
             return table_state
         self.shows_own_writes = True
-        # Who spills has kept all others from the table, which nobody had changed since `state`.
+        # A spilling transaction has the table locked, and none had changed it since `state`.
         table_state = self._present.tables.get(table.id)
         known = transaction.views.get(table.id)
         seen = table_state or new_table(table)

@@ -3,7 +3,7 @@
 It is taken by the first statement that reads or writes, and kept, registered, until the transaction
 ends. As every reader's it may be given up for memory: 72000 from the next read on.
 
-A transaction may change what nobody has changed since its snapshot. Versions tell that as long as
+A transaction may change what no other has changed since its snapshot. Versions tell that as long as
 memtables reach back so far. A row that went into pages with its change has no version any more:
 there it is the same only if it lies where the snapshot has it, so that behind two checkpoints of a
 table a row that a compaction has moved counts as changed, too. Source: ADR 0067.
@@ -57,7 +57,7 @@ class TransactionSnapshot:
         self._applier = self._read_applier()
         state = self._applier.state
         self._registry.narrow(self._token, state.position)
-        # Without what is staged, which only grows old in memory: who spills reads the present's.
+        # Without what is staged, which only grows old in memory: spills read the present's.
         self._state = state = State(state.position, state.lsn, state.catalog, state.tables)
         return state
 

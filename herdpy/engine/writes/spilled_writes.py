@@ -108,7 +108,7 @@ class SpilledWrite:
         return self._log(step)
 
     def _is_as_before(self) -> bool:
-        """Return whether nobody has changed the table since what the transaction reads."""
+        """Return whether no other has changed the table since what the transaction reads."""
         reads_at = self._transaction.reads_at
         if not isinstance(reads_at, TransactionSnapshot):
             return True

@@ -114,7 +114,7 @@ class Gate:
     def _asks_for_users(self, database: "Database | None") -> bool:
         if self._rule != "auto":
             return self._rule == "required"
-        # A tablespace without users lets nobody in by the network where others have some.
+        # A tablespace without users takes no connection of the network where others have some.
         both = (self._database, database or self._database)
         has_had_one = any(each.has_logins or each.login_secret is not None for each in both)
         return has_had_one or self._is_public or self._client_check != "verify-ca"

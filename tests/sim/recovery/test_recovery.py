@@ -1,13 +1,11 @@
 """Bookies lost and ledgers made whole, simulated: a few new seeds, and the plants' targets."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.fixtures.plants import planted
+from tests.fixtures.simulated_seeds import check_same_trace
 from tests.sim.ledger.__main__ import executed_modules
 from tests.sim.recovery.plants import PLANTS
 from tests.sim.recovery.run_seed import run_seed
@@ -22,22 +20,7 @@ def test_a_few_losses(seed: int, number: int) -> None:
 
 
 def test_same_seed_same_trace_also_with_another_hash_seed() -> None:
-    code = (
-        "from tests.sim.recovery.run_seed import run_seed\n"
-        "print([run_seed(seed).trace_hash for seed in (3, 4)])"
-    )
-    found = [
-        subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=_ROOT,
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout.strip()
-        for hash_seed in ("1", "2")
-    ]
-    assert found == [str([run_seed(seed).trace_hash for seed in (3, 4)])] * 2
+    check_same_trace("recovery", (3, 4))
 
 
 @pytest.mark.parametrize("name", PLANTS)

@@ -177,7 +177,7 @@ class History:
     def _edges(
         self, there: set[int], lists: Mapping[int, tuple[int, ...]]
     ) -> dict[int, dict[int, str]]:
-        """Return who comes before whom: writes of a list in order, reads of what was written."""
+        """Return which transaction comes before which: by writes of a list, and reads of these."""
         edges: dict[int, dict[int, str]] = defaultdict(dict)
 
         def add(before: int, after: int, why: str) -> None:

@@ -15,6 +15,11 @@ from herdpy.log.syncer import InlineSyncer
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
 from tests.fixtures.plants import Plant
+from tests.fixtures.transaction_plants import (
+    keep_a_row,
+    see_no_change,
+    take_the_snapshot_again,
+)
 
 
 def _nothing(right: Any) -> Any:
@@ -49,27 +54,6 @@ def _keep_the_state(right: Any) -> Any:
         applier.state = applier.state._replace(tables=state.tables)
 
     return replace
-
-
-def _keep_a_row(right: Any) -> Any:
-    def roll_back_to(self: Transaction, statement: int, *places: Any) -> None:
-        right(self, statement + (self.cut is None), *places)
-
-    return roll_back_to
-
-
-def _take_the_snapshot_again(right: Any) -> Any:
-    def acquire(self: LockTable, owner: Any, resource: Any, mode: Any) -> Any:
-        wait = right(self, owner, resource, mode)
-        if wait is not None and isinstance(owner.reads_at, TransactionSnapshot):
-            owner.reads_at._state = None
-        return wait
-
-    return acquire
-
-
-def _write_over(right: Any) -> Any:
-    return lambda self, table_id, now, keys: False
 
 
 def _never_ask(right: Any) -> Any:
@@ -110,13 +94,13 @@ PLANTS: dict[str, Plant] = {
     ),
     "a lost COMMIT taken for refused": Plant(RetryingSession, "_resolve", _never_ask, ("refusal",)),
     "savepoint that keeps a row": Plant(
-        Transaction, "roll_back_to", _keep_a_row, ("content", "bank")
+        Transaction, "roll_back_to", keep_a_row, ("content", "bank")
     ),
     "snapshot not kept over a wait": Plant(
-        LockTable, "acquire", _take_the_snapshot_again, ("snapshot", "lists")
+        LockTable, "acquire", take_the_snapshot_again, ("snapshot", "lists")
     ),
     "changed row written over": Plant(
-        TransactionSnapshot, "has_changed", _write_over, ("lists", "bank", "content", "errors")
+        TransactionSnapshot, "has_changed", see_no_change, ("lists", "bank", "content", "errors")
     ),
     "rows are not locked": Plant(
         LockTable, "acquire_rows", _ignore_holders, ("bank", "lists", "content", "atomicity")

@@ -14,6 +14,7 @@ from typing import Any
 from herdpy.aio.switching import can_wait, wait_for
 from herdpy.config import Config, ServerConfig
 from herdpy.engine.database import Database
+from herdpy.engine.instance import Instance
 from herdpy.errors import Error
 from herdpy.server.server import Server
 from tests.fixtures.shared_plans import SharedPlans
@@ -73,7 +74,7 @@ class World:
             self.loop.say(text)
 
     def new_rng(self) -> random.Random:
-        """Return chance of its own, so that who draws more does not change the others'."""
+        """Return chance of its own, so that draws of one part do not change the others'."""
         return random.Random(self.rng.getrandbits(64))
 
     def calm(self) -> None:
@@ -166,7 +167,7 @@ class ServerHost:
         plan, node = self.world.plan, self.node
         assert node is not None
         plans = SharedPlans()
-        database = Database.open(
+        database = Instance(
             disk=self.disk,
             clock=self.clock,
             rng=random.Random(self._rng.getrandbits(64)),
@@ -179,7 +180,7 @@ class ServerHost:
             ),
             where="the simulated disk",
             new_plans=lambda _: plans,  # type: ignore[arg-type, return-value]
-        )
+        ).start()
         plans.catalog = lambda: database.tablespace.state.catalog
         return database
 
@@ -270,7 +271,7 @@ class ServerHost:
         node, server = self.node, self.server
         assert node is not None
         assert server is not None
-        self.server = self.database = None  # so that no one looks after it
+        self.server = self.database = None  # so that _live() looks after it no more
 
         async def end() -> None:
             await server.drain(1.0)
@@ -281,6 +282,6 @@ class ServerHost:
 
 
 def _raise_of(task: "asyncio.Task[None]") -> None:
-    """Fail the run with what a task raised that no one awaits."""
+    """Fail the run with what a task raised that is not awaited."""
     if not task.cancelled() and not isinstance(task.exception(), SimulatedCrash):
         task.result()

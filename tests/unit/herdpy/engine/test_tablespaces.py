@@ -179,7 +179,7 @@ def test_who_may() -> None:
         ("DROP TABLESPACE missing", "3D000"),
         ("DROP TABLESPACE default", "0A000"),
         ("CREATE TABLESPACE other LOCATION '/tmp'", "0A000"),
-        ("CREATE TABLESPACE other OWNER nobody", "42704"),
+        ("CREATE TABLESPACE other OWNER missing", "42704"),
         ("CREATE TABLESPACE other WITH (memory_bytes_max = 1)", "22023"),
         ("CREATE TABLESPACE other WITH (memory_bytes_max = '1 parsec')", "22023"),
         ("CREATE TABLESPACE other WITH (speed = 1)", "22023"),

@@ -12,6 +12,7 @@ from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_rng import OsRng
 from herdpy.config import Config
 from herdpy.engine.database import Database
+from herdpy.engine.instance import Instance
 from herdpy.engine.session.session import Session
 from herdpy.engine.vector_engines import TablespaceVectors, VectorEngines
 from herdpy.errors import Error, MemoryLimitError
@@ -29,7 +30,7 @@ ROWS = 1_500
 def database(tmp_path: Path) -> Iterator[Database]:
     (tmp_path / "temp").mkdir()  # as in a directory that was made
     config = Config(memory_bytes_max=512 * MIB, vector_threads=1)
-    opened = Database.open(
+    opened = Instance(
         disk=MemoryDisk(),
         clock=OsClock(),
         rng=OsRng(),
@@ -37,7 +38,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
         config=config,
         temp_directory=str(tmp_path / "temp"),
         is_threaded=False,
-    )
+    ).start()
     root = session_of(opened)
     run(root, "CREATE TABLE t (id BIGINT PRIMARY KEY)")
     root.execute_many("INSERT INTO t VALUES (?)", [(n,) for n in range(ROWS)])

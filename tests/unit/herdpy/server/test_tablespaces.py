@@ -19,7 +19,7 @@ SETUP = (
     "CREATE USER ada PASSWORD 'of default' SUPERUSER",
     "CREATE USER bob PASSWORD 'of default'",
     "CREATE TABLESPACE sales OWNER ada",
-    "CREATE TABLESPACE nobody_s",
+    "CREATE TABLESPACE without_users",
 )
 
 
@@ -72,8 +72,8 @@ def test_beside_the_url(server: RunningServer) -> None:
         herdpy.connect(f"{url}/default2", password="of sales", tablespace="sales")
 
 
-@pytest.mark.parametrize("tablespace", ["missing", "nobody_s"])
-def test_what_has_no_users_lets_nobody_in_and_does_not_say_why(
+@pytest.mark.parametrize("tablespace", ["missing", "without_users"])
+def test_what_has_no_users_takes_no_login_and_does_not_say_why(
     server: RunningServer, tablespace: str
 ) -> None:
     with pytest.raises(herdpy.OperationalError) as refused:

@@ -178,7 +178,7 @@ def test_a_lock_whose_grant_was_interrupted_is_not_granted_twice() -> None:
 
 
 class Told(Owner):
-    """Who tells it that it waits no more is interrupted then, once."""
+    """The releaser that ends its wait is interrupted then, once."""
 
     def __setattr__(self, name: str, value: object) -> None:
         waited = vars(self).get("waits_for")
