@@ -130,7 +130,8 @@ class Replica:
         """Nothing leaves the memory, because checkpoints fail; check_room() says so."""
         self.disk_bytes_max: int | None = None
         """What disk_bytes() may be, as the tablespace's limit says; set by its owner."""
-        self._is_over_limit = False  # of those, when it was last looked
+        self.is_over_limit = False
+        """It has more than these, when it was last looked at; check_room() says so."""
         self._has_compaction = False  # more than the budget had room for, when it was looked at
 
     @property
@@ -248,7 +249,7 @@ class Replica:
         with tablespace.monitor:
             tablespace.measure_memtables()
         limit = self.disk_bytes_max
-        self._is_over_limit = limit is not None and self.disk_bytes() > limit
+        self.is_over_limit = limit is not None and self.disk_bytes() > limit
         self.is_full = self.checkpoint_error is not None and tablespace.room.is_full
 
     def check_room(self, *, frees_space: bool = False) -> None:
@@ -258,7 +259,7 @@ class Replica:
         """
         if not frees_space:
             self.space.check_room()
-            if self._is_over_limit:
+            if self.is_over_limit:
                 self._check_limit()
         error = self.checkpoint_error
         if self.is_full and error is not None:
@@ -277,8 +278,8 @@ class Replica:
     def _check_limit(self) -> None:
         """Raise 53100 while there is more on the disk than the tablespace may have."""
         limit, used = self.disk_bytes_max, self.disk_bytes()
-        self._is_over_limit = limit is not None and used > limit
-        if self._is_over_limit:
+        self.is_over_limit = limit is not None and used > limit
+        if self.is_over_limit:
             self._wake()  # a checkpoint lets go of the log, a compaction of what was deleted
             raise DiskFullError(
                 f"tablespace {self._name} has {used:,} bytes on the disk, more than the {limit:,} "
@@ -311,7 +312,7 @@ class Replica:
             return True
         space = self.space
         if (
-            space.is_full or space.is_low or self._is_over_limit
+            space.is_full or space.is_low or self.is_over_limit
         ):  # it makes the log's files free, and what was deleted
             return tuple(tablespace.state.lsn) != tuple(self.manifest.state.checkpoint_lsn)
         if any(table.is_unlisted for table in tablespace.state.tables.values()):

@@ -154,8 +154,13 @@ class FastPath:
                 space = tablespace.space
                 if core.next_write_s:
                     return None  # it waits
-                if database.replica.is_full or (space is not None and space.is_full):
-                    database.check_room(frees_space=prepared.frees_space)
+                replica = database.replica
+                if (
+                    replica.is_full
+                    or replica.is_over_limit
+                    or (space is not None and space.is_full)
+                ):
+                    return None  # it may be refused, behind a look at the disk
                 if transaction is None:
                     transaction = core.statement = Transaction(
                         core.settings.durability, begun_us=self._clock.wall_us(), is_autocommit=True

@@ -6,10 +6,9 @@ the things that have to happen was too rare to mean anything, or when a planted 
 by the checker that it names.
 """
 
-import os
 import sys
-from pathlib import Path
 
+from tests.fixtures.executed_modules import executed_modules, product_modules
 from tests.sim.ledger.plants import PLANTS
 from tests.sim.ledger.run_seed import run_seed
 from tests.sim.simulation import Chunk, Simulation
@@ -21,46 +20,12 @@ WANTED = (
     "lost metadata answer",
     "restart in mid-fence",
 )
-_ROOT = Path(__file__).parents[3]
 _PACKAGES = ("client", "server", "ledger", "metadata")
 
 
-class executed_modules:  # noqa: N801 - used like a function
-    """Collects into `found` the product modules whose functions are called in the block."""
-
-    def __init__(self, found: set[str]) -> None:
-        self._found = found
-        self._paths: dict[str, str | None] = {}
-
-    def __enter__(self) -> None:
-        prefix = str(_ROOT / "bookie") + os.sep
-        paths, found = self._paths, self._found
-
-        def profile(frame: object, event: str, _: object) -> None:
-            if event == "call":
-                code = frame.f_code  # type: ignore[attr-defined]
-                path = code.co_filename
-                if path not in paths:
-                    paths[path] = None
-                    if path.startswith(prefix) and code.co_name != "<module>":
-                        found.add(path[len(prefix) :])
-                        paths[path] = path
-
-        sys.setprofile(profile)
-
-    def __exit__(self, *_: object) -> None:
-        sys.setprofile(None)
-
-
-def product_modules() -> list[str]:
+def expected_modules() -> list[str]:
     """Return the modules that the simulation is to run, relative to bookie/."""
-    root = _ROOT / "bookie"
-    return sorted(
-        str(path.relative_to(root))
-        for package in _PACKAGES
-        for path in (root / package).rglob("*.py")
-        if not path.name.endswith("_pb2.py") and path.name not in ("__init__.py", "interfaces.py")
-    )
+    return product_modules("bookie", _PACKAGES)
 
 
 SIMULATION = Simulation(
@@ -72,7 +37,7 @@ SIMULATION = Simulation(
     wanted_runs_min=500,
     cpu_s_max=0.4,
     watch=executed_modules,
-    expected_modules=product_modules,
+    expected_modules=expected_modules,
 )
 
 

@@ -2,9 +2,10 @@
 
 import pytest
 
+from tests.fixtures.executed_modules import executed_modules
 from tests.fixtures.plants import planted
 from tests.fixtures.simulated_seeds import check_same_trace, mended_seeds
-from tests.sim.ledger.__main__ import executed_modules, product_modules
+from tests.sim.ledger.__main__ import expected_modules
 from tests.sim.ledger.plants import PLANTS
 from tests.sim.ledger.run_seed import run_seed
 
@@ -53,7 +54,7 @@ NEVER_SIMULATED = {
 
 
 def test_the_simulation_runs_every_other_module_of_the_ledger_store() -> None:
-    wanted = set(product_modules()) - NEVER_SIMULATED
+    wanted = set(expected_modules()) - NEVER_SIMULATED
     found: set[str] = set()
     for number in range(1, 150):
         with executed_modules(found):

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.executed_modules import executed_modules
 from tests.fixtures.plants import planted
 from tests.fixtures.simulated_seeds import check_same_trace
-from tests.sim.ledger.__main__ import executed_modules
 from tests.sim.recovery.plants import PLANTS
 from tests.sim.recovery.run_seed import run_seed
 

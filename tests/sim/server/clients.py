@@ -6,6 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from herdpy.aio.connection import AsyncConnection
+from herdpy.aio.connection import _make as make_aio
+from herdpy.aio.cursor import AsyncCursor
+from herdpy.aio.runners import LoopRunner
 from herdpy.aio.stream import LoopWaits
 from herdpy.aio.switching import wait_for
 from herdpy.driver.connection import Connection, connect
@@ -57,15 +61,57 @@ _EXPECTED = {
 }
 
 
+class Awaiting:
+    """A connection of herdpy.aio for a function that waits by wait_for()."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    def execute(self, text: str, parameters: Any = ()) -> "AwaitingCursor":
+        return AwaitingCursor(wait_for(self._connection.execute(text, parameters)))
+
+    def commit(self) -> None:
+        wait_for(self._connection.commit())
+
+    def rollback(self) -> None:
+        wait_for(self._connection.rollback())
+
+    def close(self) -> None:
+        wait_for(self._connection.close())
+
+    def cancel(self) -> None:
+        self._connection.blocking.cancel()
+
+    def live_session(self) -> Any:
+        return self._connection.blocking.live_session()
+
+
+class AwaitingCursor:
+    """What execute() of it gives."""
+
+    def __init__(self, cursor: AsyncCursor) -> None:
+        self._cursor = cursor
+
+    def fetchone(self) -> Any:
+        return wait_for(self._cursor.fetchone())
+
+    def fetchall(self) -> list[Any]:
+        return wait_for(self._cursor.fetchall())
+
+
 class Client:
     """One program: a node of its own, with a connection that it makes anew when it is lost."""
 
     def __init__(self, world: World, number: int) -> None:
+        """Half of the clients of a world with is_aio use herdpy.aio; the others block."""
+        self.is_aio = world.plan.is_aio and number % 2 == 1
         self.world = world
         self.number = number
         self.node: Node = world.loop.add_node(f"c{number}")
         self.rng = world.new_rng()
-        self.connection: Connection | None = None
+        self.connection: Connection | Awaiting | None = None
+        self.alone: Connection | Awaiting | None = None
+        """With autocommit: each statement is a transaction."""
         self.done_count = 0
         self._position: Any = None
         self._is_repeatable = False  # the transaction has one snapshot
@@ -73,23 +119,44 @@ class Client:
     def start(self) -> "asyncio.Task[None]":
         return in_thread(self.node, self._run)
 
-    def connect(self, **options: Any) -> Connection:
+    def connect(self, **options: Any) -> "Connection | Awaiting":
         """Return a connection; an Error when there is none to be had."""
         waits = LoopWaits(random.Random(self.rng.getrandbits(64)))
-        return connect(URL, waits=waits, lock_timeout_s=1.0, **options)
+        options = {**options, "lock_timeout_s": 1.0}
+        if self.is_aio:
+            return Awaiting(wait_for(make_aio(LoopRunner(waits), URL, options)))
+        return connect(URL, waits=waits, **options)
 
     def _run(self) -> None:
         plan = self.world.plan
         for index in range(plan.transaction_count):
             wait_for(asyncio.sleep(self.rng.random() * plan.pause_s))
-            self._transact(self.number * _PER_CLIENT + index)
+            number = self.number * _PER_CLIENT + index
+            if self.rng.random() < plan.alone_share:
+                self._insert_alone(number)
+            else:
+                self._transact(number)
         self._close()
 
     def _close(self) -> None:
-        connection, self.connection = self.connection, None
-        if connection is not None:
-            connection.close()
-            self._position = None
+        for connection in (self.connection, self.alone):
+            if connection is not None:
+                connection.close()
+        self.connection = self.alone = self._position = None
+
+    def _insert_alone(self, number: int) -> None:
+        """Write a number down by a statement that is a transaction of its own."""
+        history = self.world.history
+        history.end(number, Fate.RUNNING)
+        try:
+            if self.alone is None:
+                self.alone = self.connect(autocommit=True)
+            self.alone.execute("INSERT INTO journal VALUES (?, ?)", (number, self.number))
+        except Error as error:
+            self._failed(number, error, is_committing=True)
+            return
+        history.end(number, Fate.COMMITTED)
+        self.done_count += 1
 
     def _transact(self, number: int) -> None:
         """Do one transaction, whatever happens; note what is known of it."""
@@ -131,7 +198,7 @@ class Client:
             self._close()
             wait_for(asyncio.sleep(self.rng.random() * _AGAIN_S))
 
-    def _note_position(self, connection: Connection) -> None:
+    def _note_position(self, connection: "Connection | Awaiting") -> None:
         position = connection.live_session().lsn
         if self._position is not None and position < self._position:
             raise CheckError("position", f"{position} behind {self._position} of one connection")
@@ -139,7 +206,7 @@ class Client:
 
     # --- transactions ----------------------------------------------------------------------------
 
-    def _act(self, connection: Connection, number: int, reads: list[Any]) -> None:
+    def _act(self, connection: "Connection | Awaiting", number: int, reads: list[Any]) -> None:
         """Run the statements of a transaction of a drawn kind, and write down its number."""
         self._is_repeatable = self.rng.random() < self.world.plan.repeatable_share
         if self._is_repeatable:
@@ -165,7 +232,7 @@ class Client:
                     wait_for(asyncio.sleep(self.rng.random() * 0.002))
             connection.execute("INSERT INTO journal VALUES (?, ?)", (number, self.number))
 
-    def _transfer(self, connection: Connection, number: int) -> None:
+    def _transfer(self, connection: "Connection | Awaiting", number: int) -> None:
         history = self.world.history
         if number in history.transfers:
             return
@@ -176,7 +243,7 @@ class Client:
         connection.execute(change, (-amount, source))
         connection.execute(change, (amount, target))
 
-    def _append(self, connection: Connection, number: int, reads: list[Any]) -> None:
+    def _append(self, connection: "Connection | Awaiting", number: int, reads: list[Any]) -> None:
         appended = self.world.history.appended[number]
         for _ in range(self.rng.choice((1, 1, 2))):
             if len(appended) == ELEMENTS:
@@ -193,7 +260,7 @@ class Client:
             if self.rng.random() < 0.3:
                 self._read_list(connection, number, name, reads)
 
-    def _take_back(self, connection: Connection, number: int) -> None:
+    def _take_back(self, connection: "Connection | Awaiting", number: int) -> None:
         """Change rows behind a savepoint, and go back to it: nothing of it is ever there."""
         connection.execute("SAVEPOINT s")
         connection.execute("INSERT INTO journal VALUES (?, ?)", (number + _GHOST, self.number))
@@ -205,14 +272,14 @@ class Client:
             connection.execute("RELEASE SAVEPOINT s")
         self.world.happen("savepoint")
 
-    def _raise_group(self, connection: Connection, number: int) -> None:
+    def _raise_group(self, connection: "Connection | Awaiting", number: int) -> None:
         history = self.world.history
         if number in history.raises:
             return
         history.raises.add(number)
         connection.execute("UPDATE grp SET v = v + 1 WHERE id BETWEEN 0 AND ?", (GROUP,))
 
-    def _read(self, connection: Connection, number: int, reads: list[Any]) -> None:
+    def _read(self, connection: "Connection | Awaiting", number: int, reads: list[Any]) -> None:
         history = self.world.history
         kind = self.rng.randrange(3)
         if kind == 0 and number not in history.transfers:
@@ -222,7 +289,9 @@ class Client:
         else:
             self._read_list(connection, number, self.rng.randrange(LISTS), reads)
 
-    def _read_list(self, connection: Connection, number: int, name: int, reads: list[Any]) -> None:
+    def _read_list(
+        self, connection: "Connection | Awaiting", number: int, name: int, reads: list[Any]
+    ) -> None:
         history = self.world.history
         elements = list_of(connection, name)
         history.saw_list(elements, number)
@@ -232,7 +301,7 @@ class Client:
         reads.append((number, name, elements))
 
 
-def list_of(connection: Connection, name: int) -> tuple[int, ...]:
+def list_of(connection: "Connection | Awaiting", name: int) -> tuple[int, ...]:
     """Return the elements of a list in their order."""
     found = connection.execute("SELECT n, v FROM element WHERE k = ? ORDER BY n", (name,))
     rows = found.fetchall()

@@ -29,6 +29,10 @@ class WorldPlan:
     link_delay_s: float
     is_small_disk: bool
     connections_max: int
+    is_aio: bool
+    """Half of the clients use herdpy.aio."""
+    alone_share: float
+    """Of the transactions: theirs is a statement with autocommit."""
     repeatable_share: float
     """Of the transactions: theirs is one snapshot."""
 
@@ -52,5 +56,7 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         link_delay_s=rng.choice((0.000_05, 0.000_5, 0.003)),
         is_small_disk=rng.random() < 0.15,
         connections_max=100,
+        is_aio=rng.random() < 0.3,
+        alone_share=rng.choice((0.0, 0.3, 0.8)),
         repeatable_share=rng.choice((0.0, 0.3, 0.7)),
     )

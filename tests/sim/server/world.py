@@ -166,7 +166,7 @@ class ServerHost:
     def _open(self) -> Database:
         plan, node = self.world.plan, self.node
         assert node is not None
-        plans = SharedPlans()
+        plans = SharedPlans(has_latest=True)
         database = Instance(
             disk=self.disk,
             clock=self.clock,

@@ -56,3 +56,19 @@ def test_backup_and_dump_are_of_the_connection_s_tablespace(tmp_path: Path) -> N
     herdpy.restore(tmp_path / "sales.backup", tmp_path / "copy")
     with herdpy.connect(tmp_path / "copy") as copy:
         assert copy.execute("SELECT * FROM t").fetchall() == [("of sales",)]
+
+
+def test_the_limit_of_the_disk_holds_for_rows_one_by_one(tmp_path: Path) -> None:
+    """They take the fast path, which leaves to the general one what may be refused."""
+    with herdpy.connect(tmp_path, autocommit=True) as default:
+        default.execute("CREATE TABLESPACE small WITH (disk_bytes_max = 1048576)")
+        with herdpy.connect(tmp_path, tablespace="small", autocommit=True) as conn:
+            conn.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+            insert = "INSERT INTO t VALUES (?, ?)"
+            with pytest.raises(
+                herdpy.OperationalError, match="may; the statement had no"
+            ) as caught:
+                for number in range(5_000):
+                    conn.execute(insert, (number, "x" * 1000))
+            assert caught.value.sqlstate == "53100"
+            conn.execute("DELETE FROM t WHERE id < 900")
