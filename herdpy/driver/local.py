@@ -207,21 +207,21 @@ def open_database(target: Target, config: Config) -> Database:
     clock, rng, driver = OsClock(), OsRng(), ThreadDriver()
     governor = _current_registry().governor
     if target.path is None:
-        config = replace(config, disk_reserve_bytes=0)
-        return Instance(
+        instance = Instance(
             disk=MemoryDisk(),
             clock=clock,
             rng=rng,
             driver=driver,
-            config=config,
+            config=replace(config, disk_reserve_bytes=0),
             where=MEMORY,
             governor=governor,
-        ).start()
+        )
+        return instance.start()
     disk = _make_directory(target.path, target.where)
     if disk.exists(FORMAT):  # nothing is said of a directory that is no database
         for warning in exposed(disk, target.where, count_max=1):
             _log.warning(warning)
-    return Instance(
+    instance = Instance(
         disk=disk,
         clock=clock,
         rng=rng,
@@ -230,7 +230,9 @@ def open_database(target: Target, config: Config) -> Database:
         where=target.where,
         temp_directory=f"{target.path}/default/temp",
         governor=governor,
-    ).start()
+    )
+    # One line: behind a call that ends on another line an interrupt would lose what was opened.
+    return instance.start()
 
 
 def open_grpc_stream(
