@@ -17,6 +17,8 @@ from herdpy.errors import InterfaceError
 if TYPE_CHECKING:
     import os
 
+    from herdpy.driver.interfaces import Waits
+
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -40,16 +42,18 @@ class Connecting:
             await self._made.__aexit__(*error)
 
 
-def connect(target: "str | os.PathLike[str]" = MEMORY, **options: Any) -> Connecting:
+def connect(
+    target: "str | os.PathLike[str]" = MEMORY, *, waits: "Waits | None" = None, **options: Any
+) -> Connecting:
     """Open what herdpy.connect() opens, with its options.
 
-    conn = await aio.connect(…), or: async with aio.connect(…) as conn.
+    conn = await aio.connect(…), or: async with aio.connect(…) as conn. `waits` is for simulations.
     """
 
     async def make() -> AsyncConnection:
         parsed = parse_target(target)
         is_on_loop = isinstance(parsed, RemoteTarget) and not parsed.is_grpc
-        return await _make(new_runner(is_on_loop=is_on_loop), target, options)
+        return await _make(new_runner(is_on_loop=is_on_loop, waits=waits), target, options)
 
     return Connecting(make)
 

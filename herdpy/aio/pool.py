@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from bookie.runtime.os_backoff import Backoff
 from bookie.runtime.ticket import Ticket
 from herdpy.aio.connection import AsyncConnection, connect
 from herdpy.driver.pool import TIMEOUT_S, Lending, is_repeatable
@@ -49,7 +48,7 @@ class Pool(Lending[AsyncConnection]):
         `work` gets a connection, on which it must not commit itself, and is called once for each
         attempt. A commit whose fate is not known (UNKNOWN) is not repeated.
         """
-        pauses = Backoff(retry_timeout_s)
+        pauses = self._waiting.new_pauses(retry_timeout_s)
         while True:
             try:
                 async with self.connection() as connection:
@@ -75,7 +74,7 @@ class Pool(Lending[AsyncConnection]):
         await self.close()
 
     async def _take(self) -> AsyncConnection:
-        end_s = self._clock.monotonic() + self._timeout_s
+        end_s = self._waiting.monotonic() + self._timeout_s
         while True:
             found = self._find()
             if isinstance(found, AsyncConnection):
@@ -83,7 +82,7 @@ class Pool(Lending[AsyncConnection]):
             if found is None:
                 return await self._make()
             try:
-                if not await _is_done(found, end_s - self._clock.monotonic()):
+                if not await _is_done(found, end_s - self._waiting.monotonic()):
                     raise self._used_up()
                 connection = found.result()
             except BaseException:

@@ -17,8 +17,8 @@ from bookie.runtime.os_executors import Executor, new_executor
 from herdpy.errors import Error, InterfaceError
 
 if TYPE_CHECKING:
-    from herdpy.aio.stream import LoopWaits
     from herdpy.driver.connection import Connection
+    from herdpy.driver.interfaces import Waits
 
 T = TypeVar("T")
 _CANCEL_AGAIN_S = 0.01
@@ -40,15 +40,15 @@ class Runner(Protocol):
         ...
 
 
-def new_runner(*, is_on_loop: bool) -> Runner:
-    """Return a runner, on the loop where that is asked for and can be."""
+def new_runner(*, is_on_loop: bool, waits: "Waits | None" = None) -> Runner:
+    """Return a runner, on the loop where that is asked for and can be; waits: None: the loop's."""
     if is_on_loop and find_spec("greenlet") is not None:
-        return LoopRunner()
+        return LoopRunner(waits)
     return ThreadRunner()
 
 
 class LoopRunner:
-    def __init__(self, waits: "LoopWaits | None" = None) -> None:
+    def __init__(self, waits: "Waits | None") -> None:
         """Run in the loop that runs now; waits: None: LoopWaits of it."""
         self._waits = waits
         self._loop = asyncio.get_running_loop()

@@ -10,12 +10,13 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from bookie.runtime.interfaces import Rng
 from bookie.runtime.os_backoff import Backoff
 from bookie.runtime.os_sockets import keep_alive
-from herdpy.aio.switching import can_wait, wait_for
+from bookie.runtime.ticket import Ticket
+from herdpy.aio.switching import can_wait, wait_for, wait_for_ticket
 
 if TYPE_CHECKING:
     from herdpy.driver.dsn import RemoteTarget
@@ -31,7 +32,10 @@ class LoopWaits:
     def __init__(self, rng: Rng | None = None) -> None:
         """Rng spreads the pauses; None: the system's."""
         self._rng = rng
-        self._monotonic = asyncio.get_running_loop().time
+        self._loop = asyncio.get_running_loop()
+
+    def monotonic(self) -> float:
+        return self._loop.time()
 
     def open_stream(self, target: "RemoteTarget") -> "LoopStream":
         if not target.has_tls:
@@ -43,12 +47,16 @@ class LoopWaits:
             return LoopStream(target, context)
 
     def new_pauses(self, budget_s: float) -> "_LoopPauses":
-        return _LoopPauses(Backoff(budget_s, monotonic=self._monotonic, rng=self._rng))
+        return _LoopPauses(Backoff(budget_s, monotonic=self.monotonic, rng=self._rng))
+
+    def wait(self, ticket: Ticket[Any], deadline: float) -> bool:
+        return wait_for_ticket(ticket, deadline)
 
 
 class _LoopPauses:
     def __init__(self, backoff: Backoff) -> None:
         self._backoff = backoff
+        self.next_pause_s = backoff.next_pause_s
 
     def wait(self) -> bool:
         pause_s = self._backoff.next_pause_s()

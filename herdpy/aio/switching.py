@@ -6,10 +6,14 @@ connections, cancelled statements and commit tokens are the blocking driver's (d
 the coroutine is cancelled with is raised where the function waits. One loop's thread.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from greenlet import getcurrent, greenlet
+
+from bookie.runtime.ticket import Ticket
 
 T = TypeVar("T")
 
@@ -50,3 +54,35 @@ def can_wait() -> bool:
     """Return whether the caller runs in switched()."""
     running = getcurrent()
     return isinstance(running, _Switched) and not running.is_given_up
+
+
+def wait_for_ticket(
+    ticket: Ticket[Any], deadline: float | None = None, stop: Ticket[Any] | None = None
+) -> bool:
+    """Wait for a ticket that is completed in the loop's thread, as Driver.wait() does."""
+    loop = asyncio.get_running_loop()
+    while not ticket.is_done:
+        if stop is not None and stop.is_done:
+            return False
+        if deadline is not None and loop.time() >= deadline:
+            return False
+        future = loop.create_future()
+        ring = partial(_set, future)
+        ticket.on_done(ring)
+        if stop is not None:
+            stop.on_done(ring)
+        timer = None if deadline is None else loop.call_at(deadline, ring)
+        try:
+            wait_for(future)
+        finally:
+            if timer is not None:
+                timer.cancel()
+            ticket.forget(ring)
+            if stop is not None:
+                stop.forget(ring)
+    return True
+
+
+def _set(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

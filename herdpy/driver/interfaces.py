@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from bookie.runtime.ticket import Ticket
 from herdpy.errors import Error, loading
 from herdpy.exec.result import Columns, LogicalRow, Result
 from herdpy.model.isolation import Isolation
@@ -156,6 +157,10 @@ class Stream(Protocol):
 class Pauses(Protocol):
     """Pauses between attempts, within a budget."""
 
+    def next_pause_s(self) -> float | None:
+        """Return how long the caller is to pause itself; None: the budget is used up."""
+        ...
+
     def wait(self) -> bool:
         """Pause; False, at once: the budget is used up."""
         ...
@@ -169,6 +174,24 @@ class Waits(Protocol):
         ...
 
     def new_pauses(self, budget_s: float) -> Pauses: ...
+
+
+class Waiting(Protocol):
+    """How the caller of a pool waits."""
+
+    def new_pauses(self, budget_s: float) -> Pauses: ...
+
+    def monotonic(self) -> float:
+        """Return the seconds that deadlines are of."""
+        ...
+
+    def wait(self, ticket: Ticket[Any], deadline: float) -> bool:
+        """Wait until the ticket is done; False: the deadline came first."""
+        ...
+
+
+class PoolWaits(Waits, Waiting, Protocol):
+    """How the caller of a pool and of its connections waits."""
 
 
 class Claim(Protocol):

@@ -12,15 +12,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.drivers import Mutex, ThreadDriver, new_mutex, run_detached
-from bookie.runtime.interfaces import Clock, Disk, Driver
+from bookie.runtime.interfaces import Disk
 from bookie.runtime.memory_disk import MemoryDisk
+from bookie.runtime.os_backoff import Backoff
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_disk import OsDisk
 from bookie.runtime.os_process import process_generation
 from bookie.runtime.os_rng import OsRng
+from bookie.runtime.ticket import Ticket
 from herdpy.config import Config
 from herdpy.driver.abandoned_claims import abandoned_claims
 from herdpy.driver.dsn import MEMORY, Target, without_passwords
@@ -285,9 +287,28 @@ def remove_quietly(disk: Disk, name: str) -> None:
         disk.unlink(name)
 
 
-def new_waiting() -> tuple[Driver, Clock]:
-    """Return what a thread waits with, and the clock of its deadlines."""
-    return ThreadDriver(), OsClock()
+class ThreadWaiting:
+    """How a pool waits in the thread that calls; any thread."""
+
+    __slots__ = ("_clock", "_driver")
+
+    def __init__(self) -> None:
+        self._driver = ThreadDriver()
+        self._clock = OsClock()
+
+    def new_pauses(self, budget_s: float) -> Backoff:
+        return Backoff(budget_s)
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def wait(self, ticket: Ticket[Any], deadline: float) -> bool:
+        return self._driver.wait(ticket, deadline)
+
+
+def new_waiting() -> ThreadWaiting:
+    """Return what a pool waits with in the threads that use it."""
+    return ThreadWaiting()
 
 
 def _make_directory(path: str, where: str) -> OsDisk:

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from bookie.runtime.drivers import new_mutex
-from bookie.runtime.os_backoff import Backoff
 from bookie.runtime.ticket import Ticket
 from herdpy.driver.attributes import Strict
 from herdpy.driver.connection import Connection, connect
+from herdpy.driver.interfaces import PoolWaits, Waiting
 from herdpy.driver.local import new_waiting
 from herdpy.errors import Error, InterfaceError, OperationalError, ProgrammingError, Retry
 
@@ -27,14 +27,13 @@ _CANCELLED = "57014"
 class Lending(Strict, Generic[C]):
     """Connections to one target that are kept open and lent out, to the longest waiter first.
 
-    `options` are connect()'s. No connection is made before the first is asked for.
+    `options` are connect()'s. No connection is made before the first is asked for. `waits` is for
+    simulations.
     """
 
     __slots__ = (
-        "_clock",
         "_connections_max",
         "_count",
-        "_driver",
         "_idle",
         "_is_closed",
         "_mutex",
@@ -42,6 +41,7 @@ class Lending(Strict, Generic[C]):
         "_target",
         "_timeout_s",
         "_waiters",
+        "_waiting",
     )
 
     def __init__(
@@ -50,6 +50,7 @@ class Lending(Strict, Generic[C]):
         *,
         connections_max: int = 10,
         timeout_s: float = TIMEOUT_S,
+        waits: PoolWaits | None = None,
         **options: Any,
     ) -> None:
         if connections_max < 1 or timeout_s < 0:
@@ -60,10 +61,10 @@ class Lending(Strict, Generic[C]):
             )
         # Constant after __init__.
         self._target = target
-        self._options = options
+        self._options: dict[str, Any] = options if waits is None else {**options, "waits": waits}
         self._connections_max = connections_max
         self._timeout_s = timeout_s
-        self._driver, self._clock = new_waiting()
+        self._waiting: Waiting = waits or new_waiting()
         self._mutex = new_mutex()
         # Under the mutex.
         self._idle: list[C] = []  # the one used last at the end
@@ -182,7 +183,7 @@ class Pool(Lending[Connection]):
         `work` gets a connection, on which it must not commit itself, and is called once for each
         attempt. A commit whose fate is not known (UNKNOWN) is not repeated.
         """
-        pauses = Backoff(retry_timeout_s)
+        pauses = self._waiting.new_pauses(retry_timeout_s)
         while True:
             try:
                 with self.connection() as connection:
@@ -206,7 +207,7 @@ class Pool(Lending[Connection]):
         self.close()
 
     def _take(self) -> Connection:
-        deadline = self._clock.monotonic() + self._timeout_s
+        deadline = self._waiting.monotonic() + self._timeout_s
         while True:
             found = self._find()
             if isinstance(found, Connection):
@@ -214,7 +215,7 @@ class Pool(Lending[Connection]):
             if found is None:
                 return self._make()
             try:
-                if not self._driver.wait(found, deadline):
+                if not self._waiting.wait(found, deadline):
                     raise self._used_up()
                 connection = found.result()
             except BaseException:

@@ -82,6 +82,7 @@ from herdpy.storage.tablespace_list import (
 )
 
 _log = logging.getLogger(__name__)
+_OPEN_AGAIN_S = 5.0
 _LOG_BYTES_FIRST = 64 * 1024
 """Of a tablespace's first log file: with 1 MiB, as in `default`, many would fill a disk."""
 
@@ -149,6 +150,7 @@ class Instance:
         # By the housekeeper.
         self.is_tight = False
         """All memtables together have more than their share."""
+        self._open_again_s = 0.0
         # Changed under _changing alone; each replaced by one assignment, read by any thread.
         self._changing = new_mutex()
         """Held while a tablespace is made, opened, changed or removed."""
@@ -506,12 +508,36 @@ class Instance:
     def _run_maintenance(self) -> None:
         while not self._is_closed:
             self._bell.wait(TICK_S)
-            if self._is_closed:
-                return
-            memtables = sum(each.bytes_used for each in memtables_of(self.memory))
-            self.is_tight = memtables > self.config.memtable_bytes_max
-            for database in self.databases():
-                database.look_after()
+            if not self._is_closed:
+                self.look_after()
+
+    def look_after(self) -> None:
+        """Do what is due in every tablespace; by the housekeeper alone."""
+        memtables = sum(each.bytes_used for each in memtables_of(self.memory))
+        self.is_tight = memtables > self.config.memtable_bytes_max
+        for database in self.databases():
+            database.look_after()
+        if self._errors and self.clock.monotonic() >= self._open_again_s:
+            self._open_again()
+            self._open_again_s = self.clock.monotonic() + _OPEN_AGAIN_S
+
+    def _open_again(self) -> None:
+        """Open what was not to be opened, unless it is damaged: a full disk may have room now.
+
+        For servers, whose clients are told why, and open nothing. By the housekeeper alone.
+        """
+        for state in self.states():
+            is_damaged = state.error is None or isinstance(state.error, CorruptionError)
+            # close() has it, and waits for this thread; or a tablespace is being made.
+            if is_damaged or self._is_closed or not self._changing.acquire(blocking=False):
+                continue
+            try:
+                self._open_one(self._entry(state.entry.name))
+                _log.warning("tablespace %s is open now", state.entry.name)
+            except Error:
+                pass  # it is noted
+            finally:
+                self._changing.release()
 
     # --- closing ---------------------------------------------------------------------------------
 

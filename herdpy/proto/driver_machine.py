@@ -22,6 +22,7 @@ from herdpy.proto.messages import (
     Leased,
     LoginRequired,
     Message,
+    Resolved,
     ScramChallenge,
     ScramVerified,
     StagingSettled,
@@ -177,6 +178,8 @@ class DriverMachine:
             elif message.lsn > self._lsn:
                 self._lsn = message.lsn
             self.in_transaction = message.in_transaction
+        elif kind is Resolved:
+            self._lsn = max(self._lsn, Lsn(*message.lsn))
         elif kind in _POSITIONED and message.position is not None:
             self._lsn = max(self._lsn, _lsn_of(message.position))
         if request in self._expected:

@@ -659,7 +659,9 @@ class Resolve(_message.Message):
     def __init__(self, token_session: _Optional[str] = ..., counter: _Optional[int] = ...) -> None: ...
 
 class Resolved(_message.Message):
-    __slots__ = ("outcome",)
+    __slots__ = ("outcome", "position")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
     outcome: str
-    def __init__(self, outcome: _Optional[str] = ...) -> None: ...
+    position: Position
+    def __init__(self, outcome: _Optional[str] = ..., position: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...

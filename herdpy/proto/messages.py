@@ -423,6 +423,8 @@ class Resolved(Numbered, tag=80):
 
     outcome: str
     """committed, refused (it never happens), or unknown (the token has expired)."""
+    lsn: tuple[int, int, int] = START_LSN
+    """As of Done: what was committed is not behind it."""
 
 
 class Answers(Numbered, tag=85):

@@ -8,8 +8,8 @@ from tests.crash import checks, contended, long_transactions, operations
 from tests.crash.levels import Levels
 from tests.crash.model import Model
 from tests.crash.parts import Parts
-from tests.crash.sizes import small_sizes
 from tests.crash.world import STYLES, LifeOver, Spills, World
+from tests.fixtures.small_sizes import small_sizes
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 
 STATEMENTS = 100

@@ -42,9 +42,9 @@ from tests.crash.levels import Levels
 from tests.crash.model import ROLES, SHAPES, Model, RefusedError, Row, Work, ordered
 from tests.crash.operations import Operation
 from tests.crash.parts import Parts
-from tests.crash.sizes import MONITOR_ROWS
 from tests.fixtures.engines import attempt, attempt_and_wait
 from tests.fixtures.shared_plans import SharedPlans
+from tests.fixtures.small_sizes import MONITOR_ROWS
 from tests.sim.clock import SimulatedClock
 from tests.sim.disk import SimulatedDisk
 from tests.sim.driver import SimulatedDriver

@@ -25,7 +25,7 @@ from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
 from herdpy.model.settings import Settings
 from tests.crash.leases import lease_content
-from tests.crash.sizes import small_sizes
+from tests.fixtures.small_sizes import small_sizes
 from tests.sim.clock import SimulatedClock
 from tests.sim.disk import SimulatedDisk
 from tests.sim.driver import SimulatedDriver

@@ -27,7 +27,6 @@ from herdpy.errors import Error, damaged
 from herdpy.model.settings import Settings
 from herdpy.storage.manifest import NOTHING_LEFT_HINT
 from tests.crash.leases import lease_content
-from tests.crash.sizes import small_sizes
 from tests.damage.damages import DIRECTORY, KINDS, Damage, Damaged, allowed, draw
 from tests.damage.life import (
     FOLDERS,
@@ -42,6 +41,7 @@ from tests.damage.life import (
     opened,
     table_rows,
 )
+from tests.fixtures.small_sizes import small_sizes
 
 T = TypeVar("T")
 Tree = dict[str, bytes | None]

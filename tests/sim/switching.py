@@ -21,7 +21,7 @@ from greenlet import getcurrent
 
 from bookie.runtime.drivers import mutexes_of, run_by
 from bookie.runtime.ticket import Ticket
-from herdpy.aio.switching import can_wait, switched, wait_for
+from herdpy.aio.switching import can_wait, switched, wait_for, wait_for_ticket
 from tests.sim.disk import SimulatedCrash
 from tests.sim.loop import Node, SimulatedLoop
 
@@ -208,27 +208,7 @@ class SwitchingDriver:
     def wait(
         self, ticket: Ticket[Any], deadline: float | None = None, stop: Ticket[Any] | None = None
     ) -> bool:
-        loop = self._loop
-        while not ticket.is_done:
-            if stop is not None and stop.is_done:
-                return False
-            if deadline is not None and loop.time() >= deadline:
-                return False
-            future = loop.create_future()
-            ring = partial(_set, future)
-            ticket.on_done(ring)
-            if stop is not None:
-                stop.on_done(ring)
-            timer = None if deadline is None else loop.call_at(deadline, ring)
-            try:
-                wait_for(future)
-            finally:
-                if timer is not None:
-                    timer.cancel()
-                ticket.forget(ring)
-                if stop is not None:
-                    stop.forget(ring)
-        return True
+        return wait_for_ticket(ticket, deadline, stop)
 
     def run(
         self,

@@ -81,15 +81,15 @@ class FastPath:
             if write is None and (text is not None or not prepared.is_short):
                 return None
             if text is None:
-                if (
-                    core.mutex.locked()
-                    or core.settings.durability is Durability.OS
-                    or not tablespace.monitor.acquire(True, _PATIENCE_S)
+                if core.settings.durability is Durability.OS or not tablespace.monitor.acquire(
+                    True, _PATIENCE_S
                 ):
                     return None
                 tablespace.monitor.release()
         elif read is None:
             return None
+        if text is None and core.mutex.locked():
+            return None  # the housekeeper may be rolling back what was idle for too long
         with core.mutex:
             # The gate.
             if (

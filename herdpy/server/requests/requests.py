@@ -306,7 +306,7 @@ class Requests:
                     outcome = session.resolve(message.token_session, message.counter)
                 finally:  # its locks go, too, when the log cannot take the answer
                     session.end_lost(message.token_session)
-                return messages.Resolved(message.request, outcome.value)
+                return messages.Resolved(message.request, outcome.value, session.lsn)
             case messages.BeginIngest():
                 return self._ingests.begin(message)
             case messages.IngestRows():

@@ -33,6 +33,17 @@ WANTED = (
     "log opened anew",
     "log not opened anew",
     "pre-emption",
+    "savepoint",
+    "REPEATABLE READ",
+    "a transaction that a pool repeats",
+    "a transaction that goes on behind a cancelled statement",
+    "a second tablespace",
+    "small sizes",
+    "error 25P03",  # idle in a transaction for too long
+    "error 40P01",  # a deadlock
+    "error 53100",  # the disk is full
+    "error 53300",  # too many connections
+    "error 57014",  # cancelled, or a time-out
 )
 
 SIMULATION = Simulation(

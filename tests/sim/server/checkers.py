@@ -11,8 +11,10 @@ lists       what a reader sees of a list is what stood there at one moment: a pr
             read of what a snapshot did not show yet (G-single)
 snapshot    a transaction with REPEATABLE READ sees a list as it was, and what it puts there itself
 atomicity   a statement that changes several rows changes all of them or none
-position    the position of a connection, and of the server, never goes back
-content     what is there after a restart is what was there before, and what the model says
+position    the position of a connection, and of the server, never goes back; a COMMIT is behind all
+            positions that clients had been told before it began
+content     what is there is what the model says
+digest      the whole state after a restart is the state before: rows, counters, tokens, roles
 liveness    every call ends, and when the faults have ended all goes well again
 errors      nothing fails in a way that was not foreseen
 """
@@ -34,13 +36,14 @@ CHECKERS = (
     "atomicity",
     "position",
     "content",
+    "digest",
     "liveness",
     "errors",
 )
 ACCOUNTS = 12
 OPENING_BALANCE = 100
 LISTS = 5
-GROUP = 6
+GROUP = 12
 
 
 class CheckError(LedgerCheckError):
@@ -119,6 +122,7 @@ class History:
         journal: Iterable[int],
         balances: Mapping[int, int],
         lists: Mapping[int, tuple[int, ...]],
+        lengths: Mapping[int, int],
         group: Sequence[int],
     ) -> None:
         """Compare what a last reader found with all that was seen before."""
@@ -131,6 +135,8 @@ class History:
         if group[0] != raised:
             raise CheckError("content", f"the group is at {group[0]}, {raised} have raised it")
         self._check_lists(there, lists)
+        if dict(lengths) != {name: len(elements) for name, elements in lists.items()}:
+            raise CheckError("content", f"lists {lists} are said to be of {dict(lengths)} elements")
 
     def _check_fates(self, there: set[int]) -> None:
         for number, fate in self.fates.items():

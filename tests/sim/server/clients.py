@@ -7,13 +7,15 @@ from functools import partial
 from typing import Any
 
 from herdpy.aio.connection import AsyncConnection
-from herdpy.aio.connection import _make as make_aio
+from herdpy.aio.connection import connect as connect_aio
 from herdpy.aio.cursor import AsyncCursor
-from herdpy.aio.runners import LoopRunner
+from herdpy.aio.pool import Pool as AsyncPool
 from herdpy.aio.stream import LoopWaits
-from herdpy.aio.switching import wait_for
+from herdpy.aio.switching import switched, wait_for
 from herdpy.driver.connection import Connection, connect
+from herdpy.driver.pool import Pool
 from herdpy.errors import Error, Retry
+from herdpy.storage.tablespace_list import DEFAULT
 from tests.sim.loop import Node
 from tests.sim.server.checkers import (
     ACCOUNTS,
@@ -24,13 +26,14 @@ from tests.sim.server.checkers import (
     CheckError,
     Fate,
 )
-from tests.sim.server.world import HOST, PORT, World
+from tests.sim.server.world import HOST, PORT, Told, World
 from tests.sim.switching import in_thread
 
-URL = f"herd://{HOST}:{PORT}?tls=off&spin_us=0"
-_PER_CLIENT = 100_000
-_GHOST = 50_000
+_PER_CLIENT = 1_000_000
+_PER_ATTEMPT = 1_000
+_GHOST = 500_000
 """Added to its number where a transaction takes back what it does, to a savepoint."""
+_RETRY_S = 0.3
 _AGAIN_S = 0.02
 _CALM_S_MAX = 30.0
 TABLES = (
@@ -61,6 +64,11 @@ _EXPECTED = {
 }
 
 
+def url(world: World, tablespace: str | None = None) -> str:
+    """Return the server's URL, with the tablespace that the clients use, or another."""
+    return f"herd://{HOST}:{PORT}/{tablespace or world.plan.tablespace}?tls=off&spin_us=0"
+
+
 class Awaiting:
     """A connection of herdpy.aio for a function that waits by wait_for()."""
 
@@ -86,6 +94,22 @@ class Awaiting:
         return self._connection.blocking.live_session()
 
 
+class AwaitingPool:
+    """A pool of herdpy.aio likewise."""
+
+    def __init__(self, pool: AsyncPool) -> None:
+        self._pool = pool
+
+    def run(self, work: "Callable[[Awaiting], object]", *, retry_timeout_s: float) -> None:
+        async def awaited(connection: AsyncConnection) -> object:
+            return await switched(partial(work, Awaiting(connection)))
+
+        wait_for(self._pool.run(awaited, retry_timeout_s=retry_timeout_s))
+
+    def close(self) -> None:
+        wait_for(self._pool.close())
+
+
 class AwaitingCursor:
     """What execute() of it gives."""
 
@@ -103,8 +127,10 @@ class Client:
     """One program: a node of its own, with a connection that it makes anew when it is lost."""
 
     def __init__(self, world: World, number: int) -> None:
-        """Half of the clients of a world with is_aio use herdpy.aio; the others block."""
+        """Some clients of a world with is_aio use herdpy.aio, some of one with is_pooled a pool."""
         self.is_aio = world.plan.is_aio and number % 2 == 1
+        self.is_pooled = world.plan.is_pooled and number % 4 < 2
+        self.is_relaxed = world.plan.is_relaxed and number % 2 == 0
         self.world = world
         self.number = number
         self.node: Node = world.loop.add_node(f"c{number}")
@@ -112,8 +138,12 @@ class Client:
         self.connection: Connection | Awaiting | None = None
         self.alone: Connection | Awaiting | None = None
         """With autocommit: each statement is a transaction."""
+        self.pool: Pool | AwaitingPool | None = None
+        self.current: Connection | Awaiting | None = None
+        """Where the transaction is that runs, or ran last."""
         self.done_count = 0
-        self._position: Any = None
+        self._positions: dict[int, Any] = {}
+        """How far its connections have seen the log."""
         self._is_repeatable = False  # the transaction has one snapshot
 
     def start(self) -> "asyncio.Task[None]":
@@ -121,11 +151,19 @@ class Client:
 
     def connect(self, **options: Any) -> "Connection | Awaiting":
         """Return a connection; an Error when there is none to be had."""
-        waits = LoopWaits(random.Random(self.rng.getrandbits(64)))
-        options = {**options, "lock_timeout_s": 1.0}
         if self.is_aio:
-            return Awaiting(wait_for(make_aio(LoopRunner(waits), URL, options)))
-        return connect(URL, waits=waits, **options)
+            made = Awaiting(wait_for(connect_aio(url(self.world), **self._options(), **options)))
+        else:
+            made = connect(url(self.world), **self._options(), **options)
+        return made
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "waits": LoopWaits(random.Random(self.rng.getrandbits(64))),
+            "lock_timeout_s": 1.0,
+            "statement_timeout_s": self.world.plan.statement_timeout_s,
+            "idle_in_transaction_timeout_s": self.world.plan.idle_timeout_s,
+        }
 
     def _run(self) -> None:
         plan = self.world.plan
@@ -134,15 +172,18 @@ class Client:
             number = self.number * _PER_CLIENT + index
             if self.rng.random() < plan.alone_share:
                 self._insert_alone(number)
+            elif self.is_pooled:
+                self._transact_in_pool(number)
             else:
                 self._transact(number)
         self._close()
 
     def _close(self) -> None:
-        for connection in (self.connection, self.alone):
-            if connection is not None:
-                connection.close()
-        self.connection = self.alone = self._position = None
+        for opened in (self.connection, self.alone, self.pool):
+            if opened is not None:
+                opened.close()
+        self.connection = self.alone = self.pool = self.current = None
+        self._positions.clear()
 
     def _insert_alone(self, number: int) -> None:
         """Write a number down by a statement that is a transaction of its own."""
@@ -150,13 +191,18 @@ class Client:
         history.end(number, Fate.RUNNING)
         try:
             if self.alone is None:
-                self.alone = self.connect(autocommit=True)
+                durability = "none" if self.is_relaxed else "sync"
+                self.alone = self.connect(autocommit=True, durability=durability)
+            told = self.world.host.told
             self.alone.execute("INSERT INTO journal VALUES (?, ?)", (number, self.number))
         except Error as error:
             self._failed(number, error, is_committing=True)
             return
-        history.end(number, Fate.COMMITTED)
+        history.end(number, Fate.UNKNOWN if self.is_relaxed else Fate.COMMITTED)
+        if self.is_relaxed:
+            self.world.happen("a commit that does not wait for the disk")
         self.done_count += 1
+        self._note_position(self.alone, told)
 
     def _transact(self, number: int) -> None:
         """Do one transaction, whatever happens; note what is known of it."""
@@ -169,7 +215,10 @@ class Client:
             if connection is None:
                 connection = self.connection = self.connect()
             self._act(connection, number, reads)
+            if self.rng.random() < 0.5:
+                world.host.hear(connection.live_session().lsn)
             is_committing = True
+            told = world.host.told
             connection.commit()
         except Error as error:
             self._failed(number, error, is_committing=is_committing)
@@ -178,7 +227,38 @@ class Client:
         history.reads += reads
         self.done_count += 1
         world.say(f"{number} is committed")
-        self._note_position(connection)
+        self._note_position(connection, told)
+
+    def _transact_in_pool(self, first: int) -> None:
+        """Let a pool do a transaction, again where that is safe; each attempt has its number."""
+        history = self.world.history
+        reads: list[tuple[int, int, tuple[int, ...]]] = []
+        attempts: list[int] = []
+
+        def work(connection: "Connection | Awaiting") -> None:
+            if attempts:
+                history.end(attempts[-1], Fate.REFUSED)
+                self.world.happen("a transaction that a pool repeats")
+            number = first + len(attempts) * _PER_ATTEMPT
+            attempts.append(number)
+            history.end(number, Fate.RUNNING)
+            reads.clear()
+            self._act(connection, number, reads)
+
+        if self.pool is None:
+            options = {"connections_max": 2, "timeout_s": _RETRY_S, **self._options()}
+            if self.is_aio:
+                self.pool = AwaitingPool(AsyncPool(url(self.world), **options))
+            else:
+                self.pool = Pool(url(self.world), **options)
+        try:
+            self.pool.run(work, retry_timeout_s=_RETRY_S)
+        except Error as error:
+            self._failed((attempts or [first])[-1], error, is_committing=True)
+            return
+        history.end(attempts[-1], Fate.COMMITTED)
+        history.reads += reads
+        self.done_count += 1
 
     def _failed(self, number: int, error: Error, *, is_committing: bool) -> None:
         world, history = self.world, self.world.history
@@ -198,16 +278,20 @@ class Client:
             self._close()
             wait_for(asyncio.sleep(self.rng.random() * _AGAIN_S))
 
-    def _note_position(self, connection: "Connection | Awaiting") -> None:
+    def _note_position(self, connection: "Connection | Awaiting", told: Told) -> None:
+        """Look at the position behind a COMMIT; `told`: what the host had told before it."""
         position = connection.live_session().lsn
-        if self._position is not None and position < self._position:
-            raise CheckError("position", f"{position} behind {self._position} of one connection")
-        self._position = position
+        before = self._positions.get(id(connection))
+        if before is not None and position < before:
+            raise CheckError("position", f"{position} behind {before} of one connection")
+        self._positions[id(connection)] = position
+        self.world.host.tell(position, told)
 
     # --- transactions ----------------------------------------------------------------------------
 
     def _act(self, connection: "Connection | Awaiting", number: int, reads: list[Any]) -> None:
         """Run the statements of a transaction of a drawn kind, and write down its number."""
+        self.current = connection
         self._is_repeatable = self.rng.random() < self.world.plan.repeatable_share
         if self._is_repeatable:
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -277,7 +361,13 @@ class Client:
         if number in history.raises:
             return
         history.raises.add(number)
-        connection.execute("UPDATE grp SET v = v + 1 WHERE id BETWEEN 0 AND ?", (GROUP,))
+        try:
+            connection.execute("UPDATE grp SET v = v + 1 WHERE id BETWEEN 0 AND ?", (GROUP,))
+        except Error as error:
+            if error.sqlstate != "57014" or self.rng.random() < 0.3:
+                raise
+            history.raises.discard(number)
+            self.world.happen("a transaction that goes on behind a cancelled statement")
 
     def _read(self, connection: "Connection | Awaiting", number: int, reads: list[Any]) -> None:
         history = self.world.history
@@ -312,6 +402,9 @@ def list_of(connection: "Connection | Awaiting", name: int) -> tuple[int, ...]:
 
 def fill(world: World) -> None:
     """Make the tables, and what stands in them at first. In a thread of a client."""
+    if world.plan.tablespace != DEFAULT:
+        text = f"CREATE TABLESPACE IF NOT EXISTS {world.plan.tablespace}"
+        in_the_calm(world, lambda connection: connection.execute(text), DEFAULT, autocommit=True)
 
     def make(connection: Connection) -> None:
         for text in TABLES:
@@ -329,15 +422,23 @@ def fill(world: World) -> None:
 
 def connect_as_operator(world: World) -> Connection:
     """Return a connection, with patience for little; an Error."""
-    return connect(URL, waits=LoopWaits(world.new_rng()), autocommit=True)
+    return connect(url(world), waits=LoopWaits(world.new_rng()), autocommit=True)
 
 
-def in_the_calm(world: World, body: Callable[[Connection], object]) -> None:
+def in_the_calm(
+    world: World,
+    body: Callable[[Connection], object],
+    tablespace: str | None = None,
+    *,
+    autocommit: bool = False,
+) -> None:
     """Run body as soon as there is a server that does it; CheckError when none comes."""
+    options: dict[str, Any] = {"lock_timeout_s": 1.0, "autocommit": autocommit}
     end_s = world.loop.time() + _CALM_S_MAX
     while True:
         try:
-            with connect(URL, waits=LoopWaits(world.new_rng()), lock_timeout_s=1.0) as connection:
+            waits = LoopWaits(world.new_rng())
+            with connect(url(world, tablespace), waits=waits, **options) as connection:
                 body(connection)
             return
         except Error as error:
@@ -357,6 +458,7 @@ def check_end(world: World) -> None:
             [number for (number,) in rows("SELECT id FROM journal")],
             dict(rows("SELECT id, balance FROM account")),
             {name: list_of(connection, name) for name in range(LISTS)},
+            dict(rows("SELECT k, n FROM list")),
             [v for (v,) in rows("SELECT v FROM grp")],
         )
 

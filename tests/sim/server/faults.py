@@ -1,11 +1,17 @@
 """Faults: what goes wrong in a seed, and when. All end with World.calm()."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from errno import EIO, ENOSPC
+from functools import partial
 
-from herdpy.errors import Error
-from tests.sim.server.clients import Client, connect_as_operator
-from tests.sim.server.world import HOST, World
+from herdpy.driver.connection import Connection
+from herdpy.engine.database import Database
+from herdpy.engine.state.tablespace import Tablespace
+from herdpy.errors import Error, InterfaceError
+from tests.sim.loop import Node
+from tests.sim.server.clients import Awaiting, Client, connect_as_operator
+from tests.sim.server.world import HOST, World, raise_of
 from tests.sim.switching import in_thread
 
 WINDOW_S = 0.3
@@ -35,6 +41,7 @@ class Faults:
             self.reopen,
             self.reopen_amid_commits,
             self.full_disk,
+            self.checkpoint_behind_lost_answers,
         ]
         self.kinds = rng.choice(
             (
@@ -51,12 +58,19 @@ class Faults:
                 [self.cancel, self.kill_connection, self.slow_disk],
                 [self.kill_connection, self.kill_connection, self.cancel],
                 [self.kill_connection, self.slow_disk],
+                [self.kill_connection, self.slow_link],
+                [self.kill_connection, self.full_disk],
+                [self.reopen_amid_commits, self.failing_disk],
+                [self.full_disk, self.cancel],
                 [self.block, self.cut],
                 [self.clock_jump, self.power_failure, self.cut],
                 [self.clock_jump, self.pause_server, self.full_disk],
                 [self.full_disk, self.pause_server, self.reopen],
                 [self.reopen, self.failing_disk, self.failing_disk],
                 [self.hang_up, self.cut, self.power_failure],
+                [self.slow_link, self.cancel, self.power_failure],
+                [self.slow_link, self.hang_up, self.kill],
+                [self.checkpoint_behind_lost_answers, self.cut],
                 everything,
             )
         )
@@ -69,6 +83,10 @@ class Faults:
     def _happen(self) -> None:
         if self.world.is_rough:
             self.rng.choice(self.kinds)()
+
+    def _aside(self, node: Node, function: Callable[[], None]) -> None:
+        """Begin a thread, whose findings are the run's."""
+        in_thread(node, function).add_done_callback(raise_of)
 
     def power_failure(self) -> None:
         self.world.host.fail_power()
@@ -147,13 +165,13 @@ class Faults:
 
     def cancel(self) -> None:
         client = self._client()
-        connection = client.connection
+        connection = client.current
         if connection is not None and client.node.is_alive:
-            in_thread(client.node, connection.cancel)
+            self._aside(client.node, partial(_cancel, connection))
             self.world.happen("cancel")
 
     def kill_connection(self) -> None:
-        in_thread(self.world.loop.world, self._kill)
+        self._aside(self.world.loop.world, self._kill)
 
     def _kill(self) -> None:
         """Look for a connection of another, and KILL it or its statement."""
@@ -168,13 +186,36 @@ class Faults:
         except Error as error:
             self.world.say(f"KILL {kind}: {error.sqlstate} {error.message}")
 
+    def checkpoint_behind_lost_answers(self, looks_left: int = 200) -> None:
+        """Let no answer out as soon as COMMITs are in the log, checkpoint, and end this life."""
+        database, network = self.world.host.served, self.world.loop.network
+        node = self.world.host.node
+        if database is not None and _is_not_durable(database.tablespace):
+            ways = tuple((HOST, client.node.name) for client in self.clients)
+            for way in ways:
+                network.block(*way)
+            self.world.happen("checkpoint behind lost answers")
+            assert node is not None
+            self._aside(node, partial(self._checkpoint, database))
+            self.world.loop.call_later(0.05, self.world.host.kill)
+            self.world.loop.call_later(0.05, self._open, ways)
+        elif looks_left and self.world.is_rough:
+            again = partial(self.checkpoint_behind_lost_answers, looks_left - 1)
+            self.world.loop.call_later(0.000_5, again)
+
+    def _checkpoint(self, database: Database) -> None:
+        try:
+            database.run_checkpoint()
+        except Error as error:
+            self.world.say(f"checkpoint: {error.sqlstate} {error.message}")
+
     def reopen_amid_commits(self, looks_left: int = 200) -> None:
         """Open the log anew as soon as COMMITs are in it that are not durable; it may lose them."""
-        database = self.world.host.database
-        if database is not None and any(each.ends for each in database.tablespace._queue):
-            if self.rng.random() < 0.5:
+        database = self.world.host.served
+        if database is not None and _is_not_durable(database.tablespace):
+            if self.rng.random() < 0.7:
                 kind = self.rng.choice(("write", "sync"))
-                self.world.host.disk.fail(kind, EIO, path="default/log")
+                self.world.host.disk.fail(kind, EIO, path=f"{database.entry.folder}/log")
             self.reopen()
         elif looks_left and self.world.is_rough:
             self.world.loop.call_later(0.000_5, self.reopen_amid_commits, looks_left - 1)
@@ -183,14 +224,26 @@ class Faults:
         """Open the log anew, under the statements that run; it may fail at any step."""
         host = self.world.host
         if host.is_up and host.node is not None:
-            in_thread(host.node, host.reopen)
+            self._aside(host.node, host.reopen)
 
     def full_disk(self) -> None:
         """Leave a few bytes free, for a while."""
         host = self.world.host
-        host.disk.capacity_bytes = host.disk.used_bytes + int(self.rng.random() * 60_000)
+        host.disk.capacity_bytes = host.disk.used_bytes + int(self.rng.random() * 20_000)
         self.world.happen("full disk")
         self.world.loop.call_later(0.2, self._free_disk)
 
     def _free_disk(self) -> None:
         self.world.host.disk.capacity_bytes = None
+
+
+def _is_not_durable(tablespace: Tablespace) -> bool:
+    """Return whether the log has COMMITs that a failing disk would lose."""
+    return tablespace.state.lsn > tablespace.durable_lsn or any(
+        entry.ends for entry in tablespace._queue
+    )
+
+
+def _cancel(connection: Connection | Awaiting) -> None:
+    with suppress(InterfaceError):  # it is closed
+        connection.cancel()

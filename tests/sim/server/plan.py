@@ -35,6 +35,17 @@ class WorldPlan:
     """Of the transactions: theirs is a statement with autocommit."""
     repeatable_share: float
     """Of the transactions: theirs is one snapshot."""
+    is_pooled: bool
+    """The other half lend connections from a pool, which repeats what is safe to repeat."""
+    tablespace: str
+    statement_timeout_s: float
+    """Of the clients' statements; 0: none."""
+    idle_timeout_s: float
+    """A client's connection may be idle in a transaction for so long; 0: for ever."""
+    is_relaxed: bool
+    """Half of the clients do not wait for the disk where a statement is a transaction."""
+    has_small_sizes: bool
+    """Pages of few rows, statements in parts of three rows."""
 
 
 def draw_plan(rng: random.Random) -> WorldPlan:
@@ -55,8 +66,14 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         fault_count=rng.choice((0, 2, 3, 5, 8)),
         link_delay_s=rng.choice((0.000_05, 0.000_5, 0.003)),
         is_small_disk=rng.random() < 0.15,
-        connections_max=100,
+        connections_max=rng.choice((100, 100, 100, 100, 3)),
         is_aio=rng.random() < 0.3,
         alone_share=rng.choice((0.0, 0.3, 0.8)),
         repeatable_share=rng.choice((0.0, 0.3, 0.7)),
+        is_pooled=rng.random() < 0.3,
+        tablespace=rng.choice(("default", "default", "default", "sales")),
+        statement_timeout_s=rng.choice((0.0, 0.0, 0.0, 0.000_2, 0.000_5, 0.003)),
+        idle_timeout_s=rng.choice((0.0, 0.0, 0.0, 0.001)),
+        is_relaxed=rng.random() < 0.2,
+        has_small_sizes=rng.random() < 0.25,
     )

@@ -3,13 +3,18 @@
 from collections.abc import Sequence
 from typing import Any
 
+from herdpy.driver import pool
 from herdpy.driver.remote.retrying import REFUSED, RetryingSession
+from herdpy.engine.maintenance import replica
+from herdpy.engine.maintenance.recovery import Restored, abandoned, end_abandoned
 from herdpy.engine.state.applier import Applier
+from herdpy.engine.state.commit_tokens import CommitTokens, PlainTokens
 from herdpy.engine.state.locks import LockTable
 from herdpy.engine.state.tablespace import Entry, Tablespace
 from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
 from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.writes.row_writes import Write
+from herdpy.errors import Retry
 from herdpy.log.file_log import FileLog
 from herdpy.log.syncer import InlineSyncer
 from herdpy.model.durability import Durability
@@ -24,6 +29,13 @@ from tests.fixtures.transaction_plants import (
 
 def _nothing(right: Any) -> Any:
     return lambda self: None
+
+
+def _keep_the_parts(right: Any) -> Any:
+    def undo_cut(self: Tablespace, transaction: Transaction) -> None:
+        transaction.cut = None
+
+    return undo_cut
 
 
 def _release_at_the_append(right: Any) -> Any:
@@ -72,6 +84,30 @@ def _ignore_holders(right: Any) -> Any:
     return lambda self, owner, table_id, keys: None
 
 
+def _forget_outcomes(right: Any) -> Any:
+    def to_plain(self: CommitTokens) -> PlainTokens:
+        return [(session, acknowledged, []) for session, acknowledged, _ in right(self)]
+
+    return to_plain
+
+
+def _repeat_unknown(right: Any) -> Any:
+    return lambda error: error.retry is not Retry.NEVER
+
+
+def _go_on_from_the_log(right: Any) -> Any:
+    def resume(tablespace: Tablespace, found: Restored) -> None:
+        log, applier = found
+        if tablespace.space is not None:
+            tablespace.space.spares = log
+        left = abandoned(applier)
+        epoch = max(applier.epoch, tablespace.applier.epoch) + 1
+        tablespace.resume(log, applier, log.last_lsn, epoch)
+        end_abandoned(tablespace, left)
+
+    return resume
+
+
 PLANTS: dict[str, Plant] = {
     "a sync that does nothing": Plant(
         FileLog, "_sync_dirty", _nothing, ("durability", "content", "position")
@@ -102,6 +138,14 @@ PLANTS: dict[str, Plant] = {
     "changed row written over": Plant(
         TransactionSnapshot, "has_changed", see_no_change, ("lists", "bank", "content", "errors")
     ),
+    "token outcome lost in a checkpoint": Plant(
+        CommitTokens, "to_plain", _forget_outcomes, ("refusal", "token")
+    ),
+    "retry of UNKNOWN": Plant(pool, "is_repeatable", _repeat_unknown, ("refusal",)),
+    "cancel that half-undoes": Plant(
+        Tablespace, "undo_cut", _keep_the_parts, ("atomicity", "content", "bank")
+    ),
+    "position restarted": Plant(replica, "resume", _go_on_from_the_log, ("position",)),
     "rows are not locked": Plant(
         LockTable, "acquire_rows", _ignore_holders, ("bank", "lists", "content", "atomicity")
     ),

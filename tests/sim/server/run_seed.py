@@ -8,8 +8,10 @@ there is what was there.
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 
+from tests.fixtures.small_sizes import small_sizes
 from tests.sim.server.checkers import CheckError, Fate
 from tests.sim.server.clients import Client, check_end, fill
 from tests.sim.server.faults import Faults
@@ -30,14 +32,16 @@ def run_seed(seed: int, say: Callable[[str], object] | None = None) -> Outcome:
     plan = draw_plan(rng)
     if say is not None:
         say(f"seed {seed}: {plan}")
-    return run_life(seed, World(seed, plan, rng, say), _live, _LIFE_S)
+    with small_sizes() if plan.has_small_sizes else nullcontext():
+        return run_life(seed, World(seed, plan, rng, say), _live, _LIFE_S)
 
 
 async def _live(world: World) -> None:
+    plan = world.plan
     world.host.start()
     first = world.loop.add_node("first")
     await in_thread(first, partial(fill, world))
-    clients = [Client(world, number) for number in range(1, world.plan.client_count + 1)]
+    clients = [Client(world, number) for number in range(1, plan.client_count + 1)]
     world.loop.call_later(_ROUGH_S_MAX, world.calm)
     Faults(world, clients).plan()
     lives = [client.start() for client in clients]
@@ -55,6 +59,11 @@ async def _live(world: World) -> None:
     await in_thread(first, partial(check_end, world))
     await world.host.stop()
     for fate in (Fate.COMMITTED, Fate.REFUSED, Fate.UNKNOWN):
-        world.happened[fate.value] += world.history.count(fate)
+        if count := world.history.count(fate):
+            world.happened[fate.value] = count
     if world.mutexes.preemption_count:
         world.happen("pre-emption")
+    if plan.has_small_sizes:
+        world.happen("small sizes")
+    if plan.tablespace != "default":
+        world.happen("a second tablespace")

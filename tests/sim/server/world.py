@@ -9,14 +9,17 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from herdpy.aio.switching import can_wait, wait_for
 from herdpy.config import Config, ServerConfig
 from herdpy.engine.database import Database
 from herdpy.engine.instance import Instance
-from herdpy.errors import Error
+from herdpy.errors import Error, InvariantViolation
+from herdpy.model.lsn import Lsn
 from herdpy.server.server import Server
+from tests.fixtures.digest import state_digest
 from tests.fixtures.shared_plans import SharedPlans
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.sim.loop import Node, SimulatedLoop
@@ -36,6 +39,10 @@ _SMALL_DISK_BYTES = 1_200_000
 _AGAIN_S = 0.05
 _KEEP_ALIVE_S = 5.0
 _SLOW_OPS = ("write", "sync", "sync_directory")
+
+
+Told = tuple[int, Lsn | None]
+"""The newest position that a client knows: of which life of the server, and where."""
 
 
 class World:
@@ -119,10 +126,11 @@ class ServerHost:
         """Begin a life; where it fails to, it is tried again soon."""
         self.life_count += 1
         self.server = self.database = None
+        self.told = self.life_count, None
         self.node = node = self.world.loop.add_node(HOST)
         node.on_crash.append(self._crashed)
         self.disk.latency = self._wait_for_disk
-        node.create_task(self._live(node)).add_done_callback(_raise_of)
+        node.create_task(self._live(node)).add_done_callback(raise_of)
 
     async def _live(self, node: Node) -> None:
         world = self.world
@@ -135,16 +143,17 @@ class ServerHost:
                     raise CheckError("liveness", f"the database does not open: {error}") from error
                 world.happen("a start that failed")
                 await asyncio.sleep(_AGAIN_S)
-        self._check_position(database)
         config = ServerConfig(
             workers=world.plan.worker_count,
             connections_max=world.plan.connections_max,
             spin_us=0,
             loop_sync_us=world.plan.loop_sync_us,
         )
+        await in_thread(node, partial(self._check_digest, database))
         server = Server(database, name="simulated", config=config, executor=self._new_executor)
         await server.start(HOST, PORT)
         self.database, self.server = database, server
+        self._check_position()
         world.say("the server is up")
         while self.server is server:
             if self._is_over(database):
@@ -153,10 +162,23 @@ class ServerHost:
                 return
             await asyncio.sleep(_AGAIN_S)
 
+    @property
+    def served(self) -> Database | None:
+        """The tablespace that the clients use; None: there is none now."""
+        if self.database is None:
+            return None
+        states = self.database.instance.states()
+        name = self.world.plan.tablespace
+        return next((each.database for each in states if each.entry.name == name), None)
+
     def _is_over(self, database: Database) -> bool:
         """Return whether an operator has to start it again."""
-        tablespace = database.tablespace
-        is_stopped = tablespace.failure is not None or tablespace.is_held
+        is_stopped = any(
+            each.tablespace.failure is not None
+            or each.tablespace.is_held
+            or each.replica.manifest.failure is not None
+            for each in database.instance.databases()
+        )
         return is_stopped and not self._is_reopening
 
     def _new_executor(self, _: str, worker_count: int) -> Any:
@@ -166,8 +188,18 @@ class ServerHost:
     def _open(self) -> Database:
         plan, node = self.world.plan, self.node
         assert node is not None
-        plans = SharedPlans(has_latest=True)
-        database = Instance(
+
+        def new_plans(_: object) -> Any:
+            plans = SharedPlans(has_latest=True)
+
+            def catalog() -> Any:
+                owner = next(each for each in instance.databases() if each.plans is plans)
+                return owner.tablespace.state.catalog
+
+            plans.catalog = catalog
+            return plans
+
+        instance = Instance(
             disk=self.disk,
             clock=self.clock,
             rng=random.Random(self._rng.getrandbits(64)),
@@ -179,24 +211,53 @@ class ServerHost:
                 disk_reserve_bytes=48 * 1024 if plan.is_small_disk else 0,
             ),
             where="the simulated disk",
-            new_plans=lambda _: plans,  # type: ignore[arg-type, return-value]
-        ).start()
-        plans.catalog = lambda: database.tablespace.state.catalog
-        return database
+            new_plans=new_plans,
+        )
+        return instance.start()
+
+    _digest: str | None = None
+
+    def _check_digest(self, database: Database) -> None:
+        """Compare the state after a start with that before the stop. In a thread of this node."""
+        if self._digest is not None:
+            served = database.instance.database(self.world.plan.tablespace)
+            if state_digest(served.tablespace, has_position=False) != self._digest:
+                raise CheckError("digest", "the state after a restart is not the one before it")
+        self._digest = None
 
     _position = None
-    _durable = None
 
-    def _check_position(self, database: Database) -> None:
+    def _check_position(self) -> None:
         """Compare the position after a start with that of all lives before."""
-        state = database.tablespace.state
-        if self._position is not None and state.lsn < self._position:
-            raise CheckError("position", f"opened at {state.lsn}, was at {self._position} before")
+        name, database = self.world.plan.tablespace, self.database
+        if self._position is None or database is None:
+            return
+        if not database.instance.has(name):
+            raise CheckError("durability", f"tablespace {name} is gone")
+        served = self.served
+        if served is None:
+            self.world.happen("a tablespace that does not open")
+        elif (lsn := served.tablespace.state.lsn) < self._position:
+            raise CheckError("position", f"opened at {lsn}, was at {self._position} before")
+
+    told: Told = (0, None)
+
+    def tell(self, lsn: Lsn, before: Told) -> None:
+        """A client was told where the log is behind its COMMIT; `before`: told when it began."""
+        if self.told[0] == before[0] and before[1] is not None and lsn <= before[1]:
+            raise CheckError("position", f"a COMMIT is at {lsn}, {before[1]} was told before")
+        self.hear(lsn)
+
+    def hear(self, lsn: Lsn) -> None:
+        """A client was told how far the log is, its own rows among what is there."""
+        life, last = self.told
+        if life == self.life_count and (last is None or last < lsn):
+            self.told = life, lsn
 
     def note_position(self) -> None:
         """Remember how far the log is durable."""
-        if self.database is not None:
-            self._position = self.database.tablespace.durable_lsn
+        if (served := self.served) is not None:
+            self._position = served.tablespace.durable_lsn
 
     def _wait_for_disk(self, op: str, path: str) -> None:
         if op in _SLOW_OPS and can_wait() and self.world.plan.sync_s:
@@ -242,14 +303,15 @@ class ServerHost:
 
     def reopen(self) -> None:
         """Hold the log and open it anew. In a thread of this node."""
-        database = self.database
-        assert database is not None
-        if self._is_reopening:
+        database = self.served
+        if database is None or self._is_reopening:
             return
         self._is_reopening = True
         try:
             database.reopen()
             self.world.happen("log opened anew")
+        except InvariantViolation as error:
+            raise CheckError("position", f"reopen: {error}") from error
         except Error as error:
             if not self.world.is_rough and not self.disk_is_failing:
                 raise CheckError("errors", f"reopen: {error}") from error
@@ -263,25 +325,29 @@ class ServerHost:
     # --- the end ---------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Close as an operator would, who first sees that all is well."""
+        """Close as an operator would, who first sees that all is well; note the state's digest."""
         while (  # noqa: ASYNC110 - several things are waited for
             (database := self.database) is None or self._is_reopening or self._is_over(database)
         ):
             await asyncio.sleep(_AGAIN_S)
-        node, server = self.node, self.server
+        node, server, served = self.node, self.server, self.served
         assert node is not None
         assert server is not None
+        assert served is not None
         self.server = self.database = None  # so that _live() looks after it no more
 
         async def end() -> None:
             await server.drain(1.0)
             await server.close()
+            self._digest = await in_thread(
+                node, partial(state_digest, served.tablespace, has_position=False)
+            )
             await in_thread(node, database.close)
 
         await node.create_task(end())
 
 
-def _raise_of(task: "asyncio.Task[None]") -> None:
+def raise_of(task: "asyncio.Task[None]") -> None:
     """Fail the run with what a task raised that is not awaited."""
     if not task.cancelled() and not isinstance(task.exception(), SimulatedCrash):
         task.result()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bookie.runtime.drivers import ThreadDriver
+from herdpy.driver.local import ThreadWaiting
 from herdpy.driver.pool import Pool
 from herdpy.errors import InterfaceError, OperationalError
 
@@ -15,10 +15,10 @@ def test_what_comes_back_in_the_moment_of_the_timeout_is_not_lost(is_closed: boo
     lent = pool.connection()
     only = lent.__enter__()
 
-    class Late(ThreadDriver):
+    class Late(ThreadWaiting):
         """Its time is up when the connection has just come."""
 
-        def wait(self, ticket: Any, deadline: float | None = None, stop: Any = None) -> bool:
+        def wait(self, ticket: Any, deadline: float) -> bool:
             assert not ticket.is_done
             lent.__exit__(None, None, None)
             assert ticket.is_done
@@ -26,7 +26,7 @@ def test_what_comes_back_in_the_moment_of_the_timeout_is_not_lost(is_closed: boo
                 pool.close()
             return False
 
-    pool._driver = Late()
+    pool._waiting = Late()
     with pytest.raises(OperationalError, match="in use"), pool.connection():
         pass
     assert pool.connection_count == (not is_closed)

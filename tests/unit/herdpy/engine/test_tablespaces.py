@@ -562,6 +562,21 @@ def test_a_folder_of_another_tablespace_is_damage_of_that_one_alone() -> None:
         assert [state.entry.name for state in failed] == ["third"]
 
 
+def test_a_tablespace_that_found_a_full_disk_is_opened_later() -> None:
+    disk = two_on_disk()
+    with instance(disk) as found:
+        disk.fail("open", errno.ENOSPC, times=10)
+        assert [state.entry.name for state in found.open_all()] == ["other"]
+        found.look_after()  # the disk is still full
+        with pytest.raises(OperationalError, match="no space left"):
+            found.opened("other")
+        disk.heal()
+        found._open_again_s = 0.0  # five seconds later
+        found.look_after()
+        assert found.opened("other").tablespace.failure is None
+        assert rows(session(found, "other"), "SELECT v FROM t") == [("other",)]
+
+
 def test_the_doctor_looks_at_all() -> None:
     disk = two_on_disk()
     with instance(disk) as found:

@@ -72,7 +72,7 @@ REPLIES = st.one_of(
         st.one_of(st.none(), TEXT), MAYBE,
     ),
     st.builds(messages.Pong, NUMBER),
-    st.builds(messages.Resolved, NUMBER, TEXT),
+    st.builds(messages.Resolved, NUMBER, TEXT, st.tuples(COUNT, COUNT, st.integers(0, 2**32 - 1))),
     st.builds(messages.Tables, NUMBER, st.just([[1, "t"]])),
 )  # fmt: skip
 

@@ -17,8 +17,8 @@ from herdpy.storage.compaction import job_bytes, plan_job, plan_runs, sparse_seg
 from herdpy.storage.manifest import Checkpoint, Compaction, ManifestState, apply_edit, in_edit
 from herdpy.storage.segment import segment_name
 from herdpy.storage.table_pages import TablePages
-from tests.crash.sizes import small_sizes
 from tests.fixtures.segments import folder, listed_segments
+from tests.fixtures.small_sizes import small_sizes
 from tests.fixtures.storage_tables import rows_by_key, table_of
 
 SINGLE = table_of(BIGINT, TEXT)

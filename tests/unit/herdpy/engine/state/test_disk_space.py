@@ -16,8 +16,8 @@ from herdpy.engine.state import page_adoption
 from herdpy.engine.state.disk_reserve import ReserveFile, reserve_bytes_of
 from herdpy.engine.state.page_estimate import checkpoint_bytes
 from herdpy.errors import DiskFullError, Retry
-from tests.crash.sizes import small_sizes
 from tests.fixtures.engines import Engine, engine, rows, run
+from tests.fixtures.small_sizes import small_sizes
 from tests.sim.disk import SimulatedDisk
 
 MIB = 1024 * 1024
