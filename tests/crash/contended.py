@@ -23,12 +23,21 @@ def live(world: World, connection: Connection) -> None:
 def _on_one_snapshot(world: World, connection: Connection) -> None:
     rng = world.levels.rng
     name = rng.choice("ab")
+    others = [each for each in world.connections if not each.is_busy and each.work is None]
+    others = [each for each in others if each is not connection]
+    # Rows that the snapshot has in memory alone, and that are in no page when they are deleted.
+    is_deleted = rng.random() < 0.3
+    if is_deleted and others:
+        insert = operations.insert(rng, name, count=3, is_many=False, is_upsert=True)
+        world.run(rng.choice(others), insert)
     world.begin(connection, is_repeatable=True)
     world.run(connection, operations.select(rng, name))
-    others = [each for each in world.connections if not each.is_busy and each.work is None]
     for _ in range(rng.choice((1, 2, 4))):
+        if is_deleted:
+            world.checkpoint()
         if others:
-            world.run(rng.choice(others), _change(world, name))
+            change = operations.delete(rng, name) if is_deleted else _change(world, name)
+            world.run(rng.choice(others), change)
         if rng.random() < 0.4:
             world.checkpoint()
         if rng.random() < 0.1:

@@ -305,7 +305,13 @@ def _definitions_stay(right: Any) -> Any:
 
 
 def _pages_tell_nothing(right: Any) -> Any:
-    return lambda seen, now, key: False
+    return lambda seen, now, key, position: False
+
+
+def _pages_tell_all(right: Any) -> Any:
+    return lambda seen, now, key, position: right(
+        seen._replace(frozen=(), memtable=Memtable()), now, key, position
+    )
 
 
 def _log_given_up(right: Any) -> Any:
@@ -363,5 +369,8 @@ PLANTS: dict[str, Plant] = {
     "snapshot not kept over a wait": Plant(LockTable, "acquire", take_the_snapshot_again),
     "changed row written over": Plant(TransactionSnapshot, "has_changed", see_no_change),
     "moved row taken as unchanged": Plant(transaction_snapshot, "_has_moved", _pages_tell_nothing),
+    "deleted row of memory taken as unchanged": Plant(
+        transaction_snapshot, "_has_moved", _pages_tell_all
+    ),
     "checkpoint leaves files": Plant(checkpoint, "remove_unlisted", _leaves_files),
 }

@@ -12,7 +12,7 @@ table a row that a compaction has moved counts as changed, too. Source: ADR 0067
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from herdpy.engine.state.memtable import Memtable
+from herdpy.engine.state.memtable import Memtable, visible_in
 from herdpy.engine.state.snapshots import SnapshotRegistry, snapshot_too_old
 from herdpy.engine.state.state import State, TableState
 from herdpy.model.types import Key
@@ -117,7 +117,7 @@ def _has_changed(seen: TableState, now: TableState, position: int, keys: Iterabl
             newest = _newest((former,), key)
             if newest is not None and newest > position:
                 return True
-            if has_gap and _has_moved(seen, now, key):
+            if has_gap and _has_moved(seen, now, key, position):
                 return True
     if former.is_given_up:  # looked at last, because it is set first
         raise snapshot_too_old()
@@ -140,9 +140,17 @@ def _joins(former: Memtable, now: TableState, position: int) -> bool:
     )
 
 
-def _has_moved(seen: TableState, now: TableState, key: Key) -> bool:
-    """Return whether a row of pages lies elsewhere than it did, or is no more, or is new."""
-    before, after = seen.pages.locate(key), now.pages.locate(key)
+def _has_moved(seen: TableState, now: TableState, key: Key, position: int) -> bool:
+    """Return whether a row lies elsewhere than it did, or is no more, or is new.
+
+    It is in no memtable now, so that one which the snapshot has in memory went into pages, or was
+    deleted.
+    """
+    after = now.pages.locate(key)
+    had = visible_in(seen.memtables, key, position)
+    if had is not None:
+        return had[1] is not None or after is not None
+    before = seen.pages.locate(key)
     if before is None or after is None:
         return before is not after
     return before[0].page is not after[0].page or before[1] != after[1]

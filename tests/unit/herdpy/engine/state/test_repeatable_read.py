@@ -167,6 +167,36 @@ def test_over_checkpoints(db: Engine, checkpoints: str, is_back: bool, is_compac
     assert refused(session, "UPDATE t SET v = 7 WHERE id = 1") == "40001"
 
 
+@pytest.mark.parametrize("checkpoints", [0, 1, 2, 3])
+@pytest.mark.parametrize("is_compacted", [False, True])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UPDATE t SET v = 7 WHERE id = 1",
+        "UPDATE t SET v = 7",
+        "DELETE FROM t WHERE id = 1",
+        "UPSERT INTO t VALUES (1, 7)",
+        "INSERT INTO t VALUES (1, 7) ON CONFLICT DO NOTHING",
+        "INSERT INTO t VALUES (1, 7)",
+    ],
+)
+def test_a_row_that_was_only_in_memory_and_is_deleted(
+    db: Engine, text: str, is_compacted: bool, checkpoints: int
+) -> None:
+    table(db.session(), (1, 0), (2, 0))
+    session = repeatable(db)
+    if checkpoints > 1:
+        db.database.run_checkpoint()
+    committed(db, "DELETE FROM t WHERE id = 1")
+    for number in range(checkpoints):
+        db.database.run_checkpoint()
+        put(db, 3 + number, 1)
+    if is_compacted:
+        db.database.run_compaction()
+    assert rows(session, TOTAL) == [(2, 0)]
+    assert refused(session, text) == "40001"
+
+
 def test_rows_that_lie_where_they_lay_are_unchanged_behind_any_number_of_checkpoints(
     db: Engine,
 ) -> None:
