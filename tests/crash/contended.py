@@ -30,6 +30,8 @@ def _on_one_snapshot(world: World, connection: Connection) -> None:
     if is_deleted and others:
         insert = operations.insert(rng, name, count=3, is_many=False, is_upsert=True)
         world.run(rng.choice(others), insert)
+    if connection.is_busy or connection.work is not None:
+        return  # it came in between two parts of that statement
     world.begin(connection, is_repeatable=True)
     world.run(connection, operations.select(rng, name))
     for _ in range(rng.choice((1, 2, 4))):
