@@ -31,7 +31,7 @@ class LoopWaits:
 
     def __init__(self, rng: Rng | None = None) -> None:
         """Rng spreads the pauses; None: the system's."""
-        self._rng = rng
+        self.rng = rng
         self._loop = asyncio.get_running_loop()
 
     def monotonic(self) -> float:
@@ -47,7 +47,7 @@ class LoopWaits:
             return LoopStream(target, context)
 
     def new_pauses(self, budget_s: float) -> "_LoopPauses":
-        return _LoopPauses(Backoff(budget_s, monotonic=self.monotonic, rng=self._rng))
+        return _LoopPauses(Backoff(budget_s, monotonic=self.monotonic, rng=self.rng))
 
     def wait(self, ticket: Ticket[Any], deadline: float) -> bool:
         return wait_for_ticket(ticket, deadline)

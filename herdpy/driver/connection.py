@@ -218,10 +218,11 @@ class Connection(Strict, PublicErrors):
         primary key. A job that no call uses for staging_timeout_s is given up.
         """
         with loading():
-            from herdpy.driver.local import rng
+            from herdpy.driver.local import new_rng
 
-        run = rng().randbytes(16).hex()
-        job = job or rng().randbytes(16).hex()
+        rng = self._claim.rng or new_rng()
+        run = rng.randbytes(16).hex()
+        job = job or rng.randbytes(16).hex()
         for what, text in (("table", table), ("operation", operation), ("job", job)):
             checked_text(f"begin_staging: {what}", text)
         if key_columns is not None:

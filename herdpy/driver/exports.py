@@ -136,7 +136,7 @@ def restore(
     content = verify_backup(mapping.view, shown, progress)
     try:
         there = local.disk_of_directory(path)
-        write(content, there, local.rng(), where, is_replacing=replace, progress=progress)
+        write(content, there, local.new_rng(), where, is_replacing=replace, progress=progress)
     except OSError as error:
         raise disk_error(error) from error
 

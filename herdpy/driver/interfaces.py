@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from bookie.runtime.interfaces import Rng
 from bookie.runtime.ticket import Ticket
 from herdpy.errors import Error, loading
 from herdpy.exec.result import Columns, LogicalRow, Result
@@ -169,6 +170,11 @@ class Pauses(Protocol):
 class Waits(Protocol):
     """How the caller of a connection waits: as a thread, or as a task of a loop."""
 
+    @property
+    def rng(self) -> Rng | None:
+        """What spreads pauses, and names are drawn from; None: the system's."""
+        ...
+
     def open_stream(self, target: "RemoteTarget") -> Stream:
         """Connect; OSError, or an Error that says more."""
         ...
@@ -196,6 +202,11 @@ class PoolWaits(Waits, Waiting, Protocol):
 
 class Claim(Protocol):
     """What a connection holds while it is open."""
+
+    @property
+    def rng(self) -> Rng | None:
+        """What names of runs are drawn from; None: the system's."""
+        ...
 
     @property
     def where(self) -> str:

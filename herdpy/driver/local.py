@@ -132,6 +132,7 @@ class DatabaseClaim:
     """One connection's claim on a database. close() may be repeated and ends every half step."""
 
     __slots__ = ("_generation", "_session", "_shared", "target")
+    rng = None
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -277,7 +278,7 @@ def exposed(disk: OsDisk, where: str, count_max: int = 1_000) -> list[str]:
     ]
 
 
-def rng() -> OsRng:
+def new_rng() -> OsRng:
     return OsRng()
 
 

@@ -512,6 +512,8 @@ class RemoteSession:
 class ThreadWaits:
     """What a connection waits with in the thread that calls."""
 
+    rng = None
+
     def open_stream(self, target: RemoteTarget) -> Stream:
         if target.is_grpc:
             from herdpy.driver.remote.grpc_target import open_grpc_target
@@ -695,6 +697,7 @@ class RemoteClaim:
         self.where = target.where
         self._target = target
         self._waits = waits or ThreadWaits()
+        self.rng = self._waits.rng
         self._generation = process_generation()
         self._session: RetryingSession | None = None
 

@@ -7,7 +7,9 @@ was not found by the checker that it names.
 """
 
 import sys
+from functools import partial
 
+from tests.fixtures.executed_modules import executed_modules, product_modules
 from tests.sim.server.plants import PLANTS
 from tests.sim.server.run_seed import run_seed
 from tests.sim.simulation import Chunk, Simulation
@@ -46,6 +48,16 @@ WANTED = (
     "error 57014",  # cancelled, or a time-out
 )
 
+_PACKAGES = (
+    "aio", "driver", "engine", "exec", "log", "model", "proto", "server", "sql", "storage",
+)  # fmt: skip
+
+
+def expected_modules() -> list[str]:
+    """Return the modules that the simulation is to run, relative to herdpy/."""
+    return product_modules("herdpy", _PACKAGES)
+
+
 SIMULATION = Simulation(
     "tests.sim.server",
     __doc__,
@@ -54,6 +66,8 @@ SIMULATION = Simulation(
     WANTED,
     wanted_runs_min=500,
     cpu_s_max=1.0,
+    watch=partial(executed_modules, package="herdpy"),
+    expected_modules=expected_modules,
 )
 
 

@@ -77,6 +77,8 @@ class History:
         """By transaction: from, to, amount."""
         self.raises: set[int] = set()
         """Transactions that raise every row of the group."""
+        self.twins: dict[int, int] = {}
+        """Numbers that are written down together, by something that is one statement."""
         self.repeatable: set[int] = set()
         """Transactions with one snapshot."""
 
@@ -144,6 +146,9 @@ class History:
                 raise CheckError("durability", f"transaction {number} was acknowledged and is gone")
             if fate is Fate.REFUSED and number in there:
                 raise CheckError("refusal", f"transaction {number} was refused and is there")
+        for one, other in self.twins.items():
+            if (one in there) != (other in there):
+                raise CheckError("atomicity", f"of {one} and {other} one is there")
         if unasked := there - self.fates.keys():
             raise CheckError("content", f"no client has begun {sorted(unasked)}")
 

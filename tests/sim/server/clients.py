@@ -33,7 +33,10 @@ _PER_CLIENT = 1_000_000
 _PER_ATTEMPT = 1_000
 _GHOST = 500_000
 """Added to its number where a transaction takes back what it does, to a savepoint."""
+_TWIN = 700_000
+"""Added to its number where a statement writes down two: both are there, or none."""
 _RETRY_S = 0.3
+_JOB_ATTEMPTS = 5
 _AGAIN_S = 0.02
 _CALM_S_MAX = 30.0
 TABLES = (
@@ -77,6 +80,12 @@ class Awaiting:
 
     def execute(self, text: str, parameters: Any = ()) -> "AwaitingCursor":
         return AwaitingCursor(wait_for(self._connection.execute(text, parameters)))
+
+    def executemany(self, text: str, items: list[Any]) -> "AwaitingCursor":
+        return AwaitingCursor(wait_for(self._connection.executemany(text, items)))
+
+    def ingest(self, table: str, data: list[Any]) -> int:
+        return wait_for(self._connection.ingest(table, data))
 
     def commit(self) -> None:
         wait_for(self._connection.commit())
@@ -170,7 +179,9 @@ class Client:
         for index in range(plan.transaction_count):
             wait_for(asyncio.sleep(self.rng.random() * plan.pause_s))
             number = self.number * _PER_CLIENT + index
-            if self.rng.random() < plan.alone_share:
+            if self.rng.random() < plan.bulk_share:
+                self.rng.choice((self._ingest, self._pipe, self._stage, self._read_leased))(number)
+            elif self.rng.random() < plan.alone_share:
                 self._insert_alone(number)
             elif self.is_pooled:
                 self._transact_in_pool(number)
@@ -187,22 +198,132 @@ class Client:
 
     def _insert_alone(self, number: int) -> None:
         """Write a number down by a statement that is a transaction of its own."""
+        text = "INSERT INTO journal VALUES (?, ?)"
+        self._do_alone([number], lambda connection: connection.execute(text, (number, self.number)))
+
+    def _ingest(self, number: int) -> None:
+        """Write two numbers down at once."""
+        rows = self._twins(number)
+        if self.rng.random() < 0.5:
+            data = [{"id": each, "client": client} for each, client in rows]
+            self._do_alone([number, number + _TWIN], lambda conn: conn.ingest("journal", data))
+        else:
+            text = "INSERT INTO journal VALUES (?, ?)"
+            self._do_alone([number, number + _TWIN], lambda conn: conn.executemany(text, rows))
+        self.world.happen("rows of a bulk")
+
+    def _twins(self, number: int) -> list[tuple[int, int]]:
+        self.world.history.twins[number] = number + _TWIN
+        return [(number, self.number), (number + _TWIN, self.number)]
+
+    def _pipe(self, number: int) -> None:
+        """Write two numbers down by statements that go to the server together."""
+        rows = self._twins(number)
+
+        def pipe(connection: Connection | Awaiting) -> None:
+            assert isinstance(connection, Connection)
+            with connection.pipeline() as pipeline:
+                for row in rows:
+                    pipeline.execute("INSERT INTO journal VALUES (?, ?)", row)
+
+        if self.is_aio:
+            self._ingest(number)
+        else:
+            self._do_alone([number, number + _TWIN], pipe)
+            self.world.happen("a pipeline")
+
+    def _do_alone(
+        self, numbers: list[int], act: "Callable[[Connection | Awaiting], object]"
+    ) -> None:
+        """Do what is a transaction of its own, which writes numbers down."""
         history = self.world.history
-        history.end(number, Fate.RUNNING)
+        for number in numbers:
+            history.end(number, Fate.RUNNING)
         try:
-            if self.alone is None:
-                durability = "none" if self.is_relaxed else "sync"
-                self.alone = self.connect(autocommit=True, durability=durability)
+            connection = self._alone()
             told = self.world.host.told
-            self.alone.execute("INSERT INTO journal VALUES (?, ?)", (number, self.number))
+            act(connection)
         except Error as error:
-            self._failed(number, error, is_committing=True)
+            for number in numbers:
+                self._failed(number, error, is_committing=True)
             return
-        history.end(number, Fate.UNKNOWN if self.is_relaxed else Fate.COMMITTED)
+        for number in numbers:
+            history.end(number, Fate.UNKNOWN if self.is_relaxed else Fate.COMMITTED)
         if self.is_relaxed:
             self.world.happen("a commit that does not wait for the disk")
         self.done_count += 1
-        self._note_position(self.alone, told)
+        self._note_position(connection, told)
+
+    def _alone(self) -> "Connection | Awaiting":
+        """Return the connection with autocommit."""
+        if self.alone is None:
+            durability = "none" if self.is_relaxed else "sync"
+            self.alone = self.connect(autocommit=True, durability=durability)
+        return self.alone
+
+    def _stage(self, number: int) -> None:
+        """Write two numbers down by a job that is staged and committed, again until that is told.
+
+        A job commits once, however often it is asked.
+        """
+        if self.is_aio:
+            self._ingest(number)
+            return
+        rows = [{"id": each, "client": client} for each, client in self._twins(number)]
+        job = f"job {number}"
+        history = self.world.history
+        for each in (number, number + _TWIN):
+            history.end(each, Fate.UNKNOWN)
+        is_committing = False
+        for attempt in range(_JOB_ATTEMPTS):
+            try:
+                connection = self._alone()
+                assert isinstance(connection, Connection)
+                if not is_committing or connection.commit_position(job) is None:
+                    run = connection.begin_staging("journal", job=job)
+                    with connection.stage(run, 0, attempt) as stage:
+                        stage.add(rows)
+                        token = stage.finish()
+                    is_committing = True
+                    connection.commit_staging(run, [token])
+            except Error as error:
+                self._failed(number, error, is_committing=True)
+                wait_for(asyncio.sleep(self.rng.random() * _AGAIN_S))
+                continue
+            for each in (number, number + _TWIN):
+                history.end(each, Fate.COMMITTED)
+            self.world.happen("a staged job")
+            return
+        for each in (number, number + _TWIN):
+            history.end(each, Fate.UNKNOWN)
+
+    def _read_leased(self, _: int) -> None:
+        """Read the same twice, at a lease, while others change it."""
+        if self.is_aio:
+            return
+        try:
+            connection = self._alone()
+            assert isinstance(connection, Connection)
+            with connection.lease(60) as lease:
+                seen = [self._read_at(connection, lease.id) for _ in range(2)]
+        except Error as error:
+            self._note(error)
+            return
+        if seen[0] != seen[1]:
+            raise CheckError("snapshot", f"of one lease {seen[0]}, and {seen[1]} later")
+        self.world.happen("a lease")
+
+    def _read_at(self, connection: Connection, lease: str) -> tuple[Any, ...]:
+        wait_for(asyncio.sleep(self.rng.random() * 0.005))
+        connection.execute("BEGIN")
+        try:
+            connection.execute(f"SET TRANSACTION SNAPSHOT '{lease}'")
+            group = [v for (v,) in connection.execute("SELECT v FROM grp").fetchall()]
+            self.world.history.saw_group(group)
+            found = connection.execute("SELECT sum(balance), count(*) FROM account").fetchone()
+        finally:
+            connection.rollback()
+        return found, group
 
     def _transact(self, number: int) -> None:
         """Do one transaction, whatever happens; note what is known of it."""
@@ -263,9 +384,7 @@ class Client:
     def _failed(self, number: int, error: Error, *, is_committing: bool) -> None:
         world, history = self.world, self.world.history
         world.say(f"{number}: {error.sqlstate} {error.retry.name} {error.message}")
-        if error.sqlstate not in _EXPECTED:
-            raise CheckError("errors", f"{error.sqlstate} {error}") from error
-        world.happen(f"error {error.sqlstate}")
+        self._note(error)
         is_unknown = is_committing and error.retry is Retry.UNKNOWN
         history.end(number, Fate.UNKNOWN if is_unknown else Fate.REFUSED)
         connection = self.connection
@@ -277,6 +396,11 @@ class Client:
             world.say(f"{number}: rollback: {lost.sqlstate} {lost.message}")
             self._close()
             wait_for(asyncio.sleep(self.rng.random() * _AGAIN_S))
+
+    def _note(self, error: Error) -> None:
+        if error.sqlstate not in _EXPECTED:
+            raise CheckError("errors", f"{error.sqlstate} {error}") from error
+        self.world.happen(f"error {error.sqlstate}")
 
     def _note_position(self, connection: "Connection | Awaiting", told: Told) -> None:
         """Look at the position behind a COMMIT; `told`: what the host had told before it."""

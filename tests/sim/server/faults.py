@@ -15,6 +15,7 @@ from tests.sim.server.world import HOST, World, raise_of
 from tests.sim.switching import in_thread
 
 WINDOW_S = 0.3
+_LOOKED_AT = ("sysmemory", "syswaits", "syslimits", "sysleases", "sysstagings", "sysmaintenance")
 
 
 class Faults:
@@ -179,6 +180,8 @@ class Faults:
         table = "sysclients" if kind == "CONNECTION" else "sysstatements"
         try:
             with connect_as_operator(self.world) as connection:
+                for name in self.rng.sample(_LOOKED_AT, 2):
+                    connection.execute(f"SELECT * FROM {name}").fetchall()
                 found = sorted(each for (each,) in connection.execute(f"SELECT id FROM {table}"))
                 if found[:-1]:  # the newest is this one
                     connection.execute(f"KILL {kind} {self.rng.choice(found[:-1])}")

@@ -23,7 +23,7 @@ class WorldPlan:
     loop_sync_us: int
     log_file_bytes: int
     checkpoint_log_bytes: int
-    memtable_share: float
+    transaction_memory_bytes: int
     preemption: float
     fault_count: int
     link_delay_s: float
@@ -42,6 +42,8 @@ class WorldPlan:
     """Of the clients' statements; 0: none."""
     idle_timeout_s: float
     """A client's connection may be idle in a transaction for so long; 0: for ever."""
+    bulk_share: float
+    """Of the transactions: theirs is a bulk, a pipeline, a staged job or a lease."""
     is_relaxed: bool
     """Half of the clients do not wait for the disk where a statement is a transaction."""
     has_small_sizes: bool
@@ -61,7 +63,7 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         loop_sync_us=0,
         log_file_bytes=rng.choice((16, 64, 256)) * 1024,
         checkpoint_log_bytes=rng.choice((64, 128, 256)) * 1024,
-        memtable_share=0.4,
+        transaction_memory_bytes=rng.choice((64 * 1024 * 1024, 4 * 1024)),
         preemption=rng.choice((0.0, 0.0, 0.02, 0.1)),
         fault_count=rng.choice((0, 2, 3, 5, 8)),
         link_delay_s=rng.choice((0.000_05, 0.000_5, 0.003)),
@@ -74,6 +76,7 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         tablespace=rng.choice(("default", "default", "default", "sales")),
         statement_timeout_s=rng.choice((0.0, 0.0, 0.0, 0.000_2, 0.000_5, 0.003)),
         idle_timeout_s=rng.choice((0.0, 0.0, 0.0, 0.001)),
+        bulk_share=rng.choice((0.0, 0.0, 0.2, 0.5)),
         is_relaxed=rng.random() < 0.2,
         has_small_sizes=rng.random() < 0.25,
     )

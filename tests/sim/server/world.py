@@ -208,6 +208,7 @@ class ServerHost:
                 log_file_bytes_first=plan.log_file_bytes,
                 log_file_bytes_max=plan.log_file_bytes,
                 checkpoint_log_bytes=plan.checkpoint_log_bytes,
+                transaction_memory_bytes=plan.transaction_memory_bytes,
                 disk_reserve_bytes=48 * 1024 if plan.is_small_disk else 0,
             ),
             where="the simulated disk",
@@ -307,13 +308,14 @@ class ServerHost:
         if database is None or self._is_reopening:
             return
         self._is_reopening = True
+        was_rough = self.world.is_rough
         try:
             database.reopen()
             self.world.happen("log opened anew")
         except InvariantViolation as error:
             raise CheckError("position", f"reopen: {error}") from error
         except Error as error:
-            if not self.world.is_rough and not self.disk_is_failing:
+            if not was_rough and not self.disk_is_failing:
                 raise CheckError("errors", f"reopen: {error}") from error
             self.world.happen("log not opened anew")
             self.world.say(f"reopen: {error.sqlstate} {error.message}")
