@@ -341,6 +341,8 @@ class ServerHost:
         async def end() -> None:
             await server.drain(1.0)
             await server.close()
+            # As the housekeeper would, of transactions that a failing disk left open.
+            await in_thread(node, served.tablespace.retry_rollbacks)
             self._digest = await in_thread(
                 node, partial(state_digest, served.tablespace, has_position=False)
             )
