@@ -29,7 +29,7 @@ from herdpy.model.access import User
 from herdpy.proto import messages
 from herdpy.proto.messages import Message, Welcome, encode_frame
 from herdpy.proto.parameters import decode_small_parameters
-from herdpy.proto.scram import ScramServer
+from herdpy.proto.scram import ScramServer, login_failed
 from herdpy.proto.server_machine import (
     Action,
     Close,
@@ -43,6 +43,7 @@ from herdpy.proto.server_machine import (
     Stop,
 )
 from herdpy.server.login.gate import TABLESPACE_KEY, too_slow
+from herdpy.server.login.login_tokens import Proven, proven_of
 from herdpy.server.login.throttle import origin_of
 from herdpy.server.login.tls import ServerTls
 from herdpy.server.operations.metrics import kind_of
@@ -91,14 +92,14 @@ class ServerConnection(asyncio.Protocol):
         self._early = bytearray()  # what came before it began, or with its end
         self._hello: messages.Hello | None = None
         self._login: ScramServer | None = None
-        self.user: User | None = None
-        """The user that has logged in; None: none has, or no login was asked for."""
-        self._believed: User | None = None  # who the peer has proved to be, before it began
+        self.proven: Proven | None = None
+        """What its login has proved; None: there was none, or none was asked for."""
+        self._believed: Proven | None = None  # what the peer has proved before it began
         self._login_tablespace: str | None = None  # whose users its login is about; None: as Hello
         self._found: Served | None = None  # what Hello has named; None: it is not open
         self._served = hub.default
         """The tablespace, from _enter() on."""
-        self._claimed: User | None = None  # who has the name that the peer logs in by
+        self._claimed: Proven | None = None  # what its login will prove
         self._timer: asyncio.TimerHandle | None = None  # of the login, then of the close
         self._pause: asyncio.TimerHandle | None = None  # before a login that has to wait
         self._turn: tuple[Turn, messages.ToServer, float] | None = None
@@ -219,13 +220,20 @@ class ServerConnection(asyncio.Protocol):
 
     # --- getting in ------------------------------------------------------------------------------
 
-    def believe(self, user: User | None, tablespace: str) -> None:
-        """Ask the peer for no login: it has proved to be this user. Before connection_made().
+    def believe(self, proven: Proven | None, tablespace: str) -> None:
+        """Ask the peer for no login: it has proved this before. Before connection_made().
 
-        None: it has a password to show, of a user of this tablespace and no other.
+        It begins only if the login counts still, in the very tablespace that it is of, whatever
+        has its name by then. None: it has a password to show, of a user of this tablespace and no
+        other.
         """
-        self._believed = user
+        self._believed = proven
         self._login_tablespace = tablespace
+
+    @property
+    def user(self) -> User | None:
+        """The user that has logged in; None: none has, or no login was asked for."""
+        return None if self.proven is None else self.proven.user
 
     @property
     def database(self) -> Database:
@@ -277,17 +285,17 @@ class ServerConnection(asyncio.Protocol):
         # Whose user it is, to the end of the login: the name may become another tablespace's.
         self._found = hub.find_served(hello.tablespace)
         gate, database = hub.gate, self._database
-        if user:  # who is looked up before the proof, and so is no other user than the one it is of
-            login = None if database is None else database.login(user)
-            self._claimed = User(user, 0) if login is None else login.user
+        # Looked up before the proof, and so that of no other user than the one it is of.
+        self._claimed = claimed = self._login_now()
+        login = None if claimed is None else claimed.login
         try:
             self._check_login_is_of(hello.tablespace)
-            if self._believed is not None and self._believed.name == user:
-                self._claimed = self._believed
-                gate.check_again(user, self._certificate, database)
+            if self._believed is not None and self._believed.user.name == user:
+                self._check_counts(self._believed, hello.tablespace)
+                gate.check_again(user, self._certificate, login)
             else:
                 binding = None if self._tls is None else self._tls.binding
-                self._login = gate.begin(user, binding, self._certificate, database)
+                self._login = gate.begin(user, binding, self._certificate, database, login)
                 if self._login is not None:
                     pause_s = gate.throttle.begin(origin_of(self.peer))
         except Error as error:
@@ -295,7 +303,7 @@ class ServerConnection(asyncio.Protocol):
             self.refuse(error)
             return
         if self._login is None:
-            self.user = self._claimed
+            self.proven = claimed
             self._enter()
         elif pause_s:
             self._pause = self._hub.loop.call_later(pause_s, self._offer)
@@ -306,6 +314,32 @@ class ServerConnection(asyncio.Protocol):
     def _database(self) -> Database | None:
         """The tablespace that Hello has named, None: it is not open, or there is none."""
         return None if self._found is None else self._found.database
+
+    def _login_now(self) -> Proven | None:
+        """Return what a proof would be good for now; None: no user is named, or there is none."""
+        hello, database = self._hello, self._database
+        assert hello is not None
+        return proven_of(database, hello.user) if hello.user and database is not None else None
+
+    def _check_counts(self, proven: Proven, tablespace: str) -> None:
+        """Raise 28000 unless a login before is one of the tablespace, and of the user, found now.
+
+        Since it was proved the names may have become those of others, and the password another.
+        """
+        database = self._database
+        if database is None or database.entry.id != proven.tablespace_id:
+            raise OperationalError(
+                f'the login is of another tablespace than the one that is "{tablespace[:63]}" now',
+                sqlstate="28000",
+                hint="Log in again.",
+            )
+        if not proven.counts(self._claimed):
+            raise OperationalError(
+                f'the login of user "{proven.user.name[:63]}" does not count any more: the '
+                "password has changed, or the user was dropped or may not log in",
+                sqlstate="28000",
+                hint="Log in again.",
+            )
 
     def _check_login_is_of(self, tablespace: str) -> None:
         """Raise 28000 when the client has logged in before, to another tablespace than this.
@@ -347,21 +381,27 @@ class ServerConnection(asyncio.Protocol):
         login, hello = self._login, self._hello
         assert login is not None
         assert hello is not None
+        reason = ""
         try:
             if isinstance(message, messages.ScramStart):
                 self._do(self._machine.ask(login.challenge(message)))
                 return
             verified = login.verify(message)
+            reason = "the password or the user has changed since the login began"
+            claimed = self._claimed
+            if claimed is None or not claimed.counts(self._login_now()):
+                raise login_failed(hello.user)
         except ProtocolError as error:
             self._audit("login_failed", reason=error.message)
             self.refuse(error)
         except Error as error:
-            self._audit("login_failed", reason=self._hub.gate.why_not(hello.user, self._database))
+            reason = reason or self._hub.gate.why_not(hello.user, self._database)
+            self._audit("login_failed", reason=reason)
             self._hub.gate.throttle.failed(origin_of(self.peer))
             delay_s = self._hub.config.login_failure_delay_s
             self._hub.loop.call_later(delay_s, self.refuse, error)
         else:
-            self.user = self._claimed
+            self.proven = claimed
             self._enter(verified)
 
     def _enter(self, *before: Message) -> None:

@@ -12,7 +12,6 @@ from bookie.peer_shares import PeerShares
 from bookie.runtime.os_log import LineWriter
 from bookie.runtime.os_process import processor_count
 from herdpy.config import ServerConfig
-from herdpy.engine.access.passwords import Login
 from herdpy.engine.database import Database
 from herdpy.engine.limit_rows import listed
 from herdpy.engine.session.activity import Client
@@ -22,6 +21,7 @@ from herdpy.model.access import User
 from herdpy.proto.messages import Hello
 from herdpy.server.limits import Budget, Stalled
 from herdpy.server.login.gate import Gate, gave_way_unauthenticated
+from herdpy.server.login.login_tokens import Proven, proven_of
 from herdpy.server.login.throttle import origin_of
 from herdpy.server.operations.limit_rows import server_limits, server_waits, worker_holders
 from herdpy.server.operations.metrics import ServerMetrics
@@ -101,7 +101,9 @@ class Hub:
         """Return a tablespace that is open; 3D000: there is none of the name; else why not."""
         if tablespace == TABLESPACE:
             return self.default
-        database = self.database.instance.opened(tablespace)
+        return self._served_as(self.database.instance.opened(tablespace))
+
+    def _served_as(self, database: Database) -> Served:
         found = self._served.get(database)
         if found is None:
             for gone in [each for each in self._served if each.is_closed]:
@@ -110,16 +112,29 @@ class Hub:
         return found
 
     def find_served(self, tablespace: str) -> Served | None:
-        """Return a tablespace that is open, None: it is not, or there is none."""
-        try:
-            return self.served(tablespace)
-        except Error:
-            return None
+        """Return a tablespace that is open, None: it is not, or there is none.
 
-    def login_of(self, tablespace: str, user: str) -> Login | None:
-        """Return how a user of a tablespace may log in now; None: there is no such user."""
+        Who has not logged in may name any, so looking for one that is absent costs next to nothing.
+        """
+        if tablespace == TABLESPACE:
+            return self.default
+        database = self.database.instance.find_open(tablespace)
+        return None if database is None else self._served_as(database)
+
+    def login_of(self, tablespace: str, user: str) -> Proven | None:
+        """Return what a proof of this user would be good for now; None: there is no such user."""
         served = self.find_served(tablespace)
-        return None if served is None else served.database.login(user)
+        return None if served is None else proven_of(served.database, user)
+
+    def login_in(self, tablespace_id: bytes, user: str) -> Proven | None:
+        """Return the same of the tablespace of an id, whatever its name is now."""
+        database = self.database.instance.open_of(tablespace_id)
+        return None if database is None else proven_of(database, user)
+
+    def name_of(self, tablespace_id: bytes) -> str:
+        """Return the name that a tablespace has now; "": it is none any more."""
+        database = self.database.instance.open_of(tablespace_id)
+        return "" if database is None else database.name
 
     def admit(self, connection: "ServerConnection") -> Error | None:
         """Count an unauthenticated connection; or say why it has to go."""

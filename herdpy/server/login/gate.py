@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from bookie.runtime.interfaces import Clock
 from herdpy.config import ServerConfig
+from herdpy.engine.access.passwords import Login
 from herdpy.errors import Error, OperationalError, Retry
 from herdpy.proto.scram import ScramServer
 from herdpy.server.login.audit import Audit
@@ -86,11 +87,12 @@ class Gate:
         binding: bytes | None,
         certificate: bytes | None,
         database: "Database | None",
+        login: Login | None = None,
     ) -> ScramServer | None:
         """Return the login to go through; None: none is needed, a named user is who she says.
 
         `database` is the tablespace whose user it is; None: there is none of that name, which who
-        has not logged in is not told.
+        has not logged in is not told. `login` is how she may log in; None: there is no such user.
 
         `binding` is that of the server's certificate, `certificate` the client's (DER).
         OperationalError 28000.
@@ -104,11 +106,11 @@ class Gate:
                 )
             return None
         if self._client_check != "verify-ca":
-            self._check_certificate(user, certificate, database)
+            _check_certificate(user, certificate, login)
             if self._client_check == "cert":
                 return None
         secret = self._database.login_secret or self._secret
-        verifier = _verifier(user, database)
+        verifier = login.verifier if login is not None and login.may_login else None
         return ScramServer(user, verifier, binding=binding, secret=secret)
 
     def _asks_for_users(self, database: "Database | None") -> bool:
@@ -119,32 +121,13 @@ class Gate:
         has_had_one = any(each.has_logins or each.login_secret is not None for each in both)
         return has_had_one or self._is_public or self._client_check != "verify-ca"
 
-    def check_again(
-        self, user: str, certificate: bytes | None, database: "Database | None"
-    ) -> None:
+    def check_again(self, user: str, certificate: bytes | None, login: Login | None) -> None:
         """Raise 28000 when a user who has proved to be one could not begin with this certificate.
 
-        `certificate` as for begin().
+        `certificate` and `login` as for begin().
         """
         if self._client_check != "verify-ca":
-            self._check_certificate(user, certificate, database)
-
-    def _check_certificate(
-        self, user: str, certificate: bytes | None, database: "Database | None"
-    ) -> None:
-        """Raise unless the certificate names the user, who may log in. Only its bearer is told."""
-        if certificate is None or user not in names_of(certificate):
-            reason = "the client's certificate does not name the user"
-        else:
-            found = None if database is None else database.login(user)
-            if found is not None and found.may_login:
-                return
-            reason = "the user may not log in"
-        raise OperationalError(
-            f'certificate authentication failed for user "{user[:63]}": {reason}',
-            sqlstate="28000",
-            hint="its common name, or an alternative name, has to be that of the user",
-        )
+            _check_certificate(user, certificate, login)
 
     def why_not(self, user: str, database: "Database | None") -> str:
         """Return for the audit log why a login failed, which the one who tried is not told."""
@@ -158,9 +141,19 @@ class Gate:
         return "no valid password" if found.verifier is None else "wrong password"
 
 
-def _verifier(user: str, database: "Database | None") -> str | None:
-    found = None if database is None else database.login(user)
-    return found.verifier if found is not None and found.may_login else None
+def _check_certificate(user: str, certificate: bytes | None, login: Login | None) -> None:
+    """Raise unless the certificate names the user, who may log in. Only its bearer is told."""
+    if certificate is None or user not in names_of(certificate):
+        reason = "the client's certificate does not name the user"
+    elif login is not None and login.may_login:
+        return
+    else:
+        reason = "the user may not log in"
+    raise OperationalError(
+        f'certificate authentication failed for user "{user[:63]}": {reason}',
+        sqlstate="28000",
+        hint="its common name, or an alternative name, has to be that of the user",
+    )
 
 
 def _tls_files(config: ServerConfig) -> TlsFiles | None:

@@ -1,19 +1,21 @@
 """Several tablespaces behind one port: whose user gets into which, by every way in."""
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
 import pytest
+from scramp import ScramClient
 
 import herdpy
 from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.model.settings import Settings
 from herdpy.proto import herdpy_pb2 as pb
 from tests.fixtures.engines import Engine
-from tests.fixtures.grpc_clients import error_of, grpc_client
+from tests.fixtures.grpc_clients import Stream, error_of, grpc_client, plain
 from tests.fixtures.servers import RunningServer, running_server
-from tests.unit.herdpy.server.grpc.test_grpc_logins import basic, bearer
+from tests.unit.herdpy.server.grpc.test_grpc_logins import LoginStream, basic, bearer
 
 SETUP = (
     "CREATE USER ada PASSWORD 'of default' SUPERUSER",
@@ -165,3 +167,143 @@ def test_a_restarted_server_has_them_all() -> None:
         do(server.engine, "CREATE TABLESPACE sales")
     with running_server(disk) as server, herdpy.connect(url_of(server, "", "sales")) as connection:
         connection.execute("CREATE TABLE t (id BIGINT)")
+
+
+# --- names that become another one's --------------------------------------------------------------
+
+
+@pytest.fixture
+def named(server: RunningServer) -> RunningServer:
+    """A server with `sales` and `other`, each with a user app of its own, and its own secret."""
+    do(server.engine, "CREATE TABLESPACE other OWNER ada")
+    # So that app has the same number in both.
+    do(server.engine, "CREATE USER bob PASSWORD 'of other'", tablespace="other")
+    for tablespace in ("sales", "other"):
+        do(
+            server.engine,
+            f"CREATE USER app SUPERUSER PASSWORD 'app of {tablespace}'",
+            "CREATE TABLE secrets (v TEXT)",
+            f"INSERT INTO secrets VALUES ('{tablespace}')",
+            tablespace=tablespace,
+        )
+    return server
+
+
+def of_app(tablespace: str) -> Any:
+    return (*basic("app", f"app of {tablespace}"), ("herdpy-tablespace", tablespace))
+
+
+def swap(server: RunningServer) -> None:
+    do(
+        server.engine,
+        "ALTER TABLESPACE sales RENAME TO was_sales",
+        "ALTER TABLESPACE other RENAME TO sales",
+    )
+
+
+def replace(server: RunningServer) -> None:
+    do(server.engine, "DROP TABLESPACE sales", "ALTER TABLESPACE other RENAME TO sales")
+
+
+def remake(server: RunningServer) -> None:
+    """Make the tablespace again, with a user of the same name, number and verifier."""
+    role = server.engine.database.instance.database("sales").login("app")
+    assert role is not None
+    do(server.engine, "DROP TABLESPACE sales", "CREATE TABLESPACE sales OWNER ada")
+    do(
+        server.engine,
+        "CREATE USER bob PASSWORD 'of sales'",
+        f"CREATE USER app SUPERUSER PASSWORD '{role.verifier}'",
+        "CREATE TABLE secrets (v TEXT)",
+        tablespace="sales",
+    )
+    again = server.engine.database.instance.database("sales").login("app")
+    assert again == role
+
+
+def change_password(server: RunningServer) -> None:
+    do(server.engine, "ALTER USER app PASSWORD 'another'", tablespace="sales")
+
+
+def lock_out(server: RunningServer) -> None:
+    do(server.engine, "ALTER USER app NOLOGIN", tablespace="sales")
+
+
+CHANGES = [swap, replace, remake, change_password, lock_out]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("by", ["token", "remembered password"])
+def test_a_call_that_waits_is_of_whom_it_was_proved_to_be(
+    named: RunningServer, change: Callable[[RunningServer], None], by: str
+) -> None:
+    with grpc_client(named.grpc_url) as client:
+        metadata = of_app("sales")
+        (reply,) = client.Login(iter(()), metadata=metadata)
+        assert client.GetServer(pb.GetServerRequest(), metadata=metadata)
+        if by == "token":
+            metadata = bearer(reply.logged_in.token)
+        held = Stream(client, metadata=metadata)
+        for _ in held.call.initial_metadata():  # the server knows who calls
+            pass
+        change(named)
+        held.send(open=pb.Open(tablespace="sales", autocommit=True))
+        refused = held.next()
+        assert refused.failed.error.sqlstate == "28000"
+        assert "app of" not in str(refused)
+        request = pb.ExecuteRequest(text="SELECT v FROM secrets", tablespace="sales")
+        if (change, by) != (remake, "remembered password"):  # which is the new user's, too
+            sqlstate = sqlstate_of(lambda: client.Execute(request, metadata=metadata))
+            assert sqlstate in ("28000", "28P01")
+
+
+def test_a_token_is_of_its_tablespace_by_any_name(named: RunningServer) -> None:
+    with grpc_client(named.grpc_url) as client:
+        (reply,) = client.Login(iter(()), metadata=of_app("sales"))
+        swap(named)
+        request = pb.ExecuteRequest(text="SELECT v FROM secrets")
+        metadata = bearer(reply.logged_in.token)
+        assert plain(client.Execute(request, metadata=metadata).rows) == [["sales"]]
+        request.tablespace = "was_sales"
+        assert plain(client.Execute(request, metadata=metadata).rows) == [["sales"]]
+
+
+def test_what_is_remembered_of_a_password_is_whose_it_was(named: RunningServer) -> None:
+    """The call begins when the name is `sales`'s, and proves the password of `other`."""
+    with grpc_client(named.grpc_url) as client:
+        held = Stream(
+            client,
+            metadata=(*basic("app", "app of other"), ("herdpy-tablespace", "sales")),
+        )
+        for _ in held.call.initial_metadata():
+            pass
+        swap(named)
+        held.send(open=pb.Open(tablespace="sales", autocommit=True))
+        assert held.next().WhichOneof("kind") == "welcome"
+        assert plain(held.execute("SELECT v FROM secrets").done.rows) == [["other"]]
+        held.end()
+        assert list(held.call) == []
+        do(
+            named.engine,
+            "ALTER TABLESPACE sales RENAME TO other",
+            "ALTER TABLESPACE was_sales RENAME TO sales",
+        )
+        request = pb.ExecuteRequest(text="SELECT v FROM secrets", tablespace="sales")
+        metadata = (*basic("app", "app of other"), ("herdpy-tablespace", "sales"))
+        assert sqlstate_of(lambda: client.Execute(request, metadata=metadata)) == "28P01"
+
+
+@pytest.mark.parametrize("change", [change_password, lock_out])
+def test_a_login_under_way_ends_with_its_password(
+    named: RunningServer, change: Callable[[RunningServer], None]
+) -> None:
+    scram = ScramClient(["SCRAM-SHA-256"], "app", "app of sales")
+    with grpc_client(named.grpc_url) as client:
+        login = LoginStream(client, metadata=(("herdpy-tablespace", "sales"),))
+        login.send(start=pb.LoginStart(user="app", client_first=scram.get_client_first()))
+        scram.set_server_first(login.next().challenge)
+        change(named)
+        login.send(proof=scram.get_client_final())
+        assert sqlstate_of(login.next) == "28P01"
+    failed = [each for each in map(json.loads, named.audit) if each["event"] == "login_failed"]
+    assert "has changed since" in failed[0]["reason"]

@@ -172,7 +172,7 @@ def gate_of(engine: Engine, config: ServerConfig | None = None, secret: bytes = 
 
 
 def salt(gate: Gate, user: str) -> str:
-    login = gate.begin(user, None, None, gate._database)
+    login = gate.begin(user, None, None, gate._database, gate._database.login(user))
     assert login is not None
     challenge = login.challenge(ScramStart("SCRAM-SHA-256", "n,,n=*,r=fyko+d2lbbFgONRv9qkxdawL"))
     return challenge.data.split(",s=")[1].split(",")[0]
