@@ -89,6 +89,7 @@ class ServerConnection(asyncio.Protocol):
         self._is_writing_paused = False
         self._tls = tls
         self._is_securing = False  # the handshake of TLS runs: nothing else may be sent
+        self._handshake: asyncio.Task[None] | None = None
         self._early = bytearray()  # what came before it began, or with its end
         self._hello: messages.Hello | None = None
         self._login: ScramServer | None = None
@@ -129,7 +130,7 @@ class ServerConnection(asyncio.Protocol):
         self._timer = self._hub.loop.call_later(timeout_s, self._expire, timeout_s)
         if self._tls is not None:
             self._transport.pause_reading()
-            self._hub.secure(self._secure(self._transport, self._tls))
+            self._handshake = self._hub.secure(self._secure(self._transport, self._tls))
 
     def data_received(self, data: bytes) -> None:
         if self._is_securing:
@@ -173,6 +174,7 @@ class ServerConnection(asyncio.Protocol):
         self._is_lost = True
         self._stop_timer()
         self._stop_pause()
+        self._give_up_tls()
         if self._requests is not None:
             self._audit("logout")
         self._do(self._machine.close("the connection was lost"))
@@ -246,30 +248,18 @@ class ServerConnection(asyncio.Protocol):
 
     async def _secure(self, transport: asyncio.Transport, tls: ServerTls) -> None:
         """Begin TLS; a client that does not is gone."""
-        hub = self._hub
-        handshake = hub.loop.create_task(
-            hub.loop.start_tls(
-                transport,
-                self,
-                tls.context,
-                server_side=True,
-                ssl_handshake_timeout=hub.config.login_timeout_s,
-                ssl_shutdown_timeout=_LINGER_S,
-            )
-        )
-        await asyncio.sleep(0)  # from here on the handshake gets what arrives
-        if self._early:  # uvloop reads before it can be told not to
-            early, self._early = bytes(self._early), bytearray()
-            hub.loop.call_soon(_feed, transport.get_protocol(), early)
+        secured: asyncio.Transport | None = None
         try:
-            secured = await handshake
+            secured = await self._shake_hands(transport, tls)
         except Exception as error:  # noqa: BLE001 - whatever it is, the connection ends
             self._audit("tls_failed", reason=str(error))
-            secured = None
-        if secured is None or secured.is_closing() or self._machine.state is State.CLOSED:
-            (secured or transport).abort()
-            # Who ends during a handshake is not told so by every kind of loop.
-            self.connection_lost(None)
+        finally:
+            self._handshake = None
+            if secured is None or secured.is_closing() or self._machine.state is State.CLOSED:
+                (secured or transport).abort()
+                # Who ends during a handshake is not told so by every kind of loop.
+                self.connection_lost(None)
+        if secured is None or self._is_lost:
             return
         secured.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
         self._transport = secured
@@ -277,6 +267,46 @@ class ServerConnection(asyncio.Protocol):
         early, self._early = bytes(self._early), bytearray()
         if early:
             self.data_received(early)
+
+    async def _shake_hands(
+        self, transport: asyncio.Transport, tls: ServerTls
+    ) -> asyncio.Transport | None:
+        """Return the transport by TLS; any error: there is none.
+
+        It need not end by itself: uvloop's does not, nor does its time-out count, when the
+        connection was lost before it began. So who takes note of that cancels this.
+        """
+        loop = self._hub.loop
+        handshake = loop.create_task(self._start_tls(transport, tls))
+        try:
+            await asyncio.sleep(0)  # from here on the handshake gets what arrives
+            if self._early and not handshake.done():  # uvloop reads before it can be told not to
+                early, self._early = bytes(self._early), bytearray()
+                loop.call_soon(_feed, transport.get_protocol(), early)
+            return await handshake
+        finally:
+            handshake.cancel()
+
+    async def _start_tls(
+        self, transport: asyncio.Transport, tls: ServerTls
+    ) -> asyncio.Transport | None:
+        hub = self._hub
+        if transport.is_closing():
+            raise ConnectionResetError("the connection was lost before TLS began")
+        return await hub.loop.start_tls(
+            transport,
+            self,
+            tls.context,
+            server_side=True,
+            ssl_handshake_timeout=hub.config.login_timeout_s,
+            ssl_shutdown_timeout=_LINGER_S,
+        )
+
+    def _give_up_tls(self) -> None:
+        """End a handshake that is under way."""
+        handshake, self._handshake = self._handshake, None
+        if handshake is not None:
+            handshake.cancel()
 
     def _start(self, hello: messages.Hello) -> None:
         self._hello = hello
@@ -498,6 +528,7 @@ class ServerConnection(asyncio.Protocol):
         self._stop_timer()
         if self._is_securing:
             transport.abort()
+            self._give_up_tls()
             return
         transport.close()
         # A peer that takes nothing would keep it open.

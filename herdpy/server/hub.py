@@ -201,11 +201,12 @@ class Hub:
                 shares.count_max = config.logins_max
                 shares.of_origin_max = config.logins_of_address_max
 
-    def secure(self, handshake: Coroutine[Any, Any, None]) -> None:
+    def secure(self, handshake: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Let a handshake run, and end before the server does."""
         task = self.loop.create_task(handshake)
         self._handshakes[task] = None
         task.add_done_callback(lambda done: self._handshakes.pop(done, None))
+        return task
 
     def leave(self, connection: "ServerConnection") -> None:
         self.connections.pop(connection, None)
@@ -302,8 +303,10 @@ class Hub:
         return None
 
     async def wait_idle(self) -> None:
-        """Wait until all connections have left and all jobs have ended."""
+        """Wait until all connections have left and all jobs have ended; no handshake goes on."""
         workers = self.workers
+        for handshake in self._handshakes:
+            handshake.cancel()
         while self.connections or self._handshakes or workers.jobs or workers.is_waiting:
             if self._handshakes:
                 await asyncio.wait(list(self._handshakes))
