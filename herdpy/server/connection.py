@@ -325,7 +325,9 @@ class ServerConnection(asyncio.Protocol):
                 gate.check_again(user, self._certificate, login)
             else:
                 binding = None if self._tls is None else self._tls.binding
-                self._login = gate.begin(user, binding, self._certificate, database, login)
+                self._login = gate.begin(
+                    user, binding, self._certificate, database, login, hello.tablespace
+                )
                 if self._login is not None:
                     pause_s = gate.throttle.begin(origin_of(self.peer))
         except Error as error:
@@ -458,7 +460,7 @@ class ServerConnection(asyncio.Protocol):
             hub.parameters,
             hub.clock,
             self._audit,
-            hub.kept_exports,
+            served.kept_exports,
         )
         self._audit("login", session=session.id)
         welcome = Welcome(

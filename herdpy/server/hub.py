@@ -26,7 +26,6 @@ from herdpy.server.login.throttle import origin_of
 from herdpy.server.operations.limit_rows import server_limits, server_waits, worker_holders
 from herdpy.server.operations.metrics import ServerMetrics
 from herdpy.server.operations.watch import shown, stopped_by
-from herdpy.server.requests.exports import KeptExports
 from herdpy.server.served import Served
 from herdpy.server.session_settings import session_settings
 from herdpy.server.spinning import LoopSpinning
@@ -73,7 +72,6 @@ class Hub:
         )
         self.spins = self.spinning.is_on
         self._started_s = database.clock.monotonic()
-        self.kept_exports = KeptExports(self.loop)
         self.workers = workers
         self._empty = asyncio.Event()
         self.unauthenticated: PeerShares[ServerConnection] = PeerShares(
@@ -96,6 +94,11 @@ class Hub:
         served = self._served[database] = Served(self, database)
         database.limits.add(partial(server_limits, self, served), partial(server_waits, self))
         return served
+
+    def close_exports(self) -> None:
+        """Let all kept exports go, now and from now on."""
+        for served in self._served.values():
+            served.kept_exports.close()
 
     def served(self, tablespace: str) -> Served:
         """Return a tablespace that is open; 3D000: there is none of the name; else why not."""

@@ -5,6 +5,8 @@ lets every client in, with all rights, until the first password is set: from the
 last one is gone, it asks for a login. `authentication` says otherwise. On the server's loop.
 """
 
+import hashlib
+import hmac
 import ipaddress
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,7 @@ from herdpy.server.login.audit import Audit
 from herdpy.server.login.certificates import names_of
 from herdpy.server.login.throttle import Throttle
 from herdpy.server.login.tls import ServerTls, TlsFiles
+from herdpy.storage.tablespace_list import DEFAULT
 
 if TYPE_CHECKING:
     from herdpy.engine.database import Database
@@ -88,11 +91,13 @@ class Gate:
         certificate: bytes | None,
         database: "Database | None",
         login: Login | None = None,
+        tablespace: str = DEFAULT,
     ) -> ScramServer | None:
         """Return the login to go through; None: none is needed, a named user is who she says.
 
         `database` is the tablespace whose user it is; None: there is none of that name, which who
         has not logged in is not told. `login` is how she may log in; None: there is no such user.
+        `tablespace` is the name that the client has given.
 
         `binding` is that of the server's certificate, `certificate` the client's (DER).
         OperationalError 28000.
@@ -109,9 +114,24 @@ class Gate:
             _check_certificate(user, certificate, login)
             if self._client_check == "cert":
                 return None
-        secret = self._database.login_secret or self._secret
         verifier = login.verifier if login is not None and login.may_login else None
+        secret = self._secret_of(database, tablespace)
         return ScramServer(user, verifier, binding=binding, secret=secret)
+
+    def _secret_of(self, database: "Database | None", tablespace: str) -> bytes:
+        """Return what makes the salts of users who do not exist in a tablespace, or where none is.
+
+        One of all would tell users: their salts are other ones than in a tablespace that is absent.
+        Those of a tablespace go with it to another name, as the salts of its users do.
+        """
+        secret = self._database.login_secret or self._secret
+        if database is self._database:
+            return secret
+        if database is None:
+            what = b"no tablespace " + tablespace.encode(errors="surrogatepass")
+        else:
+            what = b"tablespace " + database.entry.id
+        return hmac.digest(secret, what, hashlib.sha256)
 
     def _asks_for_users(self, database: "Database | None") -> bool:
         if self._rule != "auto":

@@ -307,3 +307,112 @@ def test_a_login_under_way_ends_with_its_password(
         assert sqlstate_of(login.next) == "28P01"
     failed = [each for each in map(json.loads, named.audit) if each["event"] == "login_failed"]
     assert "has changed since" in failed[0]["reason"]
+
+
+# --- what who has not logged in learns ------------------------------------------------------------
+
+
+def salt_of(client: Any, tablespace: str, user: str) -> str:
+    """Return the salt that anyone is told."""
+    scram = ScramClient(["SCRAM-SHA-256"], user, "a guess")
+    login = LoginStream(client, metadata=(("herdpy-tablespace", tablespace),))
+    login.send(start=pb.LoginStart(user=user, client_first=scram.get_client_first()))
+    challenge = login.next().challenge
+    login.call.cancel()
+    return challenge.partition(",s=")[2].partition(",")[0]
+
+
+def test_salts_do_not_tell_who_is_a_user_of_what(server: RunningServer) -> None:
+    do(server.engine, "CREATE USER nologin", tablespace="sales")
+    with grpc_client(server.grpc_url) as client:
+        names = ("default", "sales", "without_users", "missing", "missing too")
+        users = ("ada", "eve", "nologin")
+        salts = {(name, user): salt_of(client, name, user) for name in names for user in users}
+        assert len(set(salts.values())) == len(salts)
+        do(server.engine, "ALTER TABLESPACE sales RENAME TO sold")
+        for user in users:  # of all users the same: those who exist keep theirs, too
+            assert salt_of(client, "sold", user) == salts["sales", user]
+            assert salt_of(client, "sales", user) != salts["sales", user]
+            assert salt_of(client, "missing", user) == salts["missing", user]
+
+
+def test_each_tablespace_has_a_secret_of_its_own(server: RunningServer) -> None:
+    """Its superusers find it in a backup."""
+    instance = server.engine.database.instance
+    with herdpy.connect(
+        url_of(server, "ada", "default"), password="of default", autocommit=True
+    ) as connection:
+        connection.execute("CREATE TABLESPACE mine")
+    names = ("default", "sales", "mine")
+    secrets = {instance.database(name).login_secret for name in names}
+    assert len(secrets) == 3
+    assert {len(secret or b"") for secret in secrets} == {32}
+
+
+def test_a_name_that_is_absent_costs_no_error(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its hint compares the name with those of all tablespaces."""
+
+    def closest(*_: object) -> None:
+        raise AssertionError("a hint was looked for")
+
+    monkeypatch.setattr("herdpy.engine.instance.closest", closest)
+    with pytest.raises(herdpy.OperationalError) as refused:
+        herdpy.connect(url_of(server, "ada", "missing"), password="of default")
+    assert refused.value.sqlstate == "28P01"
+    with grpc_client(server.grpc_url) as client:
+        metadata = (*basic("ada", "of default"), ("herdpy-tablespace", "missing"))
+        assert sqlstate_of(lambda: execute(client, "missing", metadata)) == "28P01"
+
+
+# --- backups that are kept for a while ------------------------------------------------------------
+
+
+@pytest.fixture
+def backed_up(server: RunningServer) -> RunningServer:
+    for tablespace in ("default", "sales"):
+        do(server.engine, "CREATE TABLE big (v TEXT)", tablespace=tablespace)
+    return server
+
+
+def of_owner(tablespace: str) -> Any:
+    return (*basic("ada", f"of {tablespace}"), ("herdpy-tablespace", tablespace))
+
+
+def snapshot_of(client: Any, tablespace: str, snapshot: str = "") -> str:
+    """Read a backup to its end, or one that is kept once more; return its name."""
+    request = pb.SnapshotRequest(tablespace=tablespace, snapshot=snapshot)
+    replies = list(client.GetSnapshot(request, metadata=of_owner(tablespace)))
+    return replies[0].info.snapshot
+
+
+def test_a_kept_backup_is_of_its_tablespace(backed_up: RunningServer) -> None:
+    with grpc_client(backed_up.grpc_url) as client:
+        name = snapshot_of(client, "default")
+        backed_up.call(backed_up.server._hub.wait_idle)  # it is kept behind the end of its call
+        assert sqlstate_of(lambda: snapshot_of(client, "sales", name)) == "55000"
+        assert snapshot_of(client, "default", name) == name
+
+
+def test_backups_of_another_tablespace_take_no_place(backed_up: RunningServer) -> None:
+    with grpc_client(backed_up.grpc_url) as client:
+        name = snapshot_of(client, "default")
+        backed_up.call(backed_up.server._hub.wait_idle)  # it is kept behind the end of its call
+        for _ in range(3):
+            snapshot_of(client, "sales")
+        backed_up.call(backed_up.server._hub.wait_idle)
+        assert snapshot_of(client, "default", name) == name
+
+
+def test_a_kept_backup_goes_with_its_tablespace(backed_up: RunningServer) -> None:
+    with grpc_client(backed_up.grpc_url) as client:
+        name = snapshot_of(client, "sales")
+        backed_up.call(backed_up.server._hub.wait_idle)
+        kept = backed_up.server._hub.served("sales").kept_exports
+        do(backed_up.engine, "DROP TABLESPACE sales", "CREATE TABLESPACE sales OWNER ada")
+        assert kept._kept == {}
+        metadata = (*basic("ada", "of default"), ("herdpy-tablespace", "sales"))
+        request = pb.SnapshotRequest(tablespace="sales", snapshot=name)
+        call = client.GetSnapshot(request, metadata=metadata)
+        assert sqlstate_of(lambda: list(call)) == "55000"
