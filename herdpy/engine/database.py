@@ -203,6 +203,12 @@ class Database:
             self, settings, autocommit=autocommit, id=number, client=client, user=user
         )
         with self._mutex:
+            if self._is_closing and self.entry.folder != DIRECTORY:
+                raise OperationalError(
+                    f'tablespace "{self.name}" is being closed, or dropped',
+                    sqlstate="57P03",
+                    retry=Retry.SAFE,
+                )
             self.check_usable()
             if self._is_closing:
                 raise self._closed_error()

@@ -322,7 +322,7 @@ class ServerConnection(asyncio.Protocol):
             self._check_login_is_of(hello.tablespace)
             if self._believed is not None and self._believed.user.name == user:
                 self._check_counts(self._believed, hello.tablespace)
-                gate.check_again(user, self._certificate, login)
+                gate.check_again(user, hello.tablespace, self._certificate, login)
             else:
                 binding = None if self._tls is None else self._tls.binding
                 self._login = gate.begin(
@@ -427,7 +427,7 @@ class ServerConnection(asyncio.Protocol):
             self._audit("login_failed", reason=error.message)
             self.refuse(error)
         except Error as error:
-            reason = reason or self._hub.gate.why_not(hello.user, self._database)
+            reason = reason or self._hub.gate.why_not(hello.user, hello.tablespace, self._database)
             self._audit("login_failed", reason=reason)
             self._hub.gate.throttle.failed(origin_of(self.peer))
             delay_s = self._hub.config.login_failure_delay_s
@@ -483,9 +483,16 @@ class ServerConnection(asyncio.Protocol):
             self._timer = None
 
     def _audit(self, event: str, **fields: Any) -> None:
-        user = "" if self._hello is None else self._hello.user
+        hello, found = self._hello, self._found
+        tablespace = "" if hello is None else hello.tablespace
         self._hub.gate.audit.record(
-            event, connection=self.number, peer=self.peer, user=user, client=self.client, **fields
+            event,
+            tablespace=tablespace if found is None else found.database.name,
+            connection=self.number,
+            peer=self.peer,
+            user="" if hello is None else hello.user,
+            client=self.client,
+            **fields,
         )
 
     # --- actions ---------------------------------------------------------------------------------

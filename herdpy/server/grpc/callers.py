@@ -244,7 +244,7 @@ def logged_in(tokens: Tokens, proven: Proven | None, context: Any, verified: str
     return pb.LoggedIn(verified=verified, token=token, valid_s=int(tokens.lifetime_s))
 
 
-def named_tablespace(context: Any) -> str:
-    """Return which tablespace a call's metadata name, as Login takes it."""
+def named_tablespace(context: Any, otherwise: str = DEFAULT_TABLESPACE) -> str:
+    """Return which tablespace a call's metadata name, as Login takes it; or what is if none is."""
     named = [str(value) for key, value in context.invocation_metadata() if key == TABLESPACE_KEY]
-    return named[0] if named else DEFAULT_TABLESPACE
+    return named[0] if named else otherwise

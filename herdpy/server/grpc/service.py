@@ -61,7 +61,11 @@ class GrpcService:
         self._new_connection = new_connection
         self._unauthenticated: PeerShares[Call] = hub.new_peer_shares("grpc_first_messages")
         self._tokens = Tokens(
-            hub.login_in, hub.clock, hub.database.rng, hub.config.token_lifetime_s
+            hub.login_in,
+            hub.clock,
+            hub.database.rng,
+            hub.config.token_lifetime_s,
+            lambda: hub.database.entry.id,
         )
 
     def handlers(self) -> Any:
@@ -115,7 +119,12 @@ class GrpcService:
                 )  # raises where a login is needed
             return caller
         except Error as error:
-            self._hub.gate.audit.record("refused", peer=peer_of(context), reason=error.message)
+            self._hub.gate.audit.record(
+                "refused",
+                tablespace=named_tablespace(context, ""),
+                peer=peer_of(context),
+                reason=error.message,
+            )
             raise
 
     async def _login(self, call: Call) -> None:

@@ -111,7 +111,7 @@ class Gate:
                 )
             return None
         if self._client_check != "verify-ca":
-            _check_certificate(user, certificate, login)
+            self._check_certificate(user, tablespace, certificate, login)
             if self._client_check == "cert":
                 return None
         verifier = login.verifier if login is not None and login.may_login else None
@@ -141,39 +141,64 @@ class Gate:
         has_had_one = any(each.has_logins or each.login_secret is not None for each in both)
         return has_had_one or self._is_public or self._client_check != "verify-ca"
 
-    def check_again(self, user: str, certificate: bytes | None, login: Login | None) -> None:
+    def check_again(
+        self, user: str, tablespace: str, certificate: bytes | None, login: Login | None
+    ) -> None:
         """Raise 28000 when a user who has proved to be one could not begin with this certificate.
 
-        `certificate` and `login` as for begin().
+        The rest as for begin().
         """
         if self._client_check != "verify-ca":
-            _check_certificate(user, certificate, login)
+            self._check_certificate(user, tablespace, certificate, login)
 
-    def why_not(self, user: str, database: "Database | None") -> str:
-        """Return for the audit log why a login failed, which the one who tried is not told."""
-        found = None if database is None else database.login(user)
+    def _check_certificate(
+        self, user: str, tablespace: str, certificate: bytes | None, login: Login | None
+    ) -> None:
+        """Raise unless the certificate names the user, who may log in. Only its bearer is told."""
+        names = () if certificate is None else names_of(certificate)
+        if not any(self._is_name_of(name, user, tablespace) for name in names):
+            reason = "the client's certificate does not name the user"
+        elif login is not None and login.may_login:
+            return
+        else:
+            reason = "the user may not log in"
+        raise OperationalError(
+            f'certificate authentication failed for user "{user[:63]}": {reason}',
+            sqlstate="28000",
+            hint="its common name, or an alternative name, has to be that of the user; of one of "
+            f"another tablespace than {DEFAULT}: user@tablespace",
+        )
+
+    def _is_name_of(self, name: str, user: str, tablespace: str) -> bool:
+        """Return whether a certificate's name is that of a user of a tablespace.
+
+        It is one of `default`, unless what is behind its last @ is a tablespace.
+        """
+        first, at, last = name.rpartition("@")
+        if at and self._database.instance.has(last):
+            return (first, last) == (user, tablespace)
+        return (name, DEFAULT) == (user, tablespace)
+
+    def why_not(self, user: str, tablespace: str, database: "Database | None") -> str:
+        """Return for the audit log why a login failed, which the one who tried is not told.
+
+        `database` is what the name `tablespace` has led to; None: to none that is open.
+        """
         if database is None:
-            return "there is no such tablespace"
+            instance = self._database.instance
+            if not instance.has(tablespace):
+                return "there is no such tablespace"
+            try:
+                instance.opened(tablespace)
+            except Error as error:
+                return f"the tablespace cannot be opened: {error.message}"
+            return "the tablespace was not open yet"
+        found = database.login(user)
         if found is None:
             return "there is no such user"
         if not found.may_login:
             return "the user may not log in"
         return "no valid password" if found.verifier is None else "wrong password"
-
-
-def _check_certificate(user: str, certificate: bytes | None, login: Login | None) -> None:
-    """Raise unless the certificate names the user, who may log in. Only its bearer is told."""
-    if certificate is None or user not in names_of(certificate):
-        reason = "the client's certificate does not name the user"
-    elif login is not None and login.may_login:
-        return
-    else:
-        reason = "the user may not log in"
-    raise OperationalError(
-        f'certificate authentication failed for user "{user[:63]}": {reason}',
-        sqlstate="28000",
-        hint="its common name, or an alternative name, has to be that of the user",
-    )
 
 
 def _tls_files(config: ServerConfig) -> TlsFiles | None:

@@ -12,7 +12,7 @@ import hmac
 from base64 import urlsafe_b64encode
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bookie.runtime.interfaces import Clock, Rng
 from herdpy.engine.access.passwords import Login
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from herdpy.engine.database import Database
 
 TOKENS_MAX = 10_000
+"""Beyond it the oldest one of the tablespace that has most counts no more."""
+TOKENS_OF_DEFAULT_KEPT = 1_000
+"""So many of `default` give way to none of other tablespaces."""
 TOKENS_OF_USER_MAX = 100
-"""Beyond either the oldest one of all, or of the user, counts no more."""
+"""Beyond it the user's oldest one counts no more."""
 _SECRET_BYTES = 32
 
 
@@ -70,15 +73,21 @@ class Tokens:
         clock: Clock,
         rng: Rng,
         lifetime_s: float,
+        default_id: Callable[[], bytes],
     ) -> None:
-        """login_in(id of a tablespace, user) tells how a user may log in now."""
+        """login_in(id of a tablespace, user) tells how a user may log in now.
+
+        default_id() gives the id of `default`, whose first one may come later.
+        """
         self.lifetime_s = lifetime_s
         self._login_in = login_in
         self._clock = clock
         self._rng = rng
         self._secret = rng.randbytes(_SECRET_BYTES)  # of the passwords' hashes
         self._given: dict[bytes, _Given] = {}  # the oldest first, by hash
+        self._default_id = default_id
         self._of_users: Counter[tuple[bytes, str]] = Counter()
+        self._of_tablespaces: Counter[bytes] = Counter()
 
     def give(self, proven: Proven, certificate: bytes) -> str:
         """Return a new token of a user who has proved the password of this login."""
@@ -97,12 +106,22 @@ class Tokens:
         if key in self._given:
             self._drop(key)
         while len(self._given) >= TOKENS_MAX:
-            self._drop(next(iter(self._given)))
+            most = self._who_gives_way()
+            self._drop(next(key for key, each in self._given.items() if each.key[0] == most))
         while self._of_users[user] >= TOKENS_OF_USER_MAX:
             self._drop(next(key for key, each in self._given.items() if each.key == user))
         until_s = self._clock.monotonic() + self.lifetime_s
         self._given[key] = given._replace(until_s=until_s)
         self._of_users[user] += 1
+        self._of_tablespaces[user[0]] += 1
+
+    def _who_gives_way(self) -> bytes:
+        """Return the tablespace that has most of what any of them may have."""
+        counts = dict(self._of_tablespaces)
+        default_id = self._default_id()
+        if default_id in counts:
+            counts[default_id] -= TOKENS_OF_DEFAULT_KEPT
+        return max(counts, key=counts.__getitem__)
 
     def proven_by(self, token: str, certificate: bytes) -> Proven:
         """Return what a token proves; OperationalError 28000: it is not valid any more."""
@@ -144,12 +163,17 @@ class Tokens:
 
     def _drop(self, key: bytes) -> None:
         user = self._given.pop(key).key
-        self._of_users[user] -= 1
-        if not self._of_users[user]:
-            del self._of_users[user]
+        _count_down(self._of_users, user)
+        _count_down(self._of_tablespaces, user[0])
 
     def __len__(self) -> int:
         return len(self._given)
+
+
+def _count_down(counts: Counter[Any], key: Any) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
 
 
 def _hash(token: str) -> bytes:

@@ -10,6 +10,7 @@ from scramp import ScramClient
 
 import herdpy
 from bookie.runtime.memory_disk import MemoryDisk
+from herdpy.errors import Retry
 from herdpy.model.settings import Settings
 from herdpy.proto import herdpy_pb2 as pb
 from tests.fixtures.engines import Engine
@@ -364,6 +365,72 @@ def test_a_name_that_is_absent_costs_no_error(
     with grpc_client(server.grpc_url) as client:
         metadata = (*basic("ada", "of default"), ("herdpy-tablespace", "missing"))
         assert sqlstate_of(lambda: execute(client, "missing", metadata)) == "28P01"
+
+
+def events(server: RunningServer, name: str) -> list[dict[str, Any]]:
+    return [each for each in map(json.loads, server.audit) if each["event"] == name]
+
+
+def test_the_audit_log_says_of_which_tablespace(server: RunningServer) -> None:
+    owner = url_of(server, "ada", "sales")
+    with herdpy.connect(owner, password="of sales", autocommit=True) as connection:
+        connection.execute("CREATE TABLE made (id BIGINT)")
+        do(server.engine, "ALTER TABLESPACE sales RENAME TO sold")
+        connection.execute("DROP TABLE made")
+    server.call(server.server._hub.wait_idle)
+    assert [each["tablespace"] for each in events(server, "changed")] == ["sales", "sold"]
+    for name in ("login", "logout"):
+        assert [each["tablespace"] for each in events(server, name)][-1:] == (
+            ["sales"] if name == "login" else ["sold"]
+        )
+    for name in ("sold", "missing"):
+        with pytest.raises(herdpy.OperationalError):
+            herdpy.connect(url_of(server, "ada", name), password="wrong")
+        assert events(server, "login_failed")[-1]["tablespace"] == name
+    with grpc_client(server.grpc_url) as client:
+        metadata = (*bearer("none"), ("herdpy-tablespace", "sold"))
+        assert sqlstate_of(lambda: execute(client, "sold", metadata)) == "28000"
+        assert events(server, "refused")[-1]["tablespace"] == "sold"
+    assert all("tablespace" in json.loads(line) for line in server.audit)
+
+
+def test_the_audit_log_says_that_a_tablespace_cannot_be_opened() -> None:
+    """Who tries is told the same as of one that is absent."""
+    disk = MemoryDisk()
+    with running_server(disk) as server:
+        do(server.engine, *SETUP)
+        folder = server.engine.database.instance.database("sales").entry.folder
+    disk.unlink(f"{folder}/MANIFEST")
+    with running_server(disk, login_failure_delay_s=0) as server:
+        for name, reason in (("sales", "cannot be opened"), ("missing", "no such tablespace")):
+            with pytest.raises(herdpy.OperationalError) as refused:
+                herdpy.connect(url_of(server, "ada", name), password="of default")
+            assert refused.value.sqlstate == "28P01"
+            assert reason in events(server, "login_failed")[-1]["reason"]
+
+
+def test_a_login_that_a_drop_overtakes(server: RunningServer) -> None:
+    database = server.engine.database.instance.database("sales")
+    database.refuse_sessions("a test")
+    with pytest.raises(herdpy.OperationalError) as refused:
+        herdpy.connect(f"{url_of(server, 'ada', 'sales')}?retry_timeout_s=0", password="of sales")
+    assert (refused.value.sqlstate, refused.value.retry) == ("57P03", Retry.SAFE)
+    database.let_sessions_in()
+    do(server.engine, "DROP TABLESPACE sales")
+    with pytest.raises(herdpy.OperationalError) as gone:
+        database.session(Settings())
+    assert gone.value.sqlstate == "57P03"
+
+
+def test_sysmemory_does_not_say_where_a_tablespace_is(server: RunningServer) -> None:
+    def accounts(tablespace: str) -> list[str]:
+        at = url_of(server, "ada", tablespace)
+        with herdpy.connect(at, password=f"of {tablespace}") as connection:
+            found = connection.execute("SELECT account FROM sysmemory").fetchall()
+            return [name for (name,) in found]
+
+    assert {name.partition("/")[0] for name in accounts("sales")} == {"sales"}
+    assert {name.partition("/")[0] for name in accounts("default")} == {"process"}
 
 
 # --- backups that are kept for a while ------------------------------------------------------------

@@ -5,7 +5,7 @@ import pytest
 from bookie.runtime.os_rng import OsRng
 from herdpy.errors import OperationalError
 from herdpy.server.login import login_tokens
-from herdpy.server.login.login_tokens import Proven, Tokens, proven_of
+from herdpy.server.login.login_tokens import Proven, Tokens
 from tests.fixtures.engines import Engine
 from tests.sim.clock import SimulatedClock
 
@@ -20,10 +20,11 @@ class World:
         self.run("CREATE USER ada PASSWORD 'first'", "CREATE USER bob PASSWORD 'other'")
         self.clock = SimulatedClock()
         self.id = self.engine.database.entry.id
-        self.tokens = Tokens(self.login_in, self.clock, OsRng(), LIFETIME_S)
+        self.tokens = Tokens(self.login_in, self.clock, OsRng(), LIFETIME_S, lambda: self.id)
 
     def login_in(self, tablespace_id: bytes, user: str) -> Proven | None:
-        return proven_of(self.engine.database, user) if tablespace_id == self.id else None
+        login = self.engine.database.login(user)
+        return None if login is None else Proven(tablespace_id, login)
 
     def run(self, *texts: str) -> None:
         session = self.engine.session(autocommit=True)
@@ -31,8 +32,10 @@ class World:
             session.execute(text).close()
         session.close()
 
-    def give(self, user: str = "ada", certificate: bytes = b"") -> str:
-        proven = self.login_in(self.id, user)
+    def give(
+        self, user: str = "ada", certificate: bytes = b"", tablespace_id: bytes | None = None
+    ) -> str:
+        proven = self.login_in(self.id if tablespace_id is None else tablespace_id, user)
         assert proven is not None
         assert proven.login.verifier is not None
         return self.tokens.give(proven, certificate)
@@ -103,6 +106,23 @@ def test_the_oldest_go(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.give("bob")
     assert len(world.tokens) == 3
     assert [world.is_good(each) for each in (second, third)] == [False, True]
+
+
+def test_a_tablespace_ends_no_tokens_of_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(login_tokens, "TOKENS_MAX", 10)
+    monkeypatch.setattr(login_tokens, "TOKENS_OF_DEFAULT_KEPT", 3)
+    of_default = [world.give() for _ in range(4)]
+    of_other = [world.give(tablespace_id=b"other") for _ in range(2)]
+    many = [world.give(tablespace_id=b"many") for _ in range(20)]
+    assert len(world.tokens) == 10
+    assert all(map(world.is_good, [*of_default, *of_other, *many[-4:]]))
+    # default's beyond what is kept for it are as all others' are.
+    more = [world.give() for _ in range(4)]
+    assert [world.is_good(each) for each in of_default] == [False, False, True, True]
+    assert all(map(world.is_good, [*more, *of_other, *many[-2:]]))
+    assert not world.is_good(many[-3])
 
 
 def test_no_token_is_kept(world: World) -> None:
