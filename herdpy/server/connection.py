@@ -89,7 +89,7 @@ class ServerConnection(asyncio.Protocol):
         self._is_writing_paused = False
         self._tls = tls
         self._is_securing = False  # the handshake of TLS runs: nothing else may be sent
-        self._handshake: asyncio.Task[None] | None = None
+        self._handshake: asyncio.Task[asyncio.Transport | None] | None = None
         self._early = bytearray()  # what came before it began, or with its end
         self._hello: messages.Hello | None = None
         self._login: ScramServer | None = None
@@ -130,7 +130,7 @@ class ServerConnection(asyncio.Protocol):
         self._timer = self._hub.loop.call_later(timeout_s, self._expire, timeout_s)
         if self._tls is not None:
             self._transport.pause_reading()
-            self._handshake = self._hub.secure(self._secure(self._transport, self._tls))
+            self._hub.secure(self._secure(self._transport, self._tls))
 
     def data_received(self, data: bytes) -> None:
         if self._is_securing:
@@ -252,9 +252,8 @@ class ServerConnection(asyncio.Protocol):
         try:
             secured = await self._shake_hands(transport, tls)
         except Exception as error:  # noqa: BLE001 - whatever it is, the connection ends
-            self._audit("tls_failed", reason=str(error))
+            self._audit("tls_failed", reason=str(error) or "the connection was lost")
         finally:
-            self._handshake = None
             if secured is None or secured.is_closing() or self._machine.state is State.CLOSED:
                 (secured or transport).abort()
                 # Who ends during a handshake is not told so by every kind of loop.
@@ -271,20 +270,22 @@ class ServerConnection(asyncio.Protocol):
     async def _shake_hands(
         self, transport: asyncio.Transport, tls: ServerTls
     ) -> asyncio.Transport | None:
-        """Return the transport by TLS; any error: there is none.
+        """Return the transport by TLS; None, any error: there is none.
 
-        It need not end by itself: uvloop's does not, nor does its time-out count, when the
-        connection was lost before it began. So who takes note of that cancels this.
+        The handshake need not end by itself: uvloop's does not, nor does its time-out count, when
+        the connection was lost before it began. So who takes note of that cancels it.
         """
         loop = self._hub.loop
-        handshake = loop.create_task(self._start_tls(transport, tls))
+        self._handshake = handshake = loop.create_task(self._start_tls(transport, tls))
         try:
             await asyncio.sleep(0)  # from here on the handshake gets what arrives
             if self._early and not handshake.done():  # uvloop reads before it can be told not to
                 early, self._early = bytes(self._early), bytearray()
                 loop.call_soon(_feed, transport.get_protocol(), early)
-            return await handshake
+            await asyncio.wait([handshake])
+            return None if handshake.cancelled() else handshake.result()
         finally:
+            self._handshake = None
             handshake.cancel()
 
     async def _start_tls(
@@ -303,10 +304,9 @@ class ServerConnection(asyncio.Protocol):
         )
 
     def _give_up_tls(self) -> None:
-        """End a handshake that is under way."""
-        handshake, self._handshake = self._handshake, None
-        if handshake is not None:
-            handshake.cancel()
+        """End a handshake that is under way; one that has failed keeps its reason."""
+        if self._handshake is not None:
+            self._handshake.cancel()
 
     def _start(self, hello: messages.Hello) -> None:
         self._hello = hello

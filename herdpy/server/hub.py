@@ -204,12 +204,11 @@ class Hub:
                 shares.count_max = config.logins_max
                 shares.of_origin_max = config.logins_of_address_max
 
-    def secure(self, handshake: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def secure(self, handshake: Coroutine[Any, Any, None]) -> None:
         """Let a handshake run, and end before the server does."""
         task = self.loop.create_task(handshake)
         self._handshakes[task] = None
         task.add_done_callback(lambda done: self._handshakes.pop(done, None))
-        return task
 
     def leave(self, connection: "ServerConnection") -> None:
         self.connections.pop(connection, None)

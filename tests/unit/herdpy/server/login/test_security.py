@@ -227,6 +227,13 @@ def messages_of(peer: socket.socket) -> list[Any]:
     return found
 
 
+async def no_connections(server: RunningServer) -> None:
+    hub = server.server._hub
+    async with asyncio.timeout(10):
+        while hub.connections or hub._handshakes:  # noqa: ASYNC110 - each ends by itself
+            await asyncio.sleep(0)
+
+
 @pytest.mark.usefixtures("_face")
 class TestTls:
     @pytest.fixture
@@ -297,15 +304,9 @@ class TestTls:
                 if is_reset:
                     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
                 client.close()
-
-            async def ended() -> None:
-                hub = server.server._hub
-                while hub.connections or hub._handshakes:  # noqa: ASYNC110 - each ends by itself
-                    await asyncio.sleep(0)
-
             # A client behind them is served; then all of theirs has come.
             herdpy.connect(url(server, tls="on", tls_authority=authority.path)).close()
-            server.call(lambda: asyncio.wait_for(ended(), 10))
+            server.call(lambda: no_connections(server))
 
     @pytest.mark.parametrize("loops", [asyncio.new_event_loop, new_loop])
     def test_a_server_ends_with_handshakes_under_way(
@@ -347,6 +348,22 @@ class TestTls:
         options = {"tls_authority": authority.path, "tls_server_name": "other.test"}
         with pytest.raises(OperationalError, match="not trusted"):
             herdpy.connect(url(secured, tls="on", **options))
+
+    @pytest.mark.parametrize("loops", [asyncio.new_event_loop, new_loop])
+    def test_the_audit_log_says_why_a_handshake_failed(
+        self,
+        identity: Identity,
+        foreign: Authority,
+        loops: Callable[[], asyncio.AbstractEventLoop],
+    ) -> None:
+        with running_server(
+            new_loop=loops, tls_certificate=identity.certificate, tls_key=identity.key
+        ) as server:
+            with pytest.raises(OperationalError, match="not trusted"):
+                herdpy.connect(url(server, tls="on", tls_authority=foreign.path))
+            server.call(lambda: no_connections(server))
+            [failed] = events(server, "tls_failed")
+            assert failed["reason"]
 
     def test_an_expired_certificate_is_not_trusted(self, authority: Authority) -> None:
         old = authority.issue("old", "127.0.0.1", until=datetime(2020, 1, 1, tzinfo=UTC))
