@@ -97,6 +97,8 @@ class Database:
         self.entry = entry
         name = None if entry.folder == DIRECTORY else entry.name
         self.memory = TablespaceMemory(instance.memory, name, config)
+        self.holders: list[Callable[[], object]] = []
+        """What has others, who have no session, let go of its files, before they are closed."""
         # Own lock.
         self._mutex = new_mutex()
         self._sessions: dict[int, Session] = {}
@@ -201,6 +203,12 @@ class Database:
             self, settings, autocommit=autocommit, id=number, client=client, user=user
         )
         with self._mutex:
+            if self._is_closing and self.entry.folder != DIRECTORY:
+                raise OperationalError(
+                    f'tablespace "{self.name}" is being closed, or dropped',
+                    sqlstate="57P03",
+                    retry=Retry.SAFE,
+                )
             self.check_usable()
             if self._is_closing:
                 raise self._closed_error()
@@ -487,7 +495,7 @@ class Database:
         """Return what lets go of files, as far as there is any; all repeatable."""
         made = vars(self)  # start() may not have come to these
         steps = self.replica.closing_steps() if "replica" in made else []
-        return [*steps, self.vectors.close, self.plans.clear, self.memory.close]
+        return [*self.holders, *steps, self.vectors.close, self.plans.clear, self.memory.close]
 
     @property
     def is_closed(self) -> bool:

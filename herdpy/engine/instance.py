@@ -256,6 +256,17 @@ class Instance:
         """Return the tablespaces that are open."""
         return list(self._databases.values())
 
+    def find_open(self, name: str) -> Database | None:
+        """Return what opened() would, and None where it would raise: it makes no error."""
+        entry = self.listed.find(name)
+        return None if entry is None else self.open_of(entry.id)
+
+    def open_of(self, tablespace_id: bytes) -> Database | None:
+        """Return the tablespace of an id, whatever its name is now; None: it is not served."""
+        if tablespace_id in self._doubtful and self._list_failure is not None:
+            return None
+        return self._databases.get(tablespace_id)
+
     def opened(self, name: str) -> Database:
         """Return an open tablespace, and never wait. 3D000: there is none; else why not."""
         entry = self._entry(name)

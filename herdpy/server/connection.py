@@ -29,7 +29,7 @@ from herdpy.model.access import User
 from herdpy.proto import messages
 from herdpy.proto.messages import Message, Welcome, encode_frame
 from herdpy.proto.parameters import decode_small_parameters
-from herdpy.proto.scram import ScramServer
+from herdpy.proto.scram import ScramServer, login_failed
 from herdpy.proto.server_machine import (
     Action,
     Close,
@@ -43,6 +43,7 @@ from herdpy.proto.server_machine import (
     Stop,
 )
 from herdpy.server.login.gate import TABLESPACE_KEY, too_slow
+from herdpy.server.login.login_tokens import Proven, proven_of
 from herdpy.server.login.throttle import origin_of
 from herdpy.server.login.tls import ServerTls
 from herdpy.server.operations.metrics import kind_of
@@ -88,17 +89,18 @@ class ServerConnection(asyncio.Protocol):
         self._is_writing_paused = False
         self._tls = tls
         self._is_securing = False  # the handshake of TLS runs: nothing else may be sent
+        self._handshake: asyncio.Task[asyncio.Transport | None] | None = None
         self._early = bytearray()  # what came before it began, or with its end
         self._hello: messages.Hello | None = None
         self._login: ScramServer | None = None
-        self.user: User | None = None
-        """The user that has logged in; None: none has, or no login was asked for."""
-        self._believed: User | None = None  # who the peer has proved to be, before it began
+        self.proven: Proven | None = None
+        """What its login has proved; None: there was none, or none was asked for."""
+        self._believed: Proven | None = None  # what the peer has proved before it began
         self._login_tablespace: str | None = None  # whose users its login is about; None: as Hello
         self._found: Served | None = None  # what Hello has named; None: it is not open
         self._served = hub.default
         """The tablespace, from _enter() on."""
-        self._claimed: User | None = None  # who has the name that the peer logs in by
+        self._claimed: Proven | None = None  # what its login will prove
         self._timer: asyncio.TimerHandle | None = None  # of the login, then of the close
         self._pause: asyncio.TimerHandle | None = None  # before a login that has to wait
         self._turn: tuple[Turn, messages.ToServer, float] | None = None
@@ -172,6 +174,7 @@ class ServerConnection(asyncio.Protocol):
         self._is_lost = True
         self._stop_timer()
         self._stop_pause()
+        self._give_up_tls()
         if self._requests is not None:
             self._audit("logout")
         self._do(self._machine.close("the connection was lost"))
@@ -219,13 +222,20 @@ class ServerConnection(asyncio.Protocol):
 
     # --- getting in ------------------------------------------------------------------------------
 
-    def believe(self, user: User | None, tablespace: str) -> None:
-        """Ask the peer for no login: it has proved to be this user. Before connection_made().
+    def believe(self, proven: Proven | None, tablespace: str) -> None:
+        """Ask the peer for no login: it has proved this before. Before connection_made().
 
-        None: it has a password to show, of a user of this tablespace and no other.
+        It begins only if the login counts still, in the very tablespace that it is of, whatever
+        has its name by then. None: it has a password to show, of a user of this tablespace and no
+        other.
         """
-        self._believed = user
+        self._believed = proven
         self._login_tablespace = tablespace
+
+    @property
+    def user(self) -> User | None:
+        """The user that has logged in; None: none has, or no login was asked for."""
+        return None if self.proven is None else self.proven.user
 
     @property
     def database(self) -> Database:
@@ -238,30 +248,17 @@ class ServerConnection(asyncio.Protocol):
 
     async def _secure(self, transport: asyncio.Transport, tls: ServerTls) -> None:
         """Begin TLS; a client that does not is gone."""
-        hub = self._hub
-        handshake = hub.loop.create_task(
-            hub.loop.start_tls(
-                transport,
-                self,
-                tls.context,
-                server_side=True,
-                ssl_handshake_timeout=hub.config.login_timeout_s,
-                ssl_shutdown_timeout=_LINGER_S,
-            )
-        )
-        await asyncio.sleep(0)  # from here on the handshake gets what arrives
-        if self._early:  # uvloop reads before it can be told not to
-            early, self._early = bytes(self._early), bytearray()
-            hub.loop.call_soon(_feed, transport.get_protocol(), early)
+        secured: asyncio.Transport | None = None
         try:
-            secured = await handshake
+            secured = await self._shake_hands(transport, tls)
         except Exception as error:  # noqa: BLE001 - whatever it is, the connection ends
-            self._audit("tls_failed", reason=str(error))
-            secured = None
-        if secured is None or secured.is_closing() or self._machine.state is State.CLOSED:
-            (secured or transport).abort()
-            # Who ends during a handshake is not told so by every kind of loop.
-            self.connection_lost(None)
+            self._audit("tls_failed", reason=str(error) or "the connection was lost")
+        finally:
+            if secured is None or secured.is_closing() or self._machine.state is State.CLOSED:
+                (secured or transport).abort()
+                # Who ends during a handshake is not told so by every kind of loop.
+                self.connection_lost(None)
+        if secured is None or self._is_lost:
             return
         secured.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
         self._transport = secured
@@ -270,6 +267,47 @@ class ServerConnection(asyncio.Protocol):
         if early:
             self.data_received(early)
 
+    async def _shake_hands(
+        self, transport: asyncio.Transport, tls: ServerTls
+    ) -> asyncio.Transport | None:
+        """Return the transport by TLS; None, any error: there is none.
+
+        The handshake need not end by itself: uvloop's does not, nor does its time-out count, when
+        the connection was lost before it began. So who takes note of that cancels it.
+        """
+        loop = self._hub.loop
+        self._handshake = handshake = loop.create_task(self._start_tls(transport, tls))
+        try:
+            await asyncio.sleep(0)  # from here on the handshake gets what arrives
+            if self._early and not handshake.done():  # uvloop reads before it can be told not to
+                early, self._early = bytes(self._early), bytearray()
+                loop.call_soon(_feed, transport.get_protocol(), early)
+            await asyncio.wait([handshake])
+            return None if handshake.cancelled() else handshake.result()
+        finally:
+            self._handshake = None
+            handshake.cancel()
+
+    async def _start_tls(
+        self, transport: asyncio.Transport, tls: ServerTls
+    ) -> asyncio.Transport | None:
+        hub = self._hub
+        if transport.is_closing():
+            raise ConnectionResetError("the connection was lost before TLS began")
+        return await hub.loop.start_tls(
+            transport,
+            self,
+            tls.context,
+            server_side=True,
+            ssl_handshake_timeout=hub.config.login_timeout_s,
+            ssl_shutdown_timeout=_LINGER_S,
+        )
+
+    def _give_up_tls(self) -> None:
+        """End a handshake that is under way; one that has failed keeps its reason."""
+        if self._handshake is not None:
+            self._handshake.cancel()
+
     def _start(self, hello: messages.Hello) -> None:
         self._hello = hello
         self.client = hello.client
@@ -277,17 +315,19 @@ class ServerConnection(asyncio.Protocol):
         # Whose user it is, to the end of the login: the name may become another tablespace's.
         self._found = hub.find_served(hello.tablespace)
         gate, database = hub.gate, self._database
-        if user:  # who is looked up before the proof, and so is no other user than the one it is of
-            login = None if database is None else database.login(user)
-            self._claimed = User(user, 0) if login is None else login.user
+        # Looked up before the proof, and so that of no other user than the one it is of.
+        self._claimed = claimed = self._login_now()
+        login = None if claimed is None else claimed.login
         try:
             self._check_login_is_of(hello.tablespace)
-            if self._believed is not None and self._believed.name == user:
-                self._claimed = self._believed
-                gate.check_again(user, self._certificate, database)
+            if self._believed is not None and self._believed.user.name == user:
+                self._check_counts(self._believed, hello.tablespace)
+                gate.check_again(user, hello.tablespace, self._certificate, login)
             else:
                 binding = None if self._tls is None else self._tls.binding
-                self._login = gate.begin(user, binding, self._certificate, database)
+                self._login = gate.begin(
+                    user, binding, self._certificate, database, login, hello.tablespace
+                )
                 if self._login is not None:
                     pause_s = gate.throttle.begin(origin_of(self.peer))
         except Error as error:
@@ -295,7 +335,7 @@ class ServerConnection(asyncio.Protocol):
             self.refuse(error)
             return
         if self._login is None:
-            self.user = self._claimed
+            self.proven = claimed
             self._enter()
         elif pause_s:
             self._pause = self._hub.loop.call_later(pause_s, self._offer)
@@ -306,6 +346,32 @@ class ServerConnection(asyncio.Protocol):
     def _database(self) -> Database | None:
         """The tablespace that Hello has named, None: it is not open, or there is none."""
         return None if self._found is None else self._found.database
+
+    def _login_now(self) -> Proven | None:
+        """Return what a proof would be good for now; None: no user is named, or there is none."""
+        hello, database = self._hello, self._database
+        assert hello is not None
+        return proven_of(database, hello.user) if hello.user and database is not None else None
+
+    def _check_counts(self, proven: Proven, tablespace: str) -> None:
+        """Raise 28000 unless a login before is one of the tablespace, and of the user, found now.
+
+        Since it was proved the names may have become those of others, and the password another.
+        """
+        database = self._database
+        if database is None or database.entry.id != proven.tablespace_id:
+            raise OperationalError(
+                f'the login is of another tablespace than the one that is "{tablespace[:63]}" now',
+                sqlstate="28000",
+                hint="Log in again.",
+            )
+        if not proven.counts(self._claimed):
+            raise OperationalError(
+                f'the login of user "{proven.user.name[:63]}" does not count any more: the '
+                "password has changed, or the user was dropped or may not log in",
+                sqlstate="28000",
+                hint="Log in again.",
+            )
 
     def _check_login_is_of(self, tablespace: str) -> None:
         """Raise 28000 when the client has logged in before, to another tablespace than this.
@@ -347,21 +413,27 @@ class ServerConnection(asyncio.Protocol):
         login, hello = self._login, self._hello
         assert login is not None
         assert hello is not None
+        reason = ""
         try:
             if isinstance(message, messages.ScramStart):
                 self._do(self._machine.ask(login.challenge(message)))
                 return
             verified = login.verify(message)
+            reason = "the password or the user has changed since the login began"
+            claimed = self._claimed
+            if claimed is None or not claimed.counts(self._login_now()):
+                raise login_failed(hello.user)
         except ProtocolError as error:
             self._audit("login_failed", reason=error.message)
             self.refuse(error)
         except Error as error:
-            self._audit("login_failed", reason=self._hub.gate.why_not(hello.user, self._database))
+            reason = reason or self._hub.gate.why_not(hello.user, hello.tablespace, self._database)
+            self._audit("login_failed", reason=reason)
             self._hub.gate.throttle.failed(origin_of(self.peer))
             delay_s = self._hub.config.login_failure_delay_s
             self._hub.loop.call_later(delay_s, self.refuse, error)
         else:
-            self.user = self._claimed
+            self.proven = claimed
             self._enter(verified)
 
     def _enter(self, *before: Message) -> None:
@@ -388,7 +460,7 @@ class ServerConnection(asyncio.Protocol):
             hub.parameters,
             hub.clock,
             self._audit,
-            hub.kept_exports,
+            served.kept_exports,
         )
         self._audit("login", session=session.id)
         welcome = Welcome(
@@ -411,9 +483,16 @@ class ServerConnection(asyncio.Protocol):
             self._timer = None
 
     def _audit(self, event: str, **fields: Any) -> None:
-        user = "" if self._hello is None else self._hello.user
+        hello, found = self._hello, self._found
+        tablespace = "" if hello is None else hello.tablespace
         self._hub.gate.audit.record(
-            event, connection=self.number, peer=self.peer, user=user, client=self.client, **fields
+            event,
+            tablespace=tablespace if found is None else found.database.name,
+            connection=self.number,
+            peer=self.peer,
+            user="" if hello is None else hello.user,
+            client=self.client,
+            **fields,
         )
 
     # --- actions ---------------------------------------------------------------------------------
@@ -458,6 +537,7 @@ class ServerConnection(asyncio.Protocol):
         self._stop_timer()
         if self._is_securing:
             transport.abort()
+            self._give_up_tls()
             return
         transport.close()
         # A peer that takes nothing would keep it open.

@@ -12,7 +12,6 @@ from bookie.peer_shares import PeerShares
 from bookie.runtime.os_log import LineWriter
 from bookie.runtime.os_process import processor_count
 from herdpy.config import ServerConfig
-from herdpy.engine.access.passwords import Login
 from herdpy.engine.database import Database
 from herdpy.engine.limit_rows import listed
 from herdpy.engine.session.activity import Client
@@ -22,11 +21,11 @@ from herdpy.model.access import User
 from herdpy.proto.messages import Hello
 from herdpy.server.limits import Budget, Stalled
 from herdpy.server.login.gate import Gate, gave_way_unauthenticated
+from herdpy.server.login.login_tokens import Proven, proven_of
 from herdpy.server.login.throttle import origin_of
 from herdpy.server.operations.limit_rows import server_limits, server_waits, worker_holders
 from herdpy.server.operations.metrics import ServerMetrics
 from herdpy.server.operations.watch import shown, stopped_by
-from herdpy.server.requests.exports import KeptExports
 from herdpy.server.served import Served
 from herdpy.server.session_settings import session_settings
 from herdpy.server.spinning import LoopSpinning
@@ -73,7 +72,6 @@ class Hub:
         )
         self.spins = self.spinning.is_on
         self._started_s = database.clock.monotonic()
-        self.kept_exports = KeptExports(self.loop)
         self.workers = workers
         self._empty = asyncio.Event()
         self.unauthenticated: PeerShares[ServerConnection] = PeerShares(
@@ -97,11 +95,18 @@ class Hub:
         database.limits.add(partial(server_limits, self, served), partial(server_waits, self))
         return served
 
+    def close_exports(self) -> None:
+        """Let all kept exports go, now and from now on."""
+        for served in self._served.values():
+            served.kept_exports.close()
+
     def served(self, tablespace: str) -> Served:
         """Return a tablespace that is open; 3D000: there is none of the name; else why not."""
         if tablespace == TABLESPACE:
             return self.default
-        database = self.database.instance.opened(tablespace)
+        return self._served_as(self.database.instance.opened(tablespace))
+
+    def _served_as(self, database: Database) -> Served:
         found = self._served.get(database)
         if found is None:
             for gone in [each for each in self._served if each.is_closed]:
@@ -110,16 +115,29 @@ class Hub:
         return found
 
     def find_served(self, tablespace: str) -> Served | None:
-        """Return a tablespace that is open, None: it is not, or there is none."""
-        try:
-            return self.served(tablespace)
-        except Error:
-            return None
+        """Return a tablespace that is open, None: it is not, or there is none.
 
-    def login_of(self, tablespace: str, user: str) -> Login | None:
-        """Return how a user of a tablespace may log in now; None: there is no such user."""
+        Who has not logged in may name any, so looking for one that is absent costs next to nothing.
+        """
+        if tablespace == TABLESPACE:
+            return self.default
+        database = self.database.instance.find_open(tablespace)
+        return None if database is None else self._served_as(database)
+
+    def login_of(self, tablespace: str, user: str) -> Proven | None:
+        """Return what a proof of this user would be good for now; None: there is no such user."""
         served = self.find_served(tablespace)
-        return None if served is None else served.database.login(user)
+        return None if served is None else proven_of(served.database, user)
+
+    def login_in(self, tablespace_id: bytes, user: str) -> Proven | None:
+        """Return the same of the tablespace of an id, whatever its name is now."""
+        database = self.database.instance.open_of(tablespace_id)
+        return None if database is None else proven_of(database, user)
+
+    def name_of(self, tablespace_id: bytes) -> str:
+        """Return the name that a tablespace has now; "": it is none any more."""
+        database = self.database.instance.open_of(tablespace_id)
+        return "" if database is None else database.name
 
     def admit(self, connection: "ServerConnection") -> Error | None:
         """Count an unauthenticated connection; or say why it has to go."""
@@ -287,8 +305,10 @@ class Hub:
         return None
 
     async def wait_idle(self) -> None:
-        """Wait until all connections have left and all jobs have ended."""
+        """Wait until all connections have left and all jobs have ended; no handshake goes on."""
         workers = self.workers
+        for handshake in self._handshakes:
+            handshake.cancel()
         while self.connections or self._handshakes or workers.jobs or workers.is_waiting:
             if self._handshakes:
                 await asyncio.wait(list(self._handshakes))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from herdpy.engine.database import Database
 from herdpy.server.limits import OpenResults
 from herdpy.server.loop_sync import LoopSync
+from herdpy.server.requests.exports import KeptExports
 from herdpy.server.user_shares import UserShares
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ class Served:
         self.database = database
         self.shares = UserShares(database.maxima_of, database.refusals)
         self.results = OpenResults(hub.results, database.refusals)
+        self.kept_exports = KeptExports(hub.loop)
+        database.holders.append(self.kept_exports.close)  # they need its files
         self.loop_sync = LoopSync(
             hub.loop,
             database.clock,

@@ -144,7 +144,7 @@ class Server:
         if self._grpc is not None:
             await self._grpc.close()
         await self._hub.wait_idle()
-        self._hub.kept_exports.close()
+        self._hub.close_exports()
         self._watch.close()
         if self._health is not None:
             await self._health.close()

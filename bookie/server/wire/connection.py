@@ -236,6 +236,9 @@ class Connection(asyncio.Protocol):
             self._timer = None
         self._stop_tls_timer()
         self.forget_polls()
+        if self._is_upgrading and self._upgrade is not None:
+            # uvloop ends no handshake, by its time-out neither, of what was lost before it began.
+            self._upgrade.cancel()
         self._lost.set_result(None)
 
     # --- what dispatchers call --------------------------------------------------------------------
@@ -550,7 +553,10 @@ class Connection(asyncio.Protocol):
     async def _start_tls(self, transport: asyncio.Transport) -> None:
         hub = self._hub
         assert hub.tls is not None
+        secured: asyncio.Transport | None = None
         try:
+            if transport.is_closing():
+                raise ConnectionResetError("the connection was lost before it began")
             secured = await hub.loop.start_tls(
                 transport,
                 self,
@@ -561,15 +567,16 @@ class Connection(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001 - whatever it is, the connection ends
             _log.info("TLS with %s failed: %s", self.peer, error)
             hub.metrics.tls_failed += 1
-            secured = None
-        if secured is None or secured.is_closing() or not self._is_open:
-            # Not every kind of loop tells a protocol that its connection ended during a handshake.
-            self._abort()
-            self.connection_lost(None)
+        finally:
+            self._is_upgrading = False
+            if secured is None or secured.is_closing() or not self._is_open:
+                # Not every kind of loop tells a protocol that its connection ended in a handshake.
+                self._abort()
+                self.connection_lost(None)
+        if secured is None or not self._is_open:
             return
         self._stop_tls_timer()
         self._transport = secured
-        self._is_upgrading = False
         self.is_restricted = False
         self.grant = Grant.WRITE
         if hub.access is not None:

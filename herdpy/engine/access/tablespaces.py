@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
+from bookie.runtime.interfaces import Rng
 from herdpy.engine.access.rights import Rights, check_superuser
 from herdpy.errors import ProgrammingError
 from herdpy.model.access import Access, Fact, LoginSecret, User
@@ -38,6 +39,8 @@ class TablespaceServices(Protocol):
     def tablespace(self) -> "Tablespace": ...
     @property
     def instance(self) -> Tablespaces: ...
+    @property
+    def rng(self) -> Rng: ...
 
 
 def change_tablespaces(
@@ -59,7 +62,7 @@ def change_tablespaces(
         case tree.CreateTablespace():
             if not (statement.if_not_exists and instance.has(statement.name)):
                 access = first_access(
-                    database.tablespace.state.catalog.access, user, statement.owner
+                    database.tablespace.state.catalog.access, user, statement.owner, database.rng
                 )
                 instance.create(statement.name, _with(NO_LIMITS, statement.limits), access)
         case tree.AlterTablespace():
@@ -74,8 +77,8 @@ def change_tablespaces(
             raise TypeError(type(statement).__name__)
 
 
-def first_access(access: Access, user: User | None, owner: str | None) -> list[Fact]:
-    """Return the facts that a new tablespace begins with: its first role, and what hides others.
+def first_access(access: Access, user: User | None, owner: str | None, rng: Rng) -> list[Fact]:
+    """Return the facts that a new tablespace begins with: its first role, and that it has logins.
 
     Of a session without a user and without OWNER none. 42704: there is no such role.
     """
@@ -87,7 +90,8 @@ def first_access(access: Access, user: User | None, owner: str | None) -> list[F
         raise ProgrammingError(f'role "{name}" does not exist', sqlstate="42704")
     facts: list[Fact] = [replace(role, is_superuser=True, id=1)]
     if access.login_secret is not None:
-        facts.append(LoginSecret(access.login_secret.hex()))
+        # One of its own: its superusers may read it, in a backup.
+        facts.append(LoginSecret(rng.randbytes(len(access.login_secret)).hex()))
     return [*facts, *access.role_settings(name)]
 
 

@@ -79,8 +79,17 @@ class TablespaceMemory:
         return self.jobs.has_room(min(byte_count, self._job_bytes_max))
 
     def rows(self) -> list[Row]:
-        """Return what sysmemory shows; of `default` with all other tablespaces."""
-        return [tuple(figures) for figures in self.governor.figures(self.account)]
+        """Return what sysmemory shows; of `default` with all other tablespaces.
+
+        Of another one the accounts are named from its own on: where the directory is, and what else
+        is in it, is not for its users.
+        """
+        account = self.account
+        figures = self.governor.figures(account)
+        if account is self._database or account.parent is None:
+            return [tuple(each) for each in figures]
+        above = f"{account.parent.path}/"
+        return [tuple(each._replace(path=each.path.removeprefix(above))) for each in figures]
 
     def kinds(self) -> list[AccountFigures]:
         """Return the figures of its account, and behind it those of what it is divided into."""

@@ -85,7 +85,7 @@ class Call:
     async def prove(self) -> None:
         """Log in a caller that has only said who it is."""
         async with self.session(pb.Open(client="grpc login")) as session:
-            proven = session.user
+            proven = session.proven
         self.caller = self.caller._replace(password=None, proven=proven)
 
     async def write(self, reply: Any) -> None:

@@ -15,9 +15,7 @@ from urllib.parse import unquote
 
 import grpc
 
-from herdpy.engine.access.passwords import Login
 from herdpy.errors import Error, OperationalError, ProtocolError, Retry
-from herdpy.model.access import User
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto import messages
 from herdpy.proto.driver_machine import DriverMachine
@@ -27,7 +25,7 @@ from herdpy.proto.typed_session import hello
 from herdpy.server.grpc.answers import Answers
 from herdpy.server.grpc.message_costs import check_unauthenticated, converted
 from herdpy.server.login.gate import TABLESPACE_KEY
-from herdpy.server.login.login_tokens import Tokens
+from herdpy.server.login.login_tokens import Proven, Tokens
 
 if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
@@ -43,12 +41,12 @@ class Caller(NamedTuple):
 
     user: str = ""
     password: str | None = None
-    proven: User | None = None
-    """Whom a token, or a login before, has proved it to be."""
+    proven: Proven | None = None
+    """What a token, or a login before, has proved."""
     tablespace: str = DEFAULT_TABLESPACE
-    """Whose user that is."""
+    """Whose user that is, by the name that it had when the call began."""
     has_token: bool = False
-    remember: Callable[[], object] | None = None
+    remember: Callable[[Proven], object] | None = None
     """Notes that the password was proved."""
 
     @property
@@ -59,7 +57,7 @@ class Caller(NamedTuple):
         return f"Caller({self.user!r})"
 
 
-def caller_of(context: Any, tokens: Tokens, login_of: Callable[[str, str], Login | None]) -> Caller:
+def caller_of(context: Any, tokens: Tokens, hub: "Hub") -> Caller:
     """Return who a call's metadata say that it is; OperationalError 28000."""
     metadata = [(key, str(value)) for key, value in context.invocation_metadata()]
     found = [value for key, value in metadata if key == "authorization"]
@@ -68,8 +66,9 @@ def caller_of(context: Any, tokens: Tokens, login_of: Callable[[str, str], Login
         return Caller()
     scheme, _, shown = found[0].partition(" ")
     if len(found) == 1 and scheme.lower() == "bearer":
-        tablespace, proven = tokens.user_of(shown, certificate_of(context))
-        return Caller(proven.name, proven=proven, tablespace=tablespace, has_token=True)
+        proven = tokens.proven_by(shown, certificate_of(context))
+        tablespace = hub.name_of(proven.tablespace_id)
+        return Caller(proven.user.name, proven=proven, tablespace=tablespace, has_token=True)
     try:
         user, colon, password = b64decode(shown, validate=True).decode().partition(":")
     except ValueError:
@@ -83,14 +82,15 @@ def caller_of(context: Any, tokens: Tokens, login_of: Callable[[str, str], Login
     tablespace = named[0] if named else DEFAULT_TABLESPACE
     if not password:
         return Caller(user, tablespace=tablespace)
-    certificate, login = certificate_of(context), login_of(tablespace, user)
-    found_before = tokens.remembered(tablespace, user, password, certificate)
-    if found_before is not None:
-        return Caller(user, proven=found_before.user, tablespace=tablespace)
-    # As it was before the proof: a password that changes meanwhile is another one.
-    remember = None
-    if login is not None:
-        remember = partial(tokens.remember, tablespace, login, password, certificate)
+    certificate, now = certificate_of(context), hub.login_of(tablespace, user)
+    if now is not None:
+        proven = tokens.remembered(now.tablespace_id, user, password, certificate)
+        if proven is not None:
+            return Caller(user, proven=proven, tablespace=tablespace)
+
+    def remember(proven: Proven) -> None:
+        tokens.remember(proven, password, certificate)
+
     return Caller(user, password, tablespace=tablespace, remember=remember)
 
 
@@ -150,7 +150,9 @@ class CallLogin:
         else:
             job()
             if isinstance(message, messages.ScramVerified) and self._remember is not None:
-                self._remember()
+                proven = self._connection.proven
+                assert proven is not None
+                self._remember(proven)
         for reply in replies:
             self._connection.take(reply, 0)
         return isinstance(message, messages.Welcome)
@@ -187,7 +189,6 @@ class LoginStream:
         self._context = context
         self._answers = answers_of(connection, context, Caller())
         self._start = pb.LoginStart()
-        self._before: Login | None = None
 
     async def run(self, tokens: Tokens) -> pb.LoggedIn:
         """Return what a proof was good for; Error."""
@@ -205,9 +206,7 @@ class LoginStream:
                     case messages.ScramVerified():
                         verified = message.data
                     case _:
-                        return logged_in(
-                            tokens, self._tablespace, self._before, self._context, verified
-                        )
+                        return logged_in(tokens, self._connection.proven, self._context, verified)
         raise OperationalError("the login ended", sqlstate="57P01", retry=Retry.SAFE)
 
     async def _read(self) -> None:
@@ -226,7 +225,6 @@ class LoginStream:
                 self._start = request.start
                 if not self._start.user:
                     raise OperationalError("login: expected a user", sqlstate="28000")
-                self._before = self._hub.login_of(self._tablespace, self._start.user)
                 opened = hello(
                     pb.Open(client="grpc login", tablespace=self._tablespace), self._start.user
                 )
@@ -236,19 +234,17 @@ class LoginStream:
                 return
 
 
-def logged_in(
-    tokens: Tokens, tablespace: str, before: Login | None, context: Any, verified: str
-) -> pb.LoggedIn:
-    """Return a new token of a user who has logged in; `before` is from before that."""
-    if before is None or before.verifier is None:  # the password is younger than the login
+def logged_in(tokens: Tokens, proven: Proven | None, context: Any, verified: str) -> pb.LoggedIn:
+    """Return a new token for what a login has proved."""
+    if proven is None or proven.login.verifier is None:  # by a certificate alone
         raise OperationalError(
-            "the password has changed", sqlstate="28000", retry=Retry.SAFE, hint="log in again"
+            "the login has proved no password, and so there is no token for it", sqlstate="28000"
         )
-    token = tokens.give(tablespace, before, certificate_of(context))
+    token = tokens.give(proven, certificate_of(context))
     return pb.LoggedIn(verified=verified, token=token, valid_s=int(tokens.lifetime_s))
 
 
-def named_tablespace(context: Any) -> str:
-    """Return which tablespace a call's metadata name, as Login takes it."""
+def named_tablespace(context: Any, otherwise: str = DEFAULT_TABLESPACE) -> str:
+    """Return which tablespace a call's metadata name, as Login takes it; or what is if none is."""
     named = [str(value) for key, value in context.invocation_metadata() if key == TABLESPACE_KEY]
-    return named[0] if named else DEFAULT_TABLESPACE
+    return named[0] if named else otherwise

@@ -61,7 +61,11 @@ class GrpcService:
         self._new_connection = new_connection
         self._unauthenticated: PeerShares[Call] = hub.new_peer_shares("grpc_first_messages")
         self._tokens = Tokens(
-            hub.login_of, hub.clock, hub.database.rng, hub.config.token_lifetime_s
+            hub.login_in,
+            hub.clock,
+            hub.database.rng,
+            hub.config.token_lifetime_s,
+            lambda: hub.database.entry.id,
         )
 
     def handlers(self) -> Any:
@@ -108,14 +112,19 @@ class GrpcService:
 
     def _caller(self, context: Any, *, is_for_all: bool) -> Caller:
         try:
-            caller = caller_of(context, self._tokens, self._hub.login_of)
+            caller = caller_of(context, self._tokens, self._hub)
             if not is_for_all and not caller.user:
                 self._hub.gate.begin(
                     "", None, None, self._hub.database
                 )  # raises where a login is needed
             return caller
         except Error as error:
-            self._hub.gate.audit.record("refused", peer=peer_of(context), reason=error.message)
+            self._hub.gate.audit.record(
+                "refused",
+                tablespace=named_tablespace(context, ""),
+                peer=peer_of(context),
+                reason=error.message,
+            )
             raise
 
     async def _login(self, call: Call) -> None:
@@ -124,9 +133,8 @@ class GrpcService:
         if caller.has_token:
             raise OperationalError("login: a token gives no token", sqlstate="28000")
         if caller.user:
-            before = self._hub.login_of(caller.tablespace, caller.user)
             await call.prove()
-            reply = logged_in(tokens, caller.tablespace, before, context, "")
+            reply = logged_in(tokens, call.caller.proven, context, "")
         else:
             tablespace = named_tablespace(context)
             stream = LoginStream(self._new_connection(), self._hub, context, tablespace)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from herdpy.engine.database import Database
 from herdpy.errors import Error, OperationalError, ProtocolError, Retry
-from herdpy.model.access import User
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto import messages
 from herdpy.proto.errors import from_failed, to_failed
@@ -19,6 +18,7 @@ from herdpy.proto.messages import Message, encode_frame
 from herdpy.proto.typed_session import from_request, hello, to_reply
 from herdpy.server.grpc.callers import EOF, Caller, CallLogin, answers_of, serving
 from herdpy.server.grpc.message_costs import check_unauthenticated, converted
+from herdpy.server.login.login_tokens import Proven
 
 if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
@@ -154,9 +154,9 @@ class CallSession:
             pass
 
     @property
-    def user(self) -> User | None:
-        """Who has logged in; None: no login was asked for."""
-        return self._connection.user
+    def proven(self) -> Proven | None:
+        """What the login has proved; None: none was asked for."""
+        return self._connection.proven
 
     @property
     def database(self) -> Database:

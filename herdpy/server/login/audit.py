@@ -46,10 +46,14 @@ def _spaced(text: str) -> str:
     return " ".join(text.split())
 
 
-def line_of(clock: Clock, event: str, **fields: Any) -> bytes:
-    """Return one event as a line with its end; texts are cut to 256 characters."""
+def line_of(clock: Clock, event: str, *, tablespace: str = "", **fields: Any) -> bytes:
+    """Return one event as a line with its end; texts are cut to 256 characters.
+
+    tablespace: where it is, or what the client has named; "": it is of none, or none is known.
+    """
     at = datetime.fromtimestamp(clock.wall_us() / 1e6, UTC)
     line = {"at": at.isoformat(timespec="milliseconds"), "event": event}
+    line["tablespace"] = _cut(tablespace)
     for name, value in fields.items():
         line[name] = _cut(value) if isinstance(value, str) else value
     return msgspec.json.encode(line) + b"\n"
@@ -66,7 +70,7 @@ class Audit:
         self._write = write
 
     def record(self, event: str, **fields: Any) -> None:
-        """Write one event; texts are cut to 256 characters."""
+        """Write one event, of line_of()'s fields; texts are cut to 256 characters."""
         if self._write is not None:
             self._write(line_of(self._clock, event, **fields))
 

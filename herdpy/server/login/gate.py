@@ -5,17 +5,21 @@ lets every client in, with all rights, until the first password is set: from the
 last one is gone, it asks for a login. `authentication` says otherwise. On the server's loop.
 """
 
+import hashlib
+import hmac
 import ipaddress
 from typing import TYPE_CHECKING
 
 from bookie.runtime.interfaces import Clock
 from herdpy.config import ServerConfig
+from herdpy.engine.access.passwords import Login
 from herdpy.errors import Error, OperationalError, Retry
 from herdpy.proto.scram import ScramServer
 from herdpy.server.login.audit import Audit
 from herdpy.server.login.certificates import names_of
 from herdpy.server.login.throttle import Throttle
 from herdpy.server.login.tls import ServerTls, TlsFiles
+from herdpy.storage.tablespace_list import DEFAULT
 
 if TYPE_CHECKING:
     from herdpy.engine.database import Database
@@ -86,11 +90,14 @@ class Gate:
         binding: bytes | None,
         certificate: bytes | None,
         database: "Database | None",
+        login: Login | None = None,
+        tablespace: str = DEFAULT,
     ) -> ScramServer | None:
         """Return the login to go through; None: none is needed, a named user is who she says.
 
         `database` is the tablespace whose user it is; None: there is none of that name, which who
-        has not logged in is not told.
+        has not logged in is not told. `login` is how she may log in; None: there is no such user.
+        `tablespace` is the name that the client has given.
 
         `binding` is that of the server's certificate, `certificate` the client's (DER).
         OperationalError 28000.
@@ -104,12 +111,27 @@ class Gate:
                 )
             return None
         if self._client_check != "verify-ca":
-            self._check_certificate(user, certificate, database)
+            self._check_certificate(user, tablespace, certificate, login)
             if self._client_check == "cert":
                 return None
-        secret = self._database.login_secret or self._secret
-        verifier = _verifier(user, database)
+        verifier = login.verifier if login is not None and login.may_login else None
+        secret = self._secret_of(database, tablespace)
         return ScramServer(user, verifier, binding=binding, secret=secret)
+
+    def _secret_of(self, database: "Database | None", tablespace: str) -> bytes:
+        """Return what makes the salts of users who do not exist in a tablespace, or where none is.
+
+        One of all would tell users: their salts are other ones than in a tablespace that is absent.
+        Those of a tablespace go with it to another name, as the salts of its users do.
+        """
+        secret = self._database.login_secret or self._secret
+        if database is self._database:
+            return secret
+        if database is None:
+            what = b"no tablespace " + tablespace.encode(errors="surrogatepass")
+        else:
+            what = b"tablespace " + database.entry.id
+        return hmac.digest(secret, what, hashlib.sha256)
 
     def _asks_for_users(self, database: "Database | None") -> bool:
         if self._rule != "auto":
@@ -120,47 +142,63 @@ class Gate:
         return has_had_one or self._is_public or self._client_check != "verify-ca"
 
     def check_again(
-        self, user: str, certificate: bytes | None, database: "Database | None"
+        self, user: str, tablespace: str, certificate: bytes | None, login: Login | None
     ) -> None:
         """Raise 28000 when a user who has proved to be one could not begin with this certificate.
 
-        `certificate` as for begin().
+        The rest as for begin().
         """
         if self._client_check != "verify-ca":
-            self._check_certificate(user, certificate, database)
+            self._check_certificate(user, tablespace, certificate, login)
 
     def _check_certificate(
-        self, user: str, certificate: bytes | None, database: "Database | None"
+        self, user: str, tablespace: str, certificate: bytes | None, login: Login | None
     ) -> None:
         """Raise unless the certificate names the user, who may log in. Only its bearer is told."""
-        if certificate is None or user not in names_of(certificate):
+        names = () if certificate is None else names_of(certificate)
+        if not any(self._is_name_of(name, user, tablespace) for name in names):
             reason = "the client's certificate does not name the user"
+        elif login is not None and login.may_login:
+            return
         else:
-            found = None if database is None else database.login(user)
-            if found is not None and found.may_login:
-                return
             reason = "the user may not log in"
         raise OperationalError(
             f'certificate authentication failed for user "{user[:63]}": {reason}',
             sqlstate="28000",
-            hint="its common name, or an alternative name, has to be that of the user",
+            hint="its common name, or an alternative name, has to be that of the user; of one of "
+            f"another tablespace than {DEFAULT}: user@tablespace",
         )
 
-    def why_not(self, user: str, database: "Database | None") -> str:
-        """Return for the audit log why a login failed, which the one who tried is not told."""
-        found = None if database is None else database.login(user)
+    def _is_name_of(self, name: str, user: str, tablespace: str) -> bool:
+        """Return whether a certificate's name is that of a user of a tablespace.
+
+        It is one of `default`, unless what is behind its last @ is a tablespace.
+        """
+        first, at, last = name.rpartition("@")
+        if at and self._database.instance.has(last):
+            return (first, last) == (user, tablespace)
+        return (name, DEFAULT) == (user, tablespace)
+
+    def why_not(self, user: str, tablespace: str, database: "Database | None") -> str:
+        """Return for the audit log why a login failed, which the one who tried is not told.
+
+        `database` is what the name `tablespace` has led to; None: to none that is open.
+        """
         if database is None:
-            return "there is no such tablespace"
+            instance = self._database.instance
+            if not instance.has(tablespace):
+                return "there is no such tablespace"
+            try:
+                instance.opened(tablespace)
+            except Error as error:
+                return f"the tablespace cannot be opened: {error.message}"
+            return "the tablespace was not open yet"
+        found = database.login(user)
         if found is None:
             return "there is no such user"
         if not found.may_login:
             return "the user may not log in"
         return "no valid password" if found.verifier is None else "wrong password"
-
-
-def _verifier(user: str, database: "Database | None") -> str | None:
-    found = None if database is None else database.login(user)
-    return found.verifier if found is not None and found.may_login else None
 
 
 def _tls_files(config: ServerConfig) -> TlsFiles | None:

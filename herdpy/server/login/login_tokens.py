@@ -12,64 +12,93 @@ import hmac
 from base64 import urlsafe_b64encode
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bookie.runtime.interfaces import Clock, Rng
 from herdpy.engine.access.passwords import Login
 from herdpy.errors import OperationalError
 from herdpy.model.access import User
 
+if TYPE_CHECKING:
+    from herdpy.engine.database import Database
+
 TOKENS_MAX = 10_000
+"""Beyond it the oldest one of the tablespace that has most counts no more."""
+TOKENS_OF_DEFAULT_KEPT = 1_000
+"""So many of `default` give way to none of other tablespaces."""
 TOKENS_OF_USER_MAX = 100
-"""Beyond either the oldest one of all, or of the user, counts no more."""
+"""Beyond it the user's oldest one counts no more."""
 _SECRET_BYTES = 32
 
 
 class Proven(NamedTuple):
-    """A user of a tablespace, which no other one's user of that name is."""
+    """What a user of a tablespace has proved: how she could log in then.
 
-    tablespace: str
-    user: User
+    Names say neither whose that is: a tablespace, and a user, may get the name of another one.
+    """
+
+    tablespace_id: bytes
+    """TablespaceEntry.id."""
+    login: Login
+
+    @property
+    def user(self) -> User:
+        return self.login.user
+
+    def counts(self, now: "Proven | None") -> bool:
+        """Return whether it does, `now` being how who has both names may log in now."""
+        return now == self and self.login.may_login
+
+
+def proven_of(database: "Database", user: str) -> Proven | None:
+    """Return what a proof of a tablespace's user would be good for; None: there is no such user."""
+    login = database.login(user)
+    return None if login is None else Proven(database.entry.id, login)
 
 
 class _Given(NamedTuple):
-    tablespace: str
-    login: Login
+    proven: Proven
     certificate: bytes
     until_s: float
 
     @property
-    def key(self) -> tuple[str, str]:
-        return self.tablespace, self.login.user.name
+    def key(self) -> tuple[bytes, str]:
+        return self.proven.tablespace_id, self.proven.user.name
 
 
 class Tokens:
     def __init__(
         self,
-        login_of: Callable[[str, str], Login | None],
+        login_in: Callable[[bytes, str], Proven | None],
         clock: Clock,
         rng: Rng,
         lifetime_s: float,
+        default_id: Callable[[], bytes],
     ) -> None:
-        """login_of(tablespace, user) tells how a user may log in now."""
+        """login_in(id of a tablespace, user) tells how a user may log in now.
+
+        default_id() gives the id of `default`, whose first one may come later.
+        """
         self.lifetime_s = lifetime_s
-        self._login_of = login_of
+        self._login_in = login_in
         self._clock = clock
         self._rng = rng
         self._secret = rng.randbytes(_SECRET_BYTES)  # of the passwords' hashes
         self._given: dict[bytes, _Given] = {}  # the oldest first, by hash
-        self._of_users: Counter[tuple[str, str]] = Counter()
+        self._default_id = default_id
+        self._of_users: Counter[tuple[bytes, str]] = Counter()
+        self._of_tablespaces: Counter[bytes] = Counter()
 
-    def give(self, tablespace: str, login: Login, certificate: bytes) -> str:
+    def give(self, proven: Proven, certificate: bytes) -> str:
         """Return a new token of a user who has proved the password of this login."""
         token = urlsafe_b64encode(self._rng.randbytes(_SECRET_BYTES)).decode().rstrip("=")
-        self._keep(_hash(token), _Given(tablespace, login, certificate, 0.0))
+        self._keep(_hash(token), _Given(proven, certificate, 0.0))
         return token
 
-    def remember(self, tablespace: str, login: Login, password: str, certificate: bytes) -> None:
+    def remember(self, proven: Proven, password: str, certificate: bytes) -> None:
         """Note that a user has proved the password of this login by this very text."""
-        key = self._hash_of(tablespace, login.user.name, password)
-        self._keep(key, _Given(tablespace, login, certificate, 0.0))
+        key = self._hash_of(proven.tablespace_id, proven.user.name, password)
+        self._keep(key, _Given(proven, certificate, 0.0))
 
     def _keep(self, key: bytes, given: _Given) -> None:
         user = given.key
@@ -77,16 +106,26 @@ class Tokens:
         if key in self._given:
             self._drop(key)
         while len(self._given) >= TOKENS_MAX:
-            self._drop(next(iter(self._given)))
+            most = self._who_gives_way()
+            self._drop(next(key for key, each in self._given.items() if each.key[0] == most))
         while self._of_users[user] >= TOKENS_OF_USER_MAX:
             self._drop(next(key for key, each in self._given.items() if each.key == user))
         until_s = self._clock.monotonic() + self.lifetime_s
         self._given[key] = given._replace(until_s=until_s)
         self._of_users[user] += 1
+        self._of_tablespaces[user[0]] += 1
 
-    def user_of(self, token: str, certificate: bytes) -> Proven:
-        """Return whose token it is; OperationalError 28000: it is not valid any more."""
-        found = self._user_of(_hash(token), certificate)
+    def _who_gives_way(self) -> bytes:
+        """Return the tablespace that has most of what any of them may have."""
+        counts = dict(self._of_tablespaces)
+        default_id = self._default_id()
+        if default_id in counts:
+            counts[default_id] -= TOKENS_OF_DEFAULT_KEPT
+        return max(counts, key=counts.__getitem__)
+
+    def proven_by(self, token: str, certificate: bytes) -> Proven:
+        """Return what a token proves; OperationalError 28000: it is not valid any more."""
+        found = self._proven_by(_hash(token), certificate)
         if found is not None:
             return found
         raise OperationalError(
@@ -96,24 +135,22 @@ class Tokens:
         )
 
     def remembered(
-        self, tablespace: str, user: str, password: str, certificate: bytes
+        self, tablespace_id: bytes, user: str, password: str, certificate: bytes
     ) -> Proven | None:
-        """Return the user whose password that is, if it was proved lately; None: it has to be."""
-        return self._user_of(self._hash_of(tablespace, user, password), certificate)
+        """Return what a password proves, if it was proved lately; None: it has to be."""
+        return self._proven_by(self._hash_of(tablespace_id, user, password), certificate)
 
-    def _user_of(self, key: bytes, certificate: bytes) -> Proven | None:
+    def _proven_by(self, key: bytes, certificate: bytes) -> Proven | None:
         self._drop_expired()
         given = self._given.get(key)
         if given is not None and hmac.compare_digest(given.certificate, certificate):
-            now, then = self._login_of(*given.key), given.login
-            # The password is what it was, and the user no other one of its name.
-            if now and now.may_login and (now.verifier, now.user) == (then.verifier, then.user):
-                return Proven(given.tablespace, now.user)
+            if given.proven.counts(self._login_in(*given.key)):
+                return given.proven
             self._drop(key)
         return None
 
-    def _hash_of(self, tablespace: str, user: str, password: str) -> bytes:
-        text = f"{tablespace}\0{user}\0{password}".encode(errors="surrogatepass")
+    def _hash_of(self, tablespace_id: bytes, user: str, password: str) -> bytes:
+        text = f"{tablespace_id.hex()}\0{user}\0{password}".encode(errors="surrogatepass")
         return hmac.digest(self._secret, text, hashlib.sha256)
 
     def _drop_expired(self) -> None:
@@ -126,12 +163,17 @@ class Tokens:
 
     def _drop(self, key: bytes) -> None:
         user = self._given.pop(key).key
-        self._of_users[user] -= 1
-        if not self._of_users[user]:
-            del self._of_users[user]
+        _count_down(self._of_users, user)
+        _count_down(self._of_tablespaces, user[0])
 
     def __len__(self) -> int:
         return len(self._given)
+
+
+def _count_down(counts: Counter[Any], key: Any) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
 
 
 def _hash(token: str) -> bytes:

@@ -1,8 +1,9 @@
 """OpenExport: a backup or a dump on its way to the driver, in pieces that fit the wire.
 
 One thread at a time: that which runs the connection's request. A piece is made when it is asked
-for, so that a driver that reads slowly costs no memory. KeptExports has the backups that have
-ended, or whose connections did, for a while: who lost the rest of one may go on from where it was.
+for, so that a driver that reads slowly costs no memory. KeptExports has a tablespace's backups that
+have ended, or whose connections did, for a while: who lost the rest of one may go on from where it
+was. They go with their tablespace: a name or number leads to those of no other one.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from herdpy.errors import OperationalError
 
 PIECE_BYTES = 1024 * 1024
 KEPT_MAX = 2
-"""Backups; each keeps its files on the disk. Beyond it the oldest goes."""
+"""Backups of one tablespace; each keeps its files on the disk. Beyond it the oldest goes."""
 KEPT_S = 60.0
 
 
@@ -73,7 +74,7 @@ def _behind(pieces: Iterator[bytes], offset: int) -> Iterator[bytes]:
 
 
 class KeptExports:
-    """Any thread, but for close()."""
+    """Those of one tablespace. Any thread; close() behind the end of its sessions."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

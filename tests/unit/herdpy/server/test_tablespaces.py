@@ -1,19 +1,22 @@
 """Several tablespaces behind one port: whose user gets into which, by every way in."""
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
 import pytest
+from scramp import ScramClient
 
 import herdpy
 from bookie.runtime.memory_disk import MemoryDisk
+from herdpy.errors import Retry
 from herdpy.model.settings import Settings
 from herdpy.proto import herdpy_pb2 as pb
 from tests.fixtures.engines import Engine
-from tests.fixtures.grpc_clients import error_of, grpc_client
+from tests.fixtures.grpc_clients import Stream, error_of, grpc_client, plain
 from tests.fixtures.servers import RunningServer, running_server
-from tests.unit.herdpy.server.grpc.test_grpc_logins import basic, bearer
+from tests.unit.herdpy.server.grpc.test_grpc_logins import LoginStream, basic, bearer
 
 SETUP = (
     "CREATE USER ada PASSWORD 'of default' SUPERUSER",
@@ -165,3 +168,318 @@ def test_a_restarted_server_has_them_all() -> None:
         do(server.engine, "CREATE TABLESPACE sales")
     with running_server(disk) as server, herdpy.connect(url_of(server, "", "sales")) as connection:
         connection.execute("CREATE TABLE t (id BIGINT)")
+
+
+# --- names that become another one's --------------------------------------------------------------
+
+
+@pytest.fixture
+def named(server: RunningServer) -> RunningServer:
+    """A server with `sales` and `other`, each with a user app of its own, and its own secret."""
+    do(server.engine, "CREATE TABLESPACE other OWNER ada")
+    # So that app has the same number in both.
+    do(server.engine, "CREATE USER bob PASSWORD 'of other'", tablespace="other")
+    for tablespace in ("sales", "other"):
+        do(
+            server.engine,
+            f"CREATE USER app SUPERUSER PASSWORD 'app of {tablespace}'",
+            "CREATE TABLE secrets (v TEXT)",
+            f"INSERT INTO secrets VALUES ('{tablespace}')",
+            tablespace=tablespace,
+        )
+    return server
+
+
+def of_app(tablespace: str) -> Any:
+    return (*basic("app", f"app of {tablespace}"), ("herdpy-tablespace", tablespace))
+
+
+def swap(server: RunningServer) -> None:
+    do(
+        server.engine,
+        "ALTER TABLESPACE sales RENAME TO was_sales",
+        "ALTER TABLESPACE other RENAME TO sales",
+    )
+
+
+def replace(server: RunningServer) -> None:
+    do(server.engine, "DROP TABLESPACE sales", "ALTER TABLESPACE other RENAME TO sales")
+
+
+def remake(server: RunningServer) -> None:
+    """Make the tablespace again, with a user of the same name, number and verifier."""
+    role = server.engine.database.instance.database("sales").login("app")
+    assert role is not None
+    do(server.engine, "DROP TABLESPACE sales", "CREATE TABLESPACE sales OWNER ada")
+    do(
+        server.engine,
+        "CREATE USER bob PASSWORD 'of sales'",
+        f"CREATE USER app SUPERUSER PASSWORD '{role.verifier}'",
+        "CREATE TABLE secrets (v TEXT)",
+        tablespace="sales",
+    )
+    again = server.engine.database.instance.database("sales").login("app")
+    assert again == role
+
+
+def change_password(server: RunningServer) -> None:
+    do(server.engine, "ALTER USER app PASSWORD 'another'", tablespace="sales")
+
+
+def lock_out(server: RunningServer) -> None:
+    do(server.engine, "ALTER USER app NOLOGIN", tablespace="sales")
+
+
+CHANGES = [swap, replace, remake, change_password, lock_out]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("by", ["token", "remembered password"])
+def test_a_call_that_waits_is_of_whom_it_was_proved_to_be(
+    named: RunningServer, change: Callable[[RunningServer], None], by: str
+) -> None:
+    with grpc_client(named.grpc_url) as client:
+        metadata = of_app("sales")
+        (reply,) = client.Login(iter(()), metadata=metadata)
+        assert client.GetServer(pb.GetServerRequest(), metadata=metadata)
+        if by == "token":
+            metadata = bearer(reply.logged_in.token)
+        held = Stream(client, metadata=metadata)
+        for _ in held.call.initial_metadata():  # the server knows who calls
+            pass
+        change(named)
+        held.send(open=pb.Open(tablespace="sales", autocommit=True))
+        refused = held.next()
+        assert refused.failed.error.sqlstate == "28000"
+        assert "app of" not in str(refused)
+        request = pb.ExecuteRequest(text="SELECT v FROM secrets", tablespace="sales")
+        if (change, by) != (remake, "remembered password"):  # which is the new user's, too
+            sqlstate = sqlstate_of(lambda: client.Execute(request, metadata=metadata))
+            assert sqlstate in ("28000", "28P01")
+
+
+def test_a_token_is_of_its_tablespace_by_any_name(named: RunningServer) -> None:
+    with grpc_client(named.grpc_url) as client:
+        (reply,) = client.Login(iter(()), metadata=of_app("sales"))
+        swap(named)
+        request = pb.ExecuteRequest(text="SELECT v FROM secrets")
+        metadata = bearer(reply.logged_in.token)
+        assert plain(client.Execute(request, metadata=metadata).rows) == [["sales"]]
+        request.tablespace = "was_sales"
+        assert plain(client.Execute(request, metadata=metadata).rows) == [["sales"]]
+
+
+def test_what_is_remembered_of_a_password_is_whose_it_was(named: RunningServer) -> None:
+    """The call begins when the name is `sales`'s, and proves the password of `other`."""
+    with grpc_client(named.grpc_url) as client:
+        held = Stream(
+            client,
+            metadata=(*basic("app", "app of other"), ("herdpy-tablespace", "sales")),
+        )
+        for _ in held.call.initial_metadata():
+            pass
+        swap(named)
+        held.send(open=pb.Open(tablespace="sales", autocommit=True))
+        assert held.next().WhichOneof("kind") == "welcome"
+        assert plain(held.execute("SELECT v FROM secrets").done.rows) == [["other"]]
+        held.end()
+        assert list(held.call) == []
+        do(
+            named.engine,
+            "ALTER TABLESPACE sales RENAME TO other",
+            "ALTER TABLESPACE was_sales RENAME TO sales",
+        )
+        request = pb.ExecuteRequest(text="SELECT v FROM secrets", tablespace="sales")
+        metadata = (*basic("app", "app of other"), ("herdpy-tablespace", "sales"))
+        assert sqlstate_of(lambda: client.Execute(request, metadata=metadata)) == "28P01"
+
+
+@pytest.mark.parametrize("change", [change_password, lock_out])
+def test_a_login_under_way_ends_with_its_password(
+    named: RunningServer, change: Callable[[RunningServer], None]
+) -> None:
+    scram = ScramClient(["SCRAM-SHA-256"], "app", "app of sales")
+    with grpc_client(named.grpc_url) as client:
+        login = LoginStream(client, metadata=(("herdpy-tablespace", "sales"),))
+        login.send(start=pb.LoginStart(user="app", client_first=scram.get_client_first()))
+        scram.set_server_first(login.next().challenge)
+        change(named)
+        login.send(proof=scram.get_client_final())
+        assert sqlstate_of(login.next) == "28P01"
+    failed = [each for each in map(json.loads, named.audit) if each["event"] == "login_failed"]
+    assert "has changed since" in failed[0]["reason"]
+
+
+# --- what who has not logged in learns ------------------------------------------------------------
+
+
+def salt_of(client: Any, tablespace: str, user: str) -> str:
+    """Return the salt that anyone is told."""
+    scram = ScramClient(["SCRAM-SHA-256"], user, "a guess")
+    login = LoginStream(client, metadata=(("herdpy-tablespace", tablespace),))
+    login.send(start=pb.LoginStart(user=user, client_first=scram.get_client_first()))
+    challenge = login.next().challenge
+    login.call.cancel()
+    return challenge.partition(",s=")[2].partition(",")[0]
+
+
+def test_salts_do_not_tell_who_is_a_user_of_what(server: RunningServer) -> None:
+    do(server.engine, "CREATE USER nologin", tablespace="sales")
+    with grpc_client(server.grpc_url) as client:
+        names = ("default", "sales", "without_users", "missing", "missing too")
+        users = ("ada", "eve", "nologin")
+        salts = {(name, user): salt_of(client, name, user) for name in names for user in users}
+        assert len(set(salts.values())) == len(salts)
+        do(server.engine, "ALTER TABLESPACE sales RENAME TO sold")
+        for user in users:  # of all users the same: those who exist keep theirs, too
+            assert salt_of(client, "sold", user) == salts["sales", user]
+            assert salt_of(client, "sales", user) != salts["sales", user]
+            assert salt_of(client, "missing", user) == salts["missing", user]
+
+
+def test_each_tablespace_has_a_secret_of_its_own(server: RunningServer) -> None:
+    """Its superusers find it in a backup."""
+    instance = server.engine.database.instance
+    with herdpy.connect(
+        url_of(server, "ada", "default"), password="of default", autocommit=True
+    ) as connection:
+        connection.execute("CREATE TABLESPACE mine")
+    names = ("default", "sales", "mine")
+    secrets = {instance.database(name).login_secret for name in names}
+    assert len(secrets) == 3
+    assert {len(secret or b"") for secret in secrets} == {32}
+
+
+def test_a_name_that_is_absent_costs_no_error(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its hint compares the name with those of all tablespaces."""
+
+    def closest(*_: object) -> None:
+        raise AssertionError("a hint was looked for")
+
+    monkeypatch.setattr("herdpy.engine.instance.closest", closest)
+    with pytest.raises(herdpy.OperationalError) as refused:
+        herdpy.connect(url_of(server, "ada", "missing"), password="of default")
+    assert refused.value.sqlstate == "28P01"
+    with grpc_client(server.grpc_url) as client:
+        metadata = (*basic("ada", "of default"), ("herdpy-tablespace", "missing"))
+        assert sqlstate_of(lambda: execute(client, "missing", metadata)) == "28P01"
+
+
+def events(server: RunningServer, name: str) -> list[dict[str, Any]]:
+    return [each for each in map(json.loads, server.audit) if each["event"] == name]
+
+
+def test_the_audit_log_says_of_which_tablespace(server: RunningServer) -> None:
+    owner = url_of(server, "ada", "sales")
+    with herdpy.connect(owner, password="of sales", autocommit=True) as connection:
+        connection.execute("CREATE TABLE made (id BIGINT)")
+        do(server.engine, "ALTER TABLESPACE sales RENAME TO sold")
+        connection.execute("DROP TABLE made")
+    server.call(server.server._hub.wait_idle)
+    assert [each["tablespace"] for each in events(server, "changed")] == ["sales", "sold"]
+    for name in ("login", "logout"):
+        assert [each["tablespace"] for each in events(server, name)][-1:] == (
+            ["sales"] if name == "login" else ["sold"]
+        )
+    for name in ("sold", "missing"):
+        with pytest.raises(herdpy.OperationalError):
+            herdpy.connect(url_of(server, "ada", name), password="wrong")
+        assert events(server, "login_failed")[-1]["tablespace"] == name
+    with grpc_client(server.grpc_url) as client:
+        metadata = (*bearer("none"), ("herdpy-tablespace", "sold"))
+        assert sqlstate_of(lambda: execute(client, "sold", metadata)) == "28000"
+        assert events(server, "refused")[-1]["tablespace"] == "sold"
+    assert all("tablespace" in json.loads(line) for line in server.audit)
+
+
+def test_the_audit_log_says_that_a_tablespace_cannot_be_opened() -> None:
+    """Who tries is told the same as of one that is absent."""
+    disk = MemoryDisk()
+    with running_server(disk) as server:
+        do(server.engine, *SETUP)
+        folder = server.engine.database.instance.database("sales").entry.folder
+    disk.unlink(f"{folder}/MANIFEST")
+    with running_server(disk, login_failure_delay_s=0) as server:
+        for name, reason in (("sales", "cannot be opened"), ("missing", "no such tablespace")):
+            with pytest.raises(herdpy.OperationalError) as refused:
+                herdpy.connect(url_of(server, "ada", name), password="of default")
+            assert refused.value.sqlstate == "28P01"
+            assert reason in events(server, "login_failed")[-1]["reason"]
+
+
+def test_a_login_that_a_drop_overtakes(server: RunningServer) -> None:
+    database = server.engine.database.instance.database("sales")
+    database.refuse_sessions("a test")
+    with pytest.raises(herdpy.OperationalError) as refused:
+        herdpy.connect(f"{url_of(server, 'ada', 'sales')}?retry_timeout_s=0", password="of sales")
+    assert (refused.value.sqlstate, refused.value.retry) == ("57P03", Retry.SAFE)
+    database.let_sessions_in()
+    do(server.engine, "DROP TABLESPACE sales")
+    with pytest.raises(herdpy.OperationalError) as gone:
+        database.session(Settings())
+    assert gone.value.sqlstate == "57P03"
+
+
+def test_sysmemory_does_not_say_where_a_tablespace_is(server: RunningServer) -> None:
+    def accounts(tablespace: str) -> list[str]:
+        at = url_of(server, "ada", tablespace)
+        with herdpy.connect(at, password=f"of {tablespace}") as connection:
+            found = connection.execute("SELECT account FROM sysmemory").fetchall()
+            return [name for (name,) in found]
+
+    assert {name.partition("/")[0] for name in accounts("sales")} == {"sales"}
+    assert {name.partition("/")[0] for name in accounts("default")} == {"process"}
+
+
+# --- backups that are kept for a while ------------------------------------------------------------
+
+
+@pytest.fixture
+def backed_up(server: RunningServer) -> RunningServer:
+    for tablespace in ("default", "sales"):
+        do(server.engine, "CREATE TABLE big (v TEXT)", tablespace=tablespace)
+    return server
+
+
+def of_owner(tablespace: str) -> Any:
+    return (*basic("ada", f"of {tablespace}"), ("herdpy-tablespace", tablespace))
+
+
+def snapshot_of(client: Any, tablespace: str, snapshot: str = "") -> str:
+    """Read a backup to its end, or one that is kept once more; return its name."""
+    request = pb.SnapshotRequest(tablespace=tablespace, snapshot=snapshot)
+    replies = list(client.GetSnapshot(request, metadata=of_owner(tablespace)))
+    return replies[0].info.snapshot
+
+
+def test_a_kept_backup_is_of_its_tablespace(backed_up: RunningServer) -> None:
+    with grpc_client(backed_up.grpc_url) as client:
+        name = snapshot_of(client, "default")
+        backed_up.call(backed_up.server._hub.wait_idle)  # it is kept behind the end of its call
+        assert sqlstate_of(lambda: snapshot_of(client, "sales", name)) == "55000"
+        assert snapshot_of(client, "default", name) == name
+
+
+def test_backups_of_another_tablespace_take_no_place(backed_up: RunningServer) -> None:
+    with grpc_client(backed_up.grpc_url) as client:
+        name = snapshot_of(client, "default")
+        backed_up.call(backed_up.server._hub.wait_idle)  # it is kept behind the end of its call
+        for _ in range(3):
+            snapshot_of(client, "sales")
+        backed_up.call(backed_up.server._hub.wait_idle)
+        assert snapshot_of(client, "default", name) == name
+
+
+def test_a_kept_backup_goes_with_its_tablespace(backed_up: RunningServer) -> None:
+    with grpc_client(backed_up.grpc_url) as client:
+        name = snapshot_of(client, "sales")
+        backed_up.call(backed_up.server._hub.wait_idle)
+        kept = backed_up.server._hub.served("sales").kept_exports
+        do(backed_up.engine, "DROP TABLESPACE sales", "CREATE TABLESPACE sales OWNER ada")
+        assert kept._kept == {}
+        metadata = (*basic("ada", "of default"), ("herdpy-tablespace", "sales"))
+        request = pb.SnapshotRequest(tablespace="sales", snapshot=name)
+        call = client.GetSnapshot(request, metadata=metadata)
+        assert sqlstate_of(lambda: list(call)) == "55000"

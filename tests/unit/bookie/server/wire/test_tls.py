@@ -1,7 +1,9 @@
 """START_TLS at the bookie: answered in clear, then nothing but TLS; on both kinds of loop."""
 
 import asyncio
+import socket
 import ssl
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -102,6 +104,33 @@ def test_bytes_in_clear_instead_of_a_handshake_end_it(pem: tuple[str, str], loop
         peer.send(add(1, 7, 0))
         await peer.ended
         assert running.service.calls == []
+
+    run(test, loops, tls=server_context(*pem))
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_who_closes_before_the_handshake_leaves_nothing(
+    pem: tuple[str, str],
+    loops: Loops,
+    is_reset: bool,
+) -> None:
+    """uvloop ends no handshake of a connection that was lost before it began."""
+
+    async def test(running: RunningBookie, peer: Peer) -> None:
+        before = asyncio.all_tasks()
+        for _ in range(100):
+            client = socket.create_connection(("127.0.0.1", running.server.port))
+            client.sendall(START_TLS)
+            if is_reset:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+        while (await running.peer()).transport.is_closing():  # all of theirs has come
+            pass
+        hub = running.server._hub
+        assert hub is not None
+        async with asyncio.timeout(10):
+            while len(hub.connections) > 2 or asyncio.all_tasks() != before:  # noqa: ASYNC110 - by themselves
+                await asyncio.sleep(0)
 
     run(test, loops, tls=server_context(*pem))
 

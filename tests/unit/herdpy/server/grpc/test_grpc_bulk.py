@@ -257,7 +257,7 @@ def test_few_snapshots_are_kept_and_not_for_long(
     assert list(client.GetSnapshot(second))
     monkeypatch.setattr(exports, "KEPT_S", 0.0)
     third = lost()
-    while server.server._hub.kept_exports._kept:
+    while server.server._hub.default.kept_exports._kept:
         client.rows("SELECT 1")
     assert sqlstate_of(lambda: list(client.GetSnapshot(third))) == "55000"
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 
@@ -97,6 +97,34 @@ class TestClientCertificates:
             assert caught.value.sqlstate == "28000"
 
     @pytest.mark.parametrize("protocol", PROTOCOLS)
+    def test_a_certificate_names_a_user_of_one_tablespace(
+        self, server: RunningServer, authority: Authority, check: str, protocol: str
+    ) -> None:
+        session = server.engine.session(autocommit=True)
+        run(session, "CREATE TABLESPACE sales OWNER ada")
+        run(session, "CREATE TABLESPACE stock OWNER ada")
+        run(session, f"CREATE USER \"ada@sales\" PASSWORD '{PASSWORD}'")
+        session.close()
+        password = PASSWORD if check == "verify-full" else None
+        ways = [("ada", "default"), ("ada", "sales"), ("ada", "stock"), ("ada@sales", "default")]
+        for named, let_in in (
+            ("ada", ("ada", "default")),
+            ("ada@default", ("ada", "default")),
+            ("ada@sales", ("ada", "sales")),
+            ("ada@missing", None),
+        ):
+            shown = authority.issue(named, "host.test")
+            for user, tablespace in ways:
+                target = self.target(server, protocol, quote(user, safe=""), authority, shown)
+                options: dict[str, Any] = {"password": password, "tablespace": tablespace}
+                if (user, tablespace) == let_in:
+                    herdpy.connect(target, **options).close()
+                    continue
+                with pytest.raises(OperationalError, match="does not name the user") as caught:
+                    herdpy.connect(target, **options)
+                assert caught.value.sqlstate == "28000"
+
+    @pytest.mark.parametrize("protocol", PROTOCOLS)
     def test_nobody_without_a_name(
         self, server: RunningServer, authority: Authority, protocol: str
     ) -> None:
@@ -172,7 +200,7 @@ def gate_of(engine: Engine, config: ServerConfig | None = None, secret: bytes = 
 
 
 def salt(gate: Gate, user: str) -> str:
-    login = gate.begin(user, None, None, gate._database)
+    login = gate.begin(user, None, None, gate._database, gate._database.login(user))
     assert login is not None
     challenge = login.challenge(ScramStart("SCRAM-SHA-256", "n,,n=*,r=fyko+d2lbbFgONRv9qkxdawL"))
     return challenge.data.split(",s=")[1].split(",")[0]

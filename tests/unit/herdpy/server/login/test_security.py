@@ -1,11 +1,13 @@
 """Who gets into a server, over which connection, and what the audit log says of it."""
 
+import asyncio
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from struct import pack
 from typing import Any
 from urllib.parse import urlencode
 
@@ -225,6 +227,13 @@ def messages_of(peer: socket.socket) -> list[Any]:
     return found
 
 
+async def no_connections(server: RunningServer) -> None:
+    hub = server.server._hub
+    async with asyncio.timeout(10):
+        while hub.connections or hub._handshakes:  # noqa: ASYNC110 - each ends by itself
+            await asyncio.sleep(0)
+
+
 @pytest.mark.usefixtures("_face")
 class TestTls:
     @pytest.fixture
@@ -274,6 +283,57 @@ class TestTls:
                 herdpy.connect(url(server, tls="on", tls_authority=authority.path)).close()
             assert events(server, "tls_failed", "refused") == []
 
+    @pytest.mark.parametrize("loops", [asyncio.new_event_loop, new_loop])
+    @pytest.mark.parametrize("is_reset", [False, True])
+    def test_who_closes_before_the_handshake_leaves_nothing(
+        self,
+        identity: Identity,
+        authority: Authority,
+        loops: Callable[[], asyncio.AbstractEventLoop],
+        is_reset: bool,
+    ) -> None:
+        """uvloop ends no handshake of a connection that was lost before it began."""
+        with running_server(
+            new_loop=loops,
+            tls_certificate=identity.certificate,
+            tls_key=identity.key,
+            login_timeout_s=60,
+        ) as server:
+            for _ in range(100):
+                client = socket.create_connection(("127.0.0.1", server.port))
+                if is_reset:
+                    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
+                client.close()
+            # A client behind them is served; then all of theirs has come.
+            herdpy.connect(url(server, tls="on", tls_authority=authority.path)).close()
+            server.call(lambda: no_connections(server))
+
+    @pytest.mark.parametrize("loops", [asyncio.new_event_loop, new_loop])
+    def test_a_server_ends_with_handshakes_under_way(
+        self, identity: Identity, loops: Callable[[], asyncio.AbstractEventLoop]
+    ) -> None:
+        with (
+            ExitStack() as stack,
+            running_server(
+                new_loop=loops,
+                tls_certificate=identity.certificate,
+                tls_key=identity.key,
+                login_timeout_s=3600,
+            ) as server,
+        ):
+            for _ in range(5):  # without a word
+                client = socket.create_connection(("127.0.0.1", server.port))
+                stack.enter_context(client)
+            for _ in range(20):
+                socket.create_connection(("127.0.0.1", server.port)).close()
+
+            async def arrived() -> None:
+                while server.server._last_number < 25:  # noqa: ASYNC110 - of the socket
+                    await asyncio.sleep(0)
+
+            server.call(lambda: asyncio.wait_for(arrived(), 10))
+            server.call(lambda: asyncio.wait_for(server.server.close(), 10))
+
     def test_a_foreign_authority_is_not_trusted(
         self, secured: RunningServer, foreign: Authority
     ) -> None:
@@ -288,6 +348,22 @@ class TestTls:
         options = {"tls_authority": authority.path, "tls_server_name": "other.test"}
         with pytest.raises(OperationalError, match="not trusted"):
             herdpy.connect(url(secured, tls="on", **options))
+
+    @pytest.mark.parametrize("loops", [asyncio.new_event_loop, new_loop])
+    def test_the_audit_log_says_why_a_handshake_failed(
+        self,
+        identity: Identity,
+        foreign: Authority,
+        loops: Callable[[], asyncio.AbstractEventLoop],
+    ) -> None:
+        with running_server(
+            new_loop=loops, tls_certificate=identity.certificate, tls_key=identity.key
+        ) as server:
+            with pytest.raises(OperationalError, match="not trusted"):
+                herdpy.connect(url(server, tls="on", tls_authority=foreign.path))
+            server.call(lambda: no_connections(server))
+            [failed] = events(server, "tls_failed")
+            assert failed["reason"]
 
     def test_an_expired_certificate_is_not_trusted(self, authority: Authority) -> None:
         old = authority.issue("old", "127.0.0.1", until=datetime(2020, 1, 1, tzinfo=UTC))
