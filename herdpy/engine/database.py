@@ -51,12 +51,12 @@ from herdpy.engine.statements.refusals import Refusals
 from herdpy.engine.tablespace_rows import tablespace_rows
 from herdpy.engine.vector_engines import TablespaceVectors
 from herdpy.engine.writes.staging_uses import StagingUses
-from herdpy.errors import InterfaceError, OperationalError, Retry, loading
+from herdpy.errors import Error, InterfaceError, OperationalError, Retry, loading
 from herdpy.model.access import Access, Fact, User
 from herdpy.model.durability import Durability
 from herdpy.model.role_settings import NO_MAXIMA, Maxima
 from herdpy.model.settings import Settings
-from herdpy.storage.tablespace_list import TablespaceEntry
+from herdpy.storage.tablespace_list import DEFAULT, TablespaceEntry
 
 if TYPE_CHECKING:
     from herdpy.engine.instance import Instance
@@ -158,8 +158,8 @@ class Database:
         self.check_room = replica.check_room
         self.without_maintenance = replica.without_maintenance
         rows: dict[str, SystemRows] = {
-            "sysclients": lambda _: client_rows(self.sessions()),
-            "sysstatements": lambda _: statement_rows(self.sessions(), self.clock),
+            "sysclients": lambda _: client_rows(self._shown_sessions()),
+            "sysstatements": lambda _: statement_rows(self._shown_sessions(), self.clock),
             "sysusers": user_rows,
             "sysroles": role_rows,
             "sysmembers": member_rows,
@@ -235,9 +235,13 @@ class Database:
     def kill(self, killer: int, number: int, *, is_connection: bool) -> None:
         """Stop a statement, or end a session, by its number; 42704 when there is none."""
         if is_connection:
-            kill_session(self.sessions(), number, killer)
+            kill_session(self._shown_sessions(), number, killer)
         else:
-            kill_statement(self.sessions(), number)
+            kill_statement(self._shown_sessions(), number)
+
+    def _shown_sessions(self) -> list[Session]:
+        """Return the sessions that its superusers see and may end: in `default` those of all."""
+        return self.instance.sessions() if self.name == DEFAULT else self.sessions()
 
     def end_lost(self, asker: int, user: User | None, token_session: str) -> None:
         """End the user's session of these tokens, lost by its client, if it holds locks."""
@@ -262,17 +266,17 @@ class Database:
     def space(self) -> "DiskSpace":
         return self.replica.space
 
-    def refuse_sessions(self, what: str) -> None:
-        """Let no session in any more, to be closed next; 55006: some are open."""
+    def refuse_sessions(self, what: str, *, is_forced: bool) -> None:
+        """Let no session in any more, to be closed next; 55006, unless forced: some are open."""
         with self._mutex:
             count = len(self._sessions)
-            if count:
+            if count and not is_forced:
                 raise OperationalError(
                     f"{what}: {count} sessions use it",
                     sqlstate="55006",
                     retry=Retry.SAFE,
-                    hint="Close their connections, or end them by KILL CONNECTION in a session of "
-                    "that tablespace.",
+                    hint="Close their connections, or end them: KILL CONNECTION (sysclients lists "
+                    "them), DROP TABLESPACE … WITH (FORCE).",
                 )
             self._is_closing = True
 
@@ -280,6 +284,11 @@ class Database:
         """Go on as before refuse_sessions()."""
         with self._mutex:
             self._is_closing = False
+
+    def kill_sessions(self, error: Error) -> None:
+        """End all sessions, behind refuse_sessions(); what runs is cancelled. Never waits."""
+        for session in self.sessions():
+            session.kill(error)
 
     def begin_access(self, facts: Sequence[Fact]) -> None:
         """Log the first roles of a new tablespace; durable on return."""

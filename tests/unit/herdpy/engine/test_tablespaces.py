@@ -239,6 +239,98 @@ def test_what_is_used_is_not_dropped() -> None:
         assert rows(session(found, "sales"), "SELECT * FROM sysusers") == []
 
 
+def test_superusers_of_default_see_and_end_the_sessions_of_all() -> None:
+    with instance(MemoryDisk()) as found:
+        do(found, "CREATE TABLESPACE sales")
+        root, user, other = session(found), session(found, "sales"), session(found, "sales")
+        shown = "SELECT id, tablespace FROM sysclients ORDER BY id"
+        of_sales = [(user.id, "sales"), (other.id, "sales")]
+        assert rows(root, shown) == [(root.id, "default"), *of_sales]
+        assert rows(user, shown) == of_sales
+        assert rows(user, "SELECT client_id, tablespace FROM sysstatements") == [(user.id, "sales")]
+        for text in (f"KILL {root.id}", f"KILL STATEMENT {root.id}"):
+            with pytest.raises(Error) as unknown:
+                run(user, text)
+            assert unknown.value.sqlstate == "42704"
+        run(root, f"KILL {user.id}")
+        with pytest.raises(OperationalError) as killed:
+            run(user, "SELECT 1")
+        assert killed.value.sqlstate == "57P01"
+        run(other, "SELECT 1")
+
+
+def test_a_statement_of_another_tablespace_is_killed() -> None:
+    with instance(MemoryDisk(), is_threaded=True) as found:
+        do(found, "CREATE TABLESPACE sales")
+        do(found, "CREATE TABLE t (id BIGINT PRIMARY KEY)", "sales")
+        root, holder, victim = (session(found, name) for name in ("default", "sales", "sales"))
+        run(holder, "BEGIN")
+        run(holder, "INSERT INTO t VALUES (1)")
+        ended: list[Error] = []
+
+        def wait() -> None:
+            with pytest.raises(Error) as caught:
+                run(victim, "INSERT INTO t VALUES (1)")
+            ended.append(caught.value)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        shown = "SELECT id FROM sysstatements WHERE tablespace = 'sales'"
+        while not (ids := rows(root, shown)):
+            pass
+        run(root, f"KILL STATEMENT {ids[0][0]}")
+        thread.join()
+        assert [error.sqlstate for error in ended] == ["57014"]
+        run(holder, "ROLLBACK")
+
+
+def test_what_is_used_is_dropped_with_force() -> None:
+    disk = MemoryDisk()
+    with instance(disk, is_threaded=True) as found:
+        do(found, "CREATE TABLESPACE sales")
+        do(found, "CREATE TABLE t (id BIGINT PRIMARY KEY)", "sales")
+        idle, writer = session(found, "sales"), session(found, "sales")
+        run(writer, "BEGIN")
+        run(writer, "INSERT INTO t VALUES (1)")
+        do(found, "DROP TABLESPACE sales WITH (FORCE)")
+        for each in (idle, writer):
+            with pytest.raises(OperationalError) as ended:
+                run(each, "SELECT 1")
+            assert ended.value.sqlstate == "57P01"
+            each.close()
+        assert names(found) == ["default"]
+        assert folders(disk) == []
+        do(found, "DROP TABLESPACE IF EXISTS sales WITH (FORCE)")
+
+
+def test_a_forced_drop_that_has_no_effect_ends_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    with instance(MemoryDisk()) as found:
+        do(found, "CREATE TABLESPACE sales")
+        user = session(found, "sales")
+        with monkeypatch.context() as patched:
+            patched.setattr("herdpy.engine.instance.stage_list", _no_room)
+            with pytest.raises(Error) as full:
+                do(found, "DROP TABLESPACE sales WITH (FORCE)")
+            assert full.value.sqlstate == "53100"
+        run(user, "CREATE TABLE t (id BIGINT)")
+        session(found, "sales")
+
+
+def _no_room(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "no space left")
+
+
+def test_no_sessions_by_a_limit_of_none() -> None:
+    with instance(MemoryDisk()) as found:
+        do(found, "CREATE TABLESPACE sales")
+        user = session(found, "sales")
+        do(found, "ALTER TABLESPACE sales SET (connections_max = 0)")
+        run(user, "CREATE TABLE t (id BIGINT)")  # it goes on
+        with pytest.raises(OperationalError) as refused:
+            session(found, "sales")
+        assert refused.value.sqlstate == "53300"
+
+
 def test_a_name_and_limits_change_while_it_is_used() -> None:
     disk = MemoryDisk()
     with instance(disk) as found:

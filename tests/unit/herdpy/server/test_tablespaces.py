@@ -1,5 +1,6 @@
 """Several tablespaces behind one port: whose user gets into which, by every way in."""
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -120,6 +121,48 @@ def test_statements_by_the_network(server: RunningServer) -> None:
         with pytest.raises(herdpy.ProgrammingError) as refused:
             other.execute("DROP TABLESPACE fourth")
         assert refused.value.sqlstate == "42501"
+
+
+def test_a_tablespace_is_dropped_with_its_connections(server: RunningServer) -> None:
+    """While one computes, one has a transaction open, and one fetches a result."""
+    sales = url_of(server, "ada", "sales")
+    others = [herdpy.connect(sales, password="of sales", autocommit=True) for _ in range(3)]
+    computing, writing, fetching = others
+    writing.execute("CREATE TABLE n (i BIGINT PRIMARY KEY)")
+    writing.executemany("INSERT INTO n VALUES (?)", [(n,) for n in range(2_000)])
+    writing.execute("BEGIN")
+    writing.execute("INSERT INTO t VALUES ('more')")
+    numbers = "SELECT a.i + b.i FROM n a, n b, n c"
+    cursor = fetching.execute(numbers)
+    cursor.fetchone()
+    ended: list[str] = []
+    thread = threading.Thread(
+        target=lambda: ended.append(refusal_of(lambda: computing.execute(f"{numbers} ORDER BY 1")))
+    )
+    thread.start()
+    url = url_of(server, "ada", "default")
+    with herdpy.connect(url, password="of default", autocommit=True) as root:
+        running = "SELECT count(*) FROM sysstatements WHERE text LIKE '%ORDER BY 1'"
+        while root.execute(running).fetchone() == (0,):
+            pass
+        root.execute("DROP TABLESPACE sales WITH (FORCE)")
+        thread.join()
+        assert ended in (["57014"], ["57P01"])  # by the statement, or by the end of its connection
+        for call in (cursor.fetchall, lambda: writing.execute("COMMIT")):
+            assert refusal_of(call) in ("57P01", "08006", "08007")
+        clients = root.execute("SELECT tablespace FROM sysclients").fetchall()
+        assert clients == [("default",)]
+        root.execute("CREATE TABLESPACE sales OWNER ada")
+    with herdpy.connect(sales, password="of default", autocommit=True) as new:
+        assert new.execute("SHOW TABLES").fetchall() == []
+    for each in others:
+        each.close()
+
+
+def refusal_of(call: Callable[[], Any]) -> str:
+    with pytest.raises(herdpy.Error) as caught:
+        call()
+    return caught.value.sqlstate
 
 
 def sqlstate_of(call: Callable[[], Any]) -> str:
