@@ -179,8 +179,8 @@ class ServerConfig:
         0,
         1_000,
         "connections",
-        "of connections_max, that only superusers get, at most all but one; and as many workers, "
-        "at least one, for their KILL and system tables while all others are taken",
+        "of connections_max, that only superusers of default get, at most all but one; and as many "
+        "workers, at least one, for their KILL and system tables while all others are taken",
     )
     logins_max: int = _setting(
         200,

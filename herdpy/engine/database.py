@@ -331,6 +331,14 @@ class Database:
         role = None if user is None else self.tablespace.state.catalog.access.role(user)
         return user is None or (role is not None and role.is_superuser)
 
+    def is_administrator(self, user: str | None) -> bool:
+        """Tell whether a user is a superuser of `default`, for whom the last places are kept.
+
+        Superusers of another tablespace may do everything in it, and are many: they have none of
+        these, or they would keep out who has to end them. Any thread.
+        """
+        return self.name == DEFAULT and self.is_superuser(user)
+
     def maxima_of(self, user: User) -> Maxima:
         """Return what a user may have at most now. Any thread."""
         return self.tablespace.state.catalog.access.maxima_of(user.name)

@@ -140,9 +140,9 @@ class Planner:
         """Return who has the results of the session's queries."""
         core = self._core
         database = self._database
-        is_superuser = database.is_superuser(core.user)
+        is_administrator = database.is_administrator(core.user)
         maximum = core.maxima.get(OPEN_RESULTS)
-        return Holder(core.id, core.identity, is_superuser, database.refusals, maximum)
+        return Holder(core.id, core.identity, is_administrator, database.refusals, maximum)
 
     def select(
         self,
