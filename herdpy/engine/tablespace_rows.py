@@ -24,12 +24,13 @@ def visible_states(database: "Database") -> "list[TablespaceState]":
 
 def tablespace_rows(database: "Database") -> Iterator[Row]:
     """Yield a row for each tablespace that the sessions of one may know of."""
+    database.memory.governor.settle()  # once: it measures every tablespace
     for entry, opened, error in visible_states(database):
         limits = entry.limits
         used: tuple[int | None, ...] = (None, None, None)
         if opened is not None:
-            memory = sum(each.bytes_used for each in opened.memory.kinds()[1:])
-            used = len(opened.sessions()), memory, opened.replica.disk_bytes()
+            memory, disk = opened.memory.bytes_held(), opened.replica.disk_bytes()
+            used = len(opened.sessions()), memory, disk
         state = "open" if opened is not None else "closed" if error is None else "failed"
         message = None if error is None else error.message
         shown_limits = limits.connections_max, limits.memory_bytes_max, limits.disk_bytes_max

@@ -266,8 +266,9 @@ class Hub:
         return self.clock.monotonic() - self._started_s
 
     def connections_by_protocol(self) -> dict[str, int]:
+        """Return how many there are. Any thread."""
         found = {"tcp": 0, "grpc": 0}
-        for connection in self.connections:
+        for connection in list(self.connections):
             found[connection.protocol] = found.get(connection.protocol, 0) + 1
         return found
 

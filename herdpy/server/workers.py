@@ -44,6 +44,7 @@ class Workers:
         self._usual = executor("statement", config.workers)
         self._urgent = executor("transaction", config.connections_max)
         self._proofs = executor("password", max(1, processor_count() // 2))
+        self._pages = executor("page", 1)
         self._reserved_max = max(1, config.superuser_reserved_connections)
         self._reserved = executor("reserved", self._reserved_max)
         self._reserved_count = 0  # what runs on reserved workers or waits for one
@@ -84,6 +85,10 @@ class Workers:
         future = self._submit(self._reserved, job)
         future.add_done_callback(self._reserved_done)
         return future
+
+    def submit_page(self, job: Callable[[], T]) -> "asyncio.Future[T]":
+        """Run what makes a page for who has not logged in: one at a time, beside all statements."""
+        return self._submit(self._pages, job)
 
     def submit_proof(self, job: Callable[[], T]) -> "asyncio.Future[T]":
         """Run what derives the key of a password: some milliseconds of a processor."""
@@ -222,5 +227,5 @@ class Workers:
 
     def shutdown(self) -> None:
         """End the threads; all jobs are done."""
-        for executor in (self._usual, self._urgent, self._proofs, self._reserved):
+        for executor in (self._usual, self._urgent, self._proofs, self._pages, self._reserved):
             executor.shutdown()

@@ -375,6 +375,28 @@ def test_systablespaces() -> None:
         assert rows(there, text) == [sales]
 
 
+def test_a_list_of_many_measures_each_once() -> None:
+    with instance(MemoryDisk()) as found:
+        for number in range(10):
+            do(found, f"CREATE TABLESPACE t{number}")
+        measured: list[str] = []
+        for database in found.databases():
+            memtables = database.memory.memtables
+            measure = memtables.measure
+            assert measure is not None
+            memtables.measure = partial(_counted, measure, measured, database.name)
+        used = rows(session(found), "SELECT tablespace, memory_bytes FROM systablespaces")
+        assert sorted(measured) == sorted(names(found))
+        kinds = {each.name: each.memory.kinds()[0].bytes_used for each in found.databases()}
+        of_others = sum(count for name, count in kinds.items() if name != "default")
+        assert dict(used) == kinds | {"default": kinds["default"] - of_others}
+
+
+def _counted(measure: Callable[[], int], measured: list[str], name: str) -> int:
+    measured.append(name)
+    return measure()
+
+
 def test_the_disk_that_a_tablespace_may_have() -> None:
     with instance(MemoryDisk()) as found:
         do(found, "CREATE TABLESPACE sales WITH (disk_bytes_max = '1MB')")
