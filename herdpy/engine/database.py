@@ -18,7 +18,7 @@ from herdpy.engine.access.rows import (
     role_setting_rows,
     user_rows,
 )
-from herdpy.engine.limit_rows import LimitRows, engine_limits, engine_waits
+from herdpy.engine.limit_rows import CONNECTIONS_MAX, LimitRows, engine_limits, engine_waits
 from herdpy.engine.maintenance.directory import (
     DIRECTORY,
     LOGS,
@@ -212,7 +212,7 @@ class Database:
     def _check_room_for_session(self) -> None:
         maximum, count = self.entry.limits.connections_max, len(self._sessions)
         if maximum is not None and count >= maximum:
-            self.refusals.add("connections_max")
+            self.refusals.add(CONNECTIONS_MAX)
             raise OperationalError(
                 f'{count} sessions of tablespace "{self.name}" are open, more are not allowed',
                 sqlstate="53300",

@@ -10,6 +10,7 @@ from herdpy.engine.database import Database
 from herdpy.server.limits import OpenResults
 from herdpy.server.loop_sync import LoopSync
 from herdpy.server.user_shares import UserShares
+from herdpy.storage.tablespace_list import DEFAULT
 
 if TYPE_CHECKING:
     from herdpy.server.hub import Hub
@@ -21,7 +22,9 @@ class Served:
     def __init__(self, hub: "Hub", database: Database) -> None:
         self.database = database
         self.shares = UserShares(database.maxima_of, database.refusals)
-        self.results = OpenResults(hub.results, database.refusals)
+        self.results = OpenResults(
+            hub.results, database.refusals, is_default=database.name == DEFAULT
+        )
         self.loop_sync = LoopSync(
             hub.loop,
             database.clock,

@@ -344,6 +344,9 @@ def test_a_name_and_limits_change_while_it_is_used() -> None:
         with pytest.raises(OperationalError) as full:
             session(found, "stock")
         assert full.value.sqlstate == "53300"
+        text = "SELECT share, used, refused FROM syslimits"
+        text += " WHERE name = 'connections_of_tablespace_max'"
+        assert rows(user, text) == [(2, 2, 1)]
         assert full.value.retry is Retry.SAFE
         do(found, "ALTER TABLESPACE stock RESET (connections_max)")
         session(found, "stock")

@@ -202,6 +202,60 @@ def test_grpc_calls_are_of_the_tablespace_of_their_login(server: RunningServer) 
         ]
 
 
+def test_open_results_of_a_tablespace_leave_some_to_others() -> None:
+    with running_server(results_max=20) as server:
+        do(server.engine, "CREATE TABLESPACE sales", "CREATE TABLESPACE stock")
+        connections = {
+            name: herdpy.connect(url_of(server, "", name), autocommit=True)
+            for name in ("default", "sales", "stock")
+        }
+        rows = [(number,) for number in range(1_200)]
+        for each in connections.values():
+            each.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+            each.executemany("INSERT INTO t VALUES (?)", rows)
+        opened: list[herdpy.Cursor] = []
+
+        def open_result(name: str) -> None:
+            opened.append(connections[name].execute("SELECT id FROM t"))
+
+        for _ in range(15):
+            open_result("sales")
+        assert refusal_of(lambda: open_result("sales")) == "53400"
+        for _ in range(3):
+            open_result("stock")
+        assert refusal_of(lambda: open_result("stock")) == "53400"
+        for _ in range(2):
+            open_result("default")
+        assert refusal_of(lambda: open_result("default")) == "53400"
+        shown = {name: results_of(each) for name, each in connections.items()}
+        of_all = ("results_max", 20, 20, 2)
+        own = "results_of_tablespace_max"
+        assert shown == {
+            "default": [of_all, (own, 20, 2, 0)],
+            "sales": [of_all, (own, 15, 15, 1)],
+            "stock": [of_all, (own, 15, 3, 0)],
+        }
+        for each in opened:
+            each.close()
+        assert [used for _, _, used, _ in results_of(connections["sales"])] == [0, 0]
+        for each in connections.values():
+            each.close()
+
+
+def results_of(connection: herdpy.Connection) -> list[tuple[Any, ...]]:
+    rows = connection.execute("SELECT name, share, used, refused FROM syslimits").fetchall()
+    return sorted(row for row in rows if row[0].startswith("results_"))
+
+
+def test_who_is_told_of_other_tablespaces(server: RunningServer) -> None:
+    do(server.engine, "CREATE USER eve PASSWORD 'of default'")
+    with grpc_client(server.grpc_url) as client:
+        for user, shown in (("ada", ["default", "sales", "without_users"]), ("eve", ["default"])):
+            metadata = basic(user, "of default")
+            info = client.GetServer(pb.GetServerRequest(), metadata=metadata)
+            assert list(info.tablespaces) == shown
+
+
 def test_a_restarted_server_has_them_all() -> None:
     disk = MemoryDisk()
     with running_server(disk) as server:
