@@ -49,7 +49,7 @@ from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.refusals import Refusals
 from herdpy.engine.tablespace_rows import tablespace_rows
-from herdpy.engine.vector_engines import TablespaceVectors
+from herdpy.engine.vector_engines import Bounds, TablespaceVectors
 from herdpy.engine.writes.staging_uses import StagingUses
 from herdpy.errors import Error, InterfaceError, OperationalError, Retry, loading
 from herdpy.model.access import Access, Fact, User
@@ -88,6 +88,7 @@ class Database:
         self.limits = LimitRows()
         self.limits.add(partial(engine_limits, self), partial(engine_waits, self))
         self.vectors = TablespaceVectors(instance.vectors, entry.folder, self.refusals.add_query)
+        self.vectors.bounds = self._query_bounds(entry)
         self._generation = process_generation()
         self.replica: Replica
         self.tablespace: Tablespace
@@ -309,8 +310,15 @@ class Database:
         self.where = self.instance.where_of(entry)
         self.config = config = self.instance.config_of(entry)
         self.memory.resize(config)
+        self.vectors.bounds = self._query_bounds(entry)
         self.replica.disk_bytes_max = entry.limits.disk_bytes_max
         self.replica.resize(config)
+
+    def _query_bounds(self, entry: TablespaceEntry) -> Bounds:
+        """Return what its queries may have: DuckDB's share of its memory, and of the disk all."""
+        has_limit = entry.limits.memory_bytes_max is not None
+        memory_bytes = self.config.vector_bytes_max if has_limit else None
+        return Bounds(memory_bytes, entry.limits.disk_bytes_max)
 
     def forget_session(self, number: int) -> None:
         with self._mutex:

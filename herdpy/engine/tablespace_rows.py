@@ -28,7 +28,8 @@ def tablespace_rows(database: "Database") -> Iterator[Row]:
         limits = entry.limits
         used: tuple[int | None, ...] = (None, None, None)
         if opened is not None:
-            memory, disk = opened.memory.bytes_held(), opened.replica.disk_bytes()
+            of_queries, _ = opened.vectors.usage()
+            memory, disk = opened.memory.bytes_held() + of_queries, opened.replica.disk_bytes()
             used = len(opened.sessions()), memory, disk
         state = "open" if opened is not None else "closed" if error is None else "failed"
         message = None if error is None else error.message
