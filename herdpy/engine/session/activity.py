@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.errors import Error, OperationalError, ProgrammingError, Retry
 from herdpy.model.access import User
@@ -82,7 +83,15 @@ def client_rows(sessions: Iterable["Session"]) -> Iterator[Row]:
             session.in_transaction,
             session.user,
             session.database.name,
+            _snapshot_us(session),
         )
+
+
+def _snapshot_us(session: "Session") -> int | None:
+    """Return since when its transaction has kept a snapshot; None: it keeps none."""
+    transaction = session.transaction
+    reads_at = None if transaction is None else transaction.reads_at
+    return reads_at.taken_us if isinstance(reads_at, TransactionSnapshot) else None
 
 
 def statement_rows(sessions: Iterable["Session"], clock: "Clock") -> Iterator[Row]:

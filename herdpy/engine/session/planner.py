@@ -34,8 +34,9 @@ class Planner:
         catalog = self._tablespace.state.catalog
         if transaction is None:
             return catalog
-        if transaction.reads_at is not None and transaction.reads_at.taken is not None:
-            catalog = transaction.reads_at.taken.catalog
+        taken = None if transaction.reads_at is None else transaction.reads_at.taken
+        if taken is not None:
+            catalog = taken.catalog
         if transaction.catalog_changes:
             return catalog.with_changes(
                 transaction.catalog_changes, transaction.access_changes, version=-1

@@ -42,7 +42,8 @@ SYSTEM_TABLES: dict[str, Table] = {
         _table(
             1, "sysclients",
             "id bigint, protocol text, address text, client text, connected_at timestamp, "
-            "in_transaction boolean, user_name text, tablespace text",
+            "in_transaction boolean, user_name text, tablespace text, "
+            "snapshot_at timestamp",
         ),
         # Statements that run or wait: KILL STATEMENT takes their ids.
         _table(

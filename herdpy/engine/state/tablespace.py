@@ -236,7 +236,9 @@ class Tablespace:
         transaction.isolation = isolation
         transaction.reads_at = None
         if isolation is Isolation.REPEATABLE_READ:
-            transaction.reads_at = TransactionSnapshot(self.registry, lambda: self.applier)
+            transaction.reads_at = TransactionSnapshot(
+                self.registry, lambda: self.applier, self.clock
+            )
 
     # --- versions: take the monitor themselves -------------------------------------------------
 
