@@ -146,6 +146,7 @@ class Database:
             disk.sync_directory(LOGS)
             disk.sync_directory(SEGMENTS)
             disk.unlink(RESTORE)
+        replica.spilled_bytes = self.vectors.spilled
         replica.disk_bytes_max = entry.limits.disk_bytes_max
         self.tablespace = tablespace = replica.tablespace
         sessions = self._sessions

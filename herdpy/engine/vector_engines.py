@@ -135,6 +135,11 @@ class VectorEngines:
             engine = None if own is None else own.engine
         return (0, 0) if engine is None else engine.usage()
 
+    def spilled_in(self, tablespace: str) -> int:
+        """Return what the same have on the disk; at once where nothing runs."""
+        own = [each for owner, each in self._own.copy().items() if owner.tablespace == tablespace]
+        return sum(each.engine.usage()[1] for each in own if not each.engine.is_idle)
+
     def usage_in(self, tablespace: str) -> tuple[int, int]:
         """Return the same of all instances that are a tablespace's or its users'."""
         own = [each for owner, each in self._own.copy().items() if owner.tablespace == tablespace]
@@ -309,6 +314,10 @@ class TablespaceVectors:
     def usage(self) -> tuple[int, int]:
         """Return the same of all that only the tablespace has: (0, 0) of one without limits."""
         return self._engines.usage_in(self._tablespace)
+
+    def spilled(self) -> int:
+        """Return the bytes of disk of the same, as far as it runs queries now."""
+        return self._engines.spilled_in(self._tablespace)
 
     def close(self) -> None:
         """Let go of what only its users have."""

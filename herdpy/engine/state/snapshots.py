@@ -90,6 +90,10 @@ class FixedState(Protocol):
 class EvictedHolder(Protocol):
     """Keeps a state beside the snapshots of statements; a weak reference to it must be possible."""
 
+    def segments(self) -> frozenset[int]:
+        """Return in which segments the pages lie that it keeps. Any thread."""
+        ...
+
     def evicted(self) -> None:
         """Let the state go: nothing may be read of it any more. Any thread; never waits."""
         ...
@@ -173,6 +177,11 @@ class SnapshotRegistry:
             if holder is not None:
                 holder.evicted()
         return len(oldest)
+
+    def holders(self) -> "list[EvictedHolder]":
+        """Return who keeps a state now. Any thread."""
+        found = [reference() for reference in self._holders.copy().values()]
+        return [holder for holder in found if holder is not None]
 
     def has_before(self, token: int) -> bool:
         """Return whether a reader is registered by an older token."""

@@ -44,6 +44,7 @@ class TransactionSnapshot:
         """When it was taken, in microseconds since 1970; None: it was not yet, or is gone."""
         # By any thread.
         self._is_evicted = False
+        self._segments: frozenset[int] | None = None  # of the state, once someone has asked
 
     @property
     def is_read_only(self) -> bool:
@@ -82,7 +83,15 @@ class TransactionSnapshot:
 
     def evicted(self) -> None:
         self._is_evicted = True  # before the state goes, which is taken where there is none
-        self._state = self.taken_us = None
+        self._state = self.taken_us = self._segments = None
+
+    def segments(self) -> frozenset[int]:
+        state, found = self._state, self._segments
+        if state is None:
+            return frozenset()
+        if found is None:
+            found = self._segments = _segments_of(state)
+        return found
 
     def enter(self, token: int) -> None:
         pass
@@ -125,6 +134,16 @@ class TransactionSnapshot:
     def _is_same_log(self) -> bool:
         """Return whether positions are those of then: else the tablespace has got another log."""
         return self._applier is self._read_applier()
+
+
+def _segments_of(state: State) -> frozenset[int]:
+    found: set[int] = set()
+    for table in state.tables.values():
+        for entry in table.pages.entries():
+            found.add(entry.ref.segment)
+            if entry.ref.bitmap is not None:
+                found.add(entry.ref.bitmap.segment)
+    return frozenset(found)
 
 
 def _has_changed(seen: TableState, now: TableState, position: int, keys: Iterable[Key]) -> bool:

@@ -423,6 +423,69 @@ def test_the_disk_that_a_tablespace_may_have() -> None:
         run(user, "INSERT INTO t VALUES (2, ?)", "x" * 900_000)
 
 
+@pytest.mark.parametrize("transaction_memory_bytes", [64 * 2**10, 2**28])
+def test_one_statement_does_not_pass_the_limit_of_the_disk(transaction_memory_bytes: int) -> None:
+    config = Config(
+        log_file_bytes_first=8192,
+        disk_reserve_bytes=0,
+        transaction_memory_bytes=transaction_memory_bytes,
+    )
+    with instance(MemoryDisk(), config=config) as found:
+        do(found, "CREATE TABLESPACE sales WITH (disk_bytes_max = '1MB')")
+        user = session(found, "sales")
+        run(user, "CREATE TABLE g (id BIGINT PRIMARY KEY)")
+        run(user, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+        user.execute_many("INSERT INTO g VALUES (?)", [(number,) for number in range(200)])
+        many = "INSERT INTO t SELECT a.id * 200 + b.id, repeat('x', 500) || b.id FROM g a, g b"
+        with pytest.raises(Error) as refused:
+            run(user, many)
+        assert refused.value.sqlstate == "53100"
+        assert found.database("sales").replica.disk_bytes() < 5 * 2**20  # of 20 MB
+        assert rows(user, "SELECT count(*) FROM t") == [(0,)]
+        found.database("sales").run_checkpoint()
+        while found.database("sales").run_compaction():
+            pass
+        run(user, "INSERT INTO t VALUES (1, 'x')")
+
+
+@pytest.mark.parametrize("kept_by", ["a snapshot", "a backup"])
+def test_what_is_kept_of_deleted_pages_counts(kept_by: str) -> None:
+    with instance(MemoryDisk()) as found:
+        do(found, "CREATE TABLESPACE sales")
+        user, reader = session(found, "sales"), session(found, "sales")
+        run(user, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+        for number in range(20):
+            run(user, "INSERT INTO t VALUES (?, ?)", number, OsRng().randbytes(20_000).hex())
+        database = found.database("sales")
+        database.run_checkpoint()
+        full = database.replica.disk_bytes()
+        run(reader, "BEGIN ISOLATION LEVEL REPEATABLE READ")
+        if kept_by == "a snapshot":
+            rows(reader, "SELECT id FROM t WHERE id = 1")
+        backup = database.backup() if kept_by == "a backup" else None
+        run(user, "DELETE FROM t")
+        database.run_checkpoint()
+        while database.run_compaction():
+            pass
+        assert not [name for name in database.replica.manifest.state.segments if name == 1]
+        assert database.replica.disk_bytes() >= full
+        do(found, f"ALTER TABLESPACE sales SET (disk_bytes_max = {2**20})")
+
+        def fill() -> None:
+            for _ in range(40):
+                run(user, "UPSERT INTO t VALUES (1, ?)", "x" * 30_000)
+
+        with pytest.raises(Error) as refused:
+            fill()
+        assert refused.value.sqlstate == "53100"
+        run(reader, "ROLLBACK")
+        if backup is not None:
+            backup.close()
+        assert database.replica.disk_bytes() < full
+        database.run_checkpoint()
+        run(user, "INSERT INTO t VALUES (2, 'x')")
+
+
 def test_memtables_have_one_share_and_the_largest_goes_first() -> None:
     config = Config(
         log_file_bytes_first=8192,

@@ -124,6 +124,25 @@ def test_a_tablespace_s_limit_holds_for_its_queries(database: Database) -> None:
     assert sales.vector_of(None) is database.vector_of(None)
 
 
+def test_what_a_tablespace_s_queries_spill_is_its_disk(database: Database) -> None:
+    root = session_of(database)
+    limits = "memory_bytes_max = '75MB', disk_bytes_max = '400MB'"
+    run(root, f"CREATE TABLESPACE sales WITH ({limits})")
+    sales = database.instance.database("sales")
+    tenant = session_of(sales)
+    run(tenant, "CREATE TABLE t (id BIGINT PRIMARY KEY)")
+    tenant.execute_many("INSERT INTO t VALUES (?)", [(n,) for n in range(ROWS)])
+    before = sales.replica.disk_bytes()
+    result = tenant.execute(SORT)
+    next(result.rows())
+    assert sales.replica.disk_bytes() > before + MIB
+    run(root, "ALTER TABLESPACE sales SET (disk_bytes_max = '2MB')")
+    assert sqlstate(tenant, "INSERT INTO t SELECT id + 2000 FROM t") == "53100"
+    result.close()
+    assert sales.replica.disk_bytes() < before + MIB
+    run(tenant, "INSERT INTO t SELECT id + 2000 FROM t")
+
+
 class World:
     """Engines that nothing runs on."""
 
