@@ -183,6 +183,7 @@ class Hub:
         """Take up settings that count at once."""
         self.config = config
         self.database.results.unread_s = config.unread_result_timeout_s
+        self.kept_exports.idle_s = config.unread_export_timeout_s
         for name, shares in self.peer_shares.items():
             if name != HTTP_SHARES:  # which are not a setting
                 shares.count_max = config.logins_max

@@ -517,9 +517,10 @@ class Requests:
         if message.snapshot:
             export = self._kept_exports.take(message.snapshot, message.offset)
         else:
-            export = OpenExport(self._session.export(message.kind))
+            export = OpenExport(self._session.export(message.kind), self._clock)
         self._audit("exported", kind=message.kind)
         self._export = export
+        self._kept_exports.watch(export)
         return self._next_piece(message.request, export.identity)
 
     def _next_piece(self, request: int, identity: SnapshotIdentity = NO_SNAPSHOT) -> messages.Piece:
