@@ -155,7 +155,7 @@ class Config:
 RELOADED = (
     "login_timeout_s", "logins_max", "logins_of_address_max", "login_failure_delay_s",
     "drain_timeout_s", "slow_statement_s", "log_level", "statement_timeout_s", "lock_timeout_s",
-    "idle_in_transaction_timeout_s", "unread_result_timeout_s",
+    "idle_in_transaction_timeout_s", "unread_result_timeout_s", "unread_export_timeout_s",
 )  # fmt: skip
 """Settings of ServerConfig that count at once when they are read again; others at a restart."""
 
@@ -179,8 +179,8 @@ class ServerConfig:
         0,
         1_000,
         "connections",
-        "of connections_max, that only superusers get, at most all but one; and as many workers, "
-        "at least one, for their KILL and system tables while all others are taken",
+        "of connections_max, that only superusers of default get, at most all but one; and as many "
+        "workers, at least one, for their KILL and system tables while all others are taken",
     )
     logins_max: int = _setting(
         200,
@@ -226,6 +226,13 @@ class ServerConfig:
         "seconds",
         "a big query's result of which nothing is read is ended after this while others wait for "
         "its place",
+    )
+    unread_export_timeout_s: float = _setting(
+        60.0,
+        0.1,
+        86_400,
+        "seconds",
+        "a backup or dump of which nothing is read is ended after this: it keeps deleted files",
     )
     authentication: str = _text(
         "auto",

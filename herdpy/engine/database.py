@@ -18,7 +18,7 @@ from herdpy.engine.access.rows import (
     role_setting_rows,
     user_rows,
 )
-from herdpy.engine.limit_rows import LimitRows, engine_limits, engine_waits
+from herdpy.engine.limit_rows import CONNECTIONS_MAX, LimitRows, engine_limits, engine_waits
 from herdpy.engine.maintenance.directory import (
     DIRECTORY,
     LOGS,
@@ -49,14 +49,14 @@ from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.refusals import Refusals
 from herdpy.engine.tablespace_rows import tablespace_rows
-from herdpy.engine.vector_engines import TablespaceVectors
+from herdpy.engine.vector_engines import Bounds, TablespaceVectors
 from herdpy.engine.writes.staging_uses import StagingUses
-from herdpy.errors import InterfaceError, OperationalError, Retry, loading
+from herdpy.errors import Error, InterfaceError, OperationalError, Retry, loading
 from herdpy.model.access import Access, Fact, User
 from herdpy.model.durability import Durability
 from herdpy.model.role_settings import NO_MAXIMA, Maxima
 from herdpy.model.settings import Settings
-from herdpy.storage.tablespace_list import TablespaceEntry
+from herdpy.storage.tablespace_list import DEFAULT, TablespaceEntry
 
 if TYPE_CHECKING:
     from herdpy.engine.instance import Instance
@@ -88,6 +88,7 @@ class Database:
         self.limits = LimitRows()
         self.limits.add(partial(engine_limits, self), partial(engine_waits, self))
         self.vectors = TablespaceVectors(instance.vectors, entry.folder, self.refusals.add_query)
+        self.vectors.bounds = self._query_bounds(entry)
         self._generation = process_generation()
         self.replica: Replica
         self.tablespace: Tablespace
@@ -147,6 +148,7 @@ class Database:
             disk.sync_directory(LOGS)
             disk.sync_directory(SEGMENTS)
             disk.unlink(RESTORE)
+        replica.spilled_bytes = self.vectors.spilled
         replica.disk_bytes_max = entry.limits.disk_bytes_max
         self.tablespace = tablespace = replica.tablespace
         sessions = self._sessions
@@ -160,8 +162,8 @@ class Database:
         self.check_room = replica.check_room
         self.without_maintenance = replica.without_maintenance
         rows: dict[str, SystemRows] = {
-            "sysclients": lambda _: client_rows(self.sessions()),
-            "sysstatements": lambda _: statement_rows(self.sessions(), self.clock),
+            "sysclients": lambda _: client_rows(self._shown_sessions()),
+            "sysstatements": lambda _: statement_rows(self._shown_sessions(), self.clock),
             "sysusers": user_rows,
             "sysroles": role_rows,
             "sysmembers": member_rows,
@@ -220,7 +222,7 @@ class Database:
     def _check_room_for_session(self) -> None:
         maximum, count = self.entry.limits.connections_max, len(self._sessions)
         if maximum is not None and count >= maximum:
-            self.refusals.add("connections_max")
+            self.refusals.add(CONNECTIONS_MAX)
             raise OperationalError(
                 f'{count} sessions of tablespace "{self.name}" are open, more are not allowed',
                 sqlstate="53300",
@@ -243,9 +245,13 @@ class Database:
     def kill(self, killer: int, number: int, *, is_connection: bool) -> None:
         """Stop a statement, or end a session, by its number; 42704 when there is none."""
         if is_connection:
-            kill_session(self.sessions(), number, killer)
+            kill_session(self._shown_sessions(), number, killer)
         else:
-            kill_statement(self.sessions(), number)
+            kill_statement(self._shown_sessions(), number)
+
+    def _shown_sessions(self) -> list[Session]:
+        """Return the sessions that its superusers see and may end: in `default` those of all."""
+        return self.instance.sessions() if self.name == DEFAULT else self.sessions()
 
     def end_lost(self, asker: int, user: User | None, token_session: str) -> None:
         """End the user's session of these tokens, lost by its client, if it holds locks."""
@@ -270,17 +276,17 @@ class Database:
     def space(self) -> "DiskSpace":
         return self.replica.space
 
-    def refuse_sessions(self, what: str) -> None:
-        """Let no session in any more, to be closed next; 55006: some are open."""
+    def refuse_sessions(self, what: str, *, is_forced: bool) -> None:
+        """Let no session in any more, to be closed next; 55006, unless forced: some are open."""
         with self._mutex:
             count = len(self._sessions)
-            if count:
+            if count and not is_forced:
                 raise OperationalError(
                     f"{what}: {count} sessions use it",
                     sqlstate="55006",
                     retry=Retry.SAFE,
-                    hint="Close their connections, or end them by KILL CONNECTION in a session of "
-                    "that tablespace.",
+                    hint="Close their connections, or end them: KILL CONNECTION (sysclients lists "
+                    "them), DROP TABLESPACE … WITH (FORCE).",
                 )
             self._is_closing = True
 
@@ -288,6 +294,11 @@ class Database:
         """Go on as before refuse_sessions()."""
         with self._mutex:
             self._is_closing = False
+
+    def kill_sessions(self, error: Error) -> None:
+        """End all sessions, behind refuse_sessions(); what runs is cancelled. Never waits."""
+        for session in self.sessions():
+            session.kill(error)
 
     def begin_access(self, facts: Sequence[Fact]) -> None:
         """Log the first roles of a new tablespace; durable on return."""
@@ -308,8 +319,15 @@ class Database:
         self.where = self.instance.where_of(entry)
         self.config = config = self.instance.config_of(entry)
         self.memory.resize(config)
+        self.vectors.bounds = self._query_bounds(entry)
         self.replica.disk_bytes_max = entry.limits.disk_bytes_max
         self.replica.resize(config)
+
+    def _query_bounds(self, entry: TablespaceEntry) -> Bounds:
+        """Return what its queries may have: DuckDB's share of its memory, and of the disk all."""
+        has_limit = entry.limits.memory_bytes_max is not None
+        memory_bytes = self.config.vector_bytes_max if has_limit else None
+        return Bounds(memory_bytes, entry.limits.disk_bytes_max)
 
     def forget_session(self, number: int) -> None:
         with self._mutex:
@@ -329,6 +347,14 @@ class Database:
         """Tell whether a user may do everything, as a session without one may. Any thread."""
         role = None if user is None else self.tablespace.state.catalog.access.role(user)
         return user is None or (role is not None and role.is_superuser)
+
+    def is_administrator(self, user: str | None) -> bool:
+        """Tell whether a user is a superuser of `default`, for whom the last places are kept.
+
+        Superusers of another tablespace may do everything in it, and are many: they have none of
+        these, or they would keep out who has to end them. Any thread.
+        """
+        return self.name == DEFAULT and self.is_superuser(user)
 
     def maxima_of(self, user: User) -> Maxima:
         """Return what a user may have at most now. Any thread."""

@@ -44,6 +44,8 @@ from herdpy.engine.maintenance.directory import (
 )
 from herdpy.engine.maintenance.file_logs import OpenLog, open_file_log
 from herdpy.engine.maintenance.replica import TICK_S
+from herdpy.engine.session.activity import dropped_tablespace_error
+from herdpy.engine.session.session import Session
 from herdpy.engine.state.disk_space import SharedReserve
 from herdpy.engine.state.memory import memtables_of
 from herdpy.engine.statements.aside import Aside
@@ -267,6 +269,11 @@ class Instance:
             return None
         return self._databases.get(tablespace_id)
 
+    def sessions(self) -> list[Session]:
+        """Return the sessions that are open now, in the order of their making."""
+        found = [session for database in self.databases() for session in database.sessions()]
+        return sorted(found, key=lambda session: session.id)
+
     def opened(self, name: str) -> Database:
         """Return an open tablespace, and never wait. 3D000: there is none; else why not."""
         entry = self._entry(name)
@@ -386,8 +393,8 @@ class Instance:
                     raise cannot_open_error(self.where_of(entry), error) from error
                 raise
 
-    def drop(self, name: str) -> None:
-        """Remove a tablespace with all that is in it.
+    def drop(self, name: str, *, is_forced: bool = False) -> None:
+        """Remove a tablespace with all that is in it; is_forced: its sessions are ended (57P01).
 
         55006: sessions use it. On any other error it is as it was, and is opened by the next who
         asks; but with 58030 and UNKNOWN it may be gone when the directory is opened again.
@@ -402,7 +409,7 @@ class Instance:
                 )
             database = self._databases.get(entry.id)
             if database is not None:
-                database.refuse_sessions(f'dropping tablespace "{name}"')
+                database.refuse_sessions(f'dropping tablespace "{name}"', is_forced=is_forced)
             gone = self.listed.with_entry(msgspec.structs.replace(entry, state=LEAVING))
             try:
                 stage_list(self.disk, gone)
@@ -410,6 +417,8 @@ class Instance:
                 if database is not None:
                     database.let_sessions_in()
                 raise
+            if database is not None:
+                database.kill_sessions(dropped_tablespace_error(name))
             self._let_go(entry)
             self._take(gone)  # this decides
             with suppress(Error, OSError):  # then the next change, or opening, does it

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from herdpy.engine.database import Database
     from herdpy.engine.session.session import Session
 
+CONNECTIONS_MAX = "connections_of_tablespace_max"
+"""What syslimits calls the limit of a tablespace: a server has one of all connections."""
 WAITS_FOR: tuple[str, ...] = ("lock", "memory", "result", "turn", "worker")
 _HOLDERS_SHOWN_MAX = 10
 _MS_PER_S = 1_000
@@ -116,6 +118,10 @@ def engine_limits(database: "Database") -> Iterator[LimitRow]:
     yield LimitRow(
         "vector_results", "", results.count_max, results.used, results.refused, results.waits
     )
+    connections_max = database.entry.limits.connections_max
+    if connections_max is not None:
+        count = len(database.sessions())
+        yield LimitRow(CONNECTIONS_MAX, "", connections_max, count, refused(CONNECTIONS_MAX))
     config, (memory, spilled) = database.config, database.vectors.usage_of(None)
     for name, share, used in (
         ("vector_bytes_max", config.vector_bytes_max, memory),

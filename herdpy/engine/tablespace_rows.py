@@ -1,35 +1,36 @@
 """The rows of systablespaces: which tablespaces there are, their limits, what each has now.
 
-A session of `default` sees all of them, one of another tablespace its own. Any thread.
+Superusers of `default` see all of them, all others their own. Any thread.
 """
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from herdpy.model.types import Row
-from herdpy.storage.tablespace_list import DEFAULT
 
 if TYPE_CHECKING:
     from herdpy.engine.database import Database
     from herdpy.engine.instance import TablespaceState
 
 
-def visible_states(database: "Database") -> "list[TablespaceState]":
-    """Return the tablespaces that sessions of one may know of."""
+def visible_states(database: "Database", user: str | None) -> "list[TablespaceState]":
+    """Return the tablespaces that a user of one may know of; None: a session without one."""
     states = database.instance.states()
-    if database.name == DEFAULT:
+    if database.is_administrator(user):
         return states
     return [state for state in states if state.entry.name == database.name]
 
 
 def tablespace_rows(database: "Database") -> Iterator[Row]:
-    """Yield a row for each tablespace that the sessions of one may know of."""
-    for entry, opened, error in visible_states(database):
+    """Yield a row for each tablespace that the superusers of one may know of."""
+    database.memory.governor.settle()  # once: it measures every tablespace
+    for entry, opened, error in visible_states(database, None):
         limits = entry.limits
         used: tuple[int | None, ...] = (None, None, None)
         if opened is not None:
-            memory = sum(each.bytes_used for each in opened.memory.kinds()[1:])
-            used = len(opened.sessions()), memory, opened.replica.disk_bytes()
+            of_queries, _ = opened.vectors.usage()
+            memory, disk = opened.memory.bytes_held() + of_queries, opened.replica.disk_bytes()
+            used = len(opened.sessions()), memory, disk
         state = "open" if opened is not None else "closed" if error is None else "failed"
         message = None if error is None else error.message
         shown_limits = limits.connections_max, limits.memory_bytes_max, limits.disk_bytes_max

@@ -1,9 +1,10 @@
-"""VectorEngines: DuckDB for one directory: an instance for all, and one for each user with limits.
+"""VectorEngines: DuckDB for one directory: an instance for all, and one for each who has limits.
 
 What DuckDB bounds, memory and spilling, it bounds by instance. So a user whose role has a maximum
 of query_memory or temp_file_limit gets one of its own, for all its queries together, with a folder
-of its own to spill to. All of those have half of DuckDB's memory at the most, and the instance for
-all the other half as soon as there is one. Any thread.
+of its own to spill to; and so does a tablespace with limits, for all its other users. All of those
+have half of DuckDB's memory at the most, and the instance for all the other half as soon as there
+is one. In the same way users have half of what their tablespace may have. Any thread.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from herdpy.config import Config
 from herdpy.errors import MemoryLimitError, Retry
 from herdpy.limits import vector_statements_max
 from herdpy.model.access import User
-from herdpy.model.role_settings import QUERY_MEMORY, TEMP_FILE_LIMIT, Maxima
+from herdpy.model.role_settings import NO_MAXIMA, QUERY_MEMORY, TEMP_FILE_LIMIT, Maxima
 from herdpy.storage.tablespace_list import DEFAULT
 
 if TYPE_CHECKING:
@@ -31,11 +32,22 @@ class Owner(NamedTuple):
 
     tablespace: str
     """Its folder."""
-    user: User
+    user: User | None
+    """None: all of a tablespace with limits that have none of their own."""
+
+
+class Bounds(NamedTuple):
+    """What the queries of a tablespace may have together; None: no limit of its own."""
+
+    memory_bytes: int | None = None
+    spill_bytes: int | None = None
+
+
+NO_BOUNDS = Bounds()
 
 
 class _Own:
-    """The instance of one user."""
+    """The instance of one user, or tablespace."""
 
     __slots__ = ("engine", "limits", "memory_bytes", "used_s")
 
@@ -76,15 +88,22 @@ class VectorEngines:
         return self._shared or self._make_shared()
 
     def of(
-        self, owner: Owner, maxima: Maxima, on_refused: Callable[[User | None, str], object]
+        self,
+        owner: Owner,
+        maxima: Maxima,
+        on_refused: Callable[[User | None, str], object],
+        bounds: Bounds = NO_BOUNDS,
     ) -> "VectorEngine":
-        """Return what runs a user's queries; 53200: others with limits have all the memory."""
-        limits = maxima.get(QUERY_MEMORY), maxima.get(TEMP_FILE_LIMIT)
+        """Return what runs an owner's queries; 53200: others with limits have all the memory.
+
+        `bounds` are those of the tablespace.
+        """
         with self._mutex:
+            limits = self._limits(owner, maxima, bounds)
             now_s = self._clock.monotonic()
             own = self._own.get(owner)
             if own is None or own.limits != limits:
-                own = self._make_own(owner, limits, now_s, on_refused)
+                own = self._make_own(owner, limits, now_s, on_refused, bounds)
             own.used_s = now_s
             return own.engine
 
@@ -116,9 +135,45 @@ class VectorEngines:
             engine = None if own is None else own.engine
         return (0, 0) if engine is None else engine.usage()
 
+    def spilled_in(self, tablespace: str) -> int:
+        """Return what the same have on the disk; at once where nothing runs."""
+        own = [each for owner, each in self._own.copy().items() if owner.tablespace == tablespace]
+        return sum(each.engine.usage()[1] for each in own if not each.engine.is_idle)
+
+    def usage_in(self, tablespace: str) -> tuple[int, int]:
+        """Return the same of all instances that are a tablespace's or its users'."""
+        own = [each for owner, each in self._own.copy().items() if owner.tablespace == tablespace]
+        usages = [each.engine.usage() for each in own]
+        return sum(memory for memory, _ in usages), sum(spilled for _, spilled in usages)
+
     @property
     def _half_bytes(self) -> int:
         return self._config.vector_bytes_max // 2
+
+    def _limits(
+        self, owner: Owner, maxima: Maxima, bounds: Bounds
+    ) -> tuple[int | None, int | None]:
+        """Return what the owner may have, of memory and of disk. Under the mutex."""
+        memory, spill = maxima.get(QUERY_MEMORY), maxima.get(TEMP_FILE_LIMIT)
+        if bounds.memory_bytes is not None:
+            is_divided = owner.user is not None or bool(self._users_of(owner.tablespace))
+            whole = bounds.memory_bytes
+            part = self._half_of(whole) if is_divided else whole
+            memory = part if memory is None else min(memory, part)
+        if bounds.spill_bytes is not None:
+            spill = bounds.spill_bytes if spill is None else min(spill, bounds.spill_bytes)
+        return memory, spill
+
+    def _half_of(self, byte_count: int) -> int:
+        return max(byte_count // 2, self._config.vector_bytes_min)
+
+    def _users_of(self, tablespace: str) -> list[_Own]:
+        """Return the instances of a tablespace's users. Under the mutex."""
+        return [
+            each
+            for owner, each in self._own.items()
+            if owner.tablespace == tablespace and owner.user is not None
+        ]
 
     def _make_shared(self) -> "VectorEngine":
         with self._mutex:
@@ -138,6 +193,7 @@ class VectorEngines:
         limits: tuple[int | None, int | None],
         now_s: float,
         on_refused: Callable[[User | None, str], object],
+        bounds: Bounds,
     ) -> _Own:
         """Make an instance within half of the memory, in place of idle ones. Under the mutex."""
         memory_max, spill_max = limits
@@ -146,17 +202,18 @@ class VectorEngines:
         wanted = self._half_bytes if memory_max is None else min(memory_max, self._half_bytes)
         self._retire(owner)
         for other, each in list(self._own.items()):
-            if self._left() >= wanted:
+            if self._left(owner, bounds) >= wanted:
                 break
             if each.engine.is_idle and now_s - each.used_s >= _IDLE_S:
                 self._retire(other)
-        memory_bytes = min(wanted, self._left())
+        memory_bytes = min(wanted, self._left(owner, bounds))
         if memory_bytes < min(wanted, self._config.vector_bytes_min):
             raise MemoryLimitError(
-                f"queries of {len(self._own)} users with limits have the "
+                f"queries of {len(self._own)} users and tablespaces with limits have the "
                 f"{self._half_bytes:,} bytes that there are for such",
                 retry=Retry.SAFE,
-                hint="Try again when they have ended, or lower query_memory of their roles.",
+                hint="Try again when they have ended, or lower query_memory of their roles, or "
+                "memory_bytes_max of the tablespaces.",
             )
         if not self._own and self._shared is not None:  # it goes on with half of the memory
             self._retired.append(self._shared)
@@ -164,14 +221,20 @@ class VectorEngines:
         folder = self._temp_directory
         if folder is not None:
             prefix = "" if owner.tablespace == DEFAULT else f"{owner.tablespace}-"
-            folder = f"{folder}/{prefix}user-{owner.user.id}" if spill_bytes else None
+            whose = "all" if owner.user is None else f"user-{owner.user.id}"
+            folder = f"{folder}/{prefix}{whose}" if spill_bytes else None
         told = partial(on_refused, owner.user)
         engine = self._engine(memory_bytes, spill_bytes, folder, told)
         own = self._own[owner] = _Own(engine, limits, memory_bytes)
         return own
 
-    def _left(self) -> int:
-        return self._half_bytes - sum(each.memory_bytes for each in self._own.values())
+    def _left(self, owner: Owner, bounds: Bounds) -> int:
+        """Return what an owner may have beside the others, of all and of its tablespace."""
+        left = self._half_bytes - sum(each.memory_bytes for each in self._own.values())
+        if owner.user is None or bounds.memory_bytes is None:
+            return left
+        of_users = sum(each.memory_bytes for each in self._users_of(owner.tablespace))
+        return min(left, self._half_of(bounds.memory_bytes) - of_users)
 
     def _retire(self, owner: Owner) -> None:
         """Take a user's instance away; what reads results of it goes on. Under the mutex."""
@@ -222,12 +285,21 @@ class TablespaceVectors:
         self._engines = engines
         self._tablespace = tablespace
         self._on_refused = on_refused
+        self.bounds = NO_BOUNDS
+        """Set by the tablespace; who has other ones gets another instance."""
 
     def of(self, user: User | None, maxima: Maxima) -> "VectorEngine":
         """Return what runs a user's queries; 53200: others with limits have all the memory."""
-        if user is None or (QUERY_MEMORY not in maxima and TEMP_FILE_LIMIT not in maxima):
-            return self._engines.shared()
-        return self._engines.of(Owner(self._tablespace, user), maxima, self._on_refused)
+        engines, bounds = self._engines, self.bounds
+        if user is not None and (QUERY_MEMORY in maxima or TEMP_FILE_LIMIT in maxima):
+            return engines.of(Owner(self._tablespace, user), maxima, self._on_refused, bounds)
+        if bounds == NO_BOUNDS:
+            return engines.shared()
+        return engines.of(self._all, NO_MAXIMA, self._on_refused, bounds)
+
+    @property
+    def _all(self) -> Owner:
+        return Owner(self._tablespace, None)
 
     def memory_of(self, user: User) -> int:
         """Return the memory that DuckDB may take for a user with limits; 0: it has no instance."""
@@ -235,7 +307,17 @@ class TablespaceVectors:
 
     def usage_of(self, user: User | None) -> tuple[int, int]:
         """Return the bytes of memory and of disk that DuckDB has for a user, or for all others."""
-        return self._engines.usage_of(None if user is None else Owner(self._tablespace, user))
+        if user is not None:
+            return self._engines.usage_of(Owner(self._tablespace, user))
+        return self._engines.usage_of(None if self.bounds == NO_BOUNDS else self._all)
+
+    def usage(self) -> tuple[int, int]:
+        """Return the same of all that only the tablespace has: (0, 0) of one without limits."""
+        return self._engines.usage_in(self._tablespace)
+
+    def spilled(self) -> int:
+        """Return the bytes of disk of the same, as far as it runs queries now."""
+        return self._engines.spilled_in(self._tablespace)
 
     def close(self) -> None:
         """Let go of what only its users have."""

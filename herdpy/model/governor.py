@@ -169,11 +169,12 @@ class Account:
         """Return those right below it. Any thread."""
         return list(self.children.values())
 
-    def walk(self) -> "Iterator[Account]":
-        """Yield it and all below it."""
+    def walk(self, without: str | None = None) -> "Iterator[Account]":
+        """Yield it and all below it, but for the child of the name `without` and those below."""
         yield self
         for child in list(self.children.values()):
-            yield from child.walk()
+            if child.name != without:
+                yield from child.walk()
 
 
 class Reservation:
@@ -272,8 +273,14 @@ class Governor:
 
     # --- figures ---------------------------------------------------------------------------------
 
-    def figures(self, top: Account | None = None) -> list[AccountFigures]:
-        """Return the accounts, those above before those below them; of `top` and below it."""
+    def figures(
+        self, top: Account | None = None, *, without: str | None = None
+    ) -> list[AccountFigures]:
+        """Return the accounts, those above before those below them; of `top` and below it.
+
+        Not of what is below the account of the name `without`, right below `top`, nor of itself.
+        Everything is measured: who asks for many accounts settles once, and reads each.
+        """
         self.settle()
         return [
             AccountFigures(
@@ -286,7 +293,7 @@ class Governor:
                 account.waits,
                 account.waited_s,
             )
-            for account in (top or self.root).walk()
+            for account in (top or self.root).walk(without)
         ]
 
     def held(self) -> list[Held]:

@@ -50,6 +50,7 @@ from herdpy.server.operations.metrics import kind_of
 from herdpy.server.requests.requests import Requests
 from herdpy.server.served import Served
 from herdpy.server.user_shares import Turn
+from herdpy.server.workers import RESERVED_S
 from herdpy.sql.plan import Parameters
 
 if TYPE_CHECKING:
@@ -443,8 +444,8 @@ class ServerConnection(asyncio.Protocol):
         try:
             name = None if self.user is None else self.user.name
             self._served = served = self._found or hub.served(hello.tablespace)
-            is_superuser = served.database.is_superuser(name)
-            hub.enter(self, served, self.user, is_superuser=is_superuser)
+            is_administrator = served.database.is_administrator(name)
+            hub.enter(self, served, self.user, is_administrator=is_administrator)
             client = Client(self.protocol, self.peer, self._kill)
             session = hub.session(hello, served, client, self.user)
         except Error as error:
@@ -560,7 +561,7 @@ class ServerConnection(asyncio.Protocol):
         if requests.in_transaction:
             job = partial(requests.carry_out, message)
             self._submit(message, begun_s, job, is_urgent=True)
-        elif hub.workers.are_busy and requests.is_superuser:
+        elif hub.workers.are_busy and requests.is_administrator:
             self._run_reserved(message, begun_s, requests)
         else:
             self._queue(message, begun_s, requests)
@@ -619,7 +620,10 @@ class ServerConnection(asyncio.Protocol):
         running.add_done_callback(partial(self._carried_out, message, begun_s))
 
     def _run_reserved(self, message: messages.ToServer, begun_s: float, requests: Requests) -> None:
-        """Carry out what a superuser needs to see the server; anything else waits for a worker."""
+        """Carry out what an administrator needs to see the server; all else waits for a worker.
+
+        So does a query of system tables that takes long: a product of some has no end.
+        """
         self._is_running = True
         job = partial(requests.carry_out_reserved, message)
         running = self._hub.workers.submit_reserved(job)
@@ -638,6 +642,16 @@ class ServerConnection(asyncio.Protocol):
                 self.drain()
 
         running.add_done_callback(end)
+        self._end_late(running, requests, begun_s)
+
+    def _end_late(self, running: _Answering, requests: Requests, begun_s: float) -> None:
+        """Stop what runs on a reserved worker, once it has had it for too long."""
+        if running.done():
+            return
+        runs_s = self._hub.clock.monotonic() - requests.begun_s
+        if requests.begun_s >= begun_s and runs_s >= RESERVED_S:
+            requests.give_up_reserved()
+        self._hub.loop.call_later(_LOOK_S, self._end_late, running, requests, begun_s)
 
     def _queue(self, message: messages.ToServer, begun_s: float, requests: Requests) -> None:
         """Have a worker carry out a request outside a transaction, unless too many wait for one."""

@@ -169,15 +169,17 @@ class Hub:
         served: Served,
         user: User | None,
         *,
-        is_superuser: bool,
+        is_administrator: bool,
     ) -> None:
         """Count a connection that may be told Welcome; OperationalError: there is no room."""
         connections_max = self.config.connections_max
         reserved = min(self.config.superuser_reserved_connections, connections_max - 1)
         count = self.entered_count
-        if count >= connections_max - (0 if is_superuser else reserved):
+        if count >= connections_max - (0 if is_administrator else reserved):
             self.metrics.refuse("connections_max")
-            kept = f"; the last {reserved} are kept for superusers" if reserved else ""
+            kept = (
+                f"; the last {reserved} are kept for superusers of {TABLESPACE}" if reserved else ""
+            )
             raise OperationalError(
                 f"{count} of {connections_max} connections are open, more are not allowed{kept}",
                 sqlstate="53300",
@@ -282,8 +284,9 @@ class Hub:
         return self.clock.monotonic() - self._started_s
 
     def connections_by_protocol(self) -> dict[str, int]:
+        """Return how many there are. Any thread."""
         found = {"tcp": 0, "grpc": 0}
-        for connection in self.connections:
+        for connection in list(self.connections):
             found[connection.protocol] = found.get(connection.protocol, 0) + 1
         return found
 
@@ -295,6 +298,11 @@ class Hub:
         if failure is not None:
             return f"the database stopped: {failure}"
         workers = self.workers
+        if workers.reserved_starved_s >= STARVED_S:
+            return (
+                f"no reserved worker came free for {workers.reserved_starved_s:.0f} s, and what "
+                f"superusers of {TABLESPACE} ask waits"
+            )
         if workers.starved_s >= STARVED_S:
             who = listed(worker_holders(self))
             return (

@@ -11,21 +11,34 @@ from herdpy.model.role_settings import OPEN_RESULTS
 
 C = TypeVar("C", bound=Hashable)
 
+RESULTS_OF_TABLESPACE = "results_of_tablespace_max"
+"""The name of a tablespace's share in syslimits."""
+_RESULTS_SHARE = 0.75
+"""Of the open results of a server a tablespace other than `default` may have."""
+_RESULTS_KEPT = 0.1
+"""Of them, the last ones, `default` alone may have."""
+
 
 class Budget:
     """A number that may grow to a bound."""
 
-    __slots__ = ("_mutex", "maximum", "used")
+    __slots__ = ("_mutex", "maximum", "refused", "used")
 
     def __init__(self, maximum: int) -> None:
         self.maximum = maximum
         self.used = 0
+        self.refused = 0
+        """How often it had no room."""
         self._mutex = new_mutex()
 
-    def take(self, count: int = 1) -> bool:
-        """Add to what is used; False, and nothing is added, when that would be too much."""
+    def take(self, count: int = 1, *, kept: int = 0) -> bool:
+        """Add to what is used; False, and nothing is added, when that would be too much.
+
+        kept: how much has to be left.
+        """
         with self._mutex:
-            if self.used + count > self.maximum:
+            if self.used + count > self.maximum - kept:
+                self.refused += 1
                 return False
             self.used += count
             return True
@@ -36,12 +49,22 @@ class Budget:
 
 
 class OpenResults:
-    """Results with rows to fetch: over all connections, and of each user of one tablespace."""
+    """Results with rows to fetch of one tablespace, and of each of its users.
 
-    __slots__ = ("_mutex", "_of_all", "by_user", "refusals")
+    Beside `default` a tablespace has a share of those of all connections, and the last are kept for
+    `default`: a customer must not keep out the others, nor who has to end what it does.
+    """
 
-    def __init__(self, of_all: Budget, refusals: Refusals) -> None:
+    __slots__ = ("_kept", "_mutex", "_of_all", "by_user", "count", "count_max", "refusals")
+
+    def __init__(self, of_all: Budget, refusals: Refusals, *, is_default: bool) -> None:
         self._of_all = of_all
+        maximum = of_all.maximum
+        self.count_max = maximum if is_default else max(1, int(_RESULTS_SHARE * maximum))
+        """How many the tablespace may have."""
+        kept = max(1, int(_RESULTS_KEPT * maximum))
+        self._kept = 0 if is_default else min(kept, maximum - 1)
+        self.count = 0
         self.refusals = refusals
         """Those beyond the maximum of a user's role, too."""
         self.by_user: dict[User, int] = {}
@@ -55,10 +78,15 @@ class OpenResults:
                 self.refusals.add(OPEN_RESULTS, user)
                 count, whose = own, f'user "{user.name}"'
                 hint = "the limit is open_results of the role"
-            elif not self._of_all.take():
+            elif self.count >= self.count_max < self._of_all.maximum:
+                self.refusals.add(RESULTS_OF_TABLESPACE)
+                count, whose = self.count, "the tablespace"
+                hint = "it has three quarters of results_max"
+            elif not self._of_all.take(kept=self._kept):
                 count, whose = self._of_all.used, "all connections"
                 hint = "the limit is results_max"
             else:
+                self.count += 1
                 if user is not None:
                     self.by_user[user] = own + 1
                 return None
@@ -72,6 +100,7 @@ class OpenResults:
     def give(self, user: User | None) -> None:
         self._of_all.give()
         with self._mutex:
+            self.count -= 1
             if user is not None:
                 left = self.by_user[user] - 1
                 if left:

@@ -11,6 +11,7 @@ from herdpy.server.limits import OpenResults
 from herdpy.server.loop_sync import LoopSync
 from herdpy.server.requests.exports import KeptExports
 from herdpy.server.user_shares import UserShares
+from herdpy.storage.tablespace_list import DEFAULT
 
 if TYPE_CHECKING:
     from herdpy.server.hub import Hub
@@ -22,8 +23,10 @@ class Served:
     def __init__(self, hub: "Hub", database: Database) -> None:
         self.database = database
         self.shares = UserShares(database.maxima_of, database.refusals)
-        self.results = OpenResults(hub.results, database.refusals)
-        self.kept_exports = KeptExports(hub.loop)
+        self.results = OpenResults(
+            hub.results, database.refusals, is_default=database.name == DEFAULT
+        )
+        self.kept_exports = KeptExports(hub.loop, lambda: hub.config.unread_export_timeout_s)
         database.holders.append(self.kept_exports.close)  # they need its files
         self.loop_sync = LoopSync(
             hub.loop,

@@ -3,8 +3,9 @@
 Statements run on a bounded number of workers. Those inside a transaction have workers of their own,
 so that a COMMIT never waits for a worker; so has a statement that goes on behind a wait, for it
 holds locks. A statement that waits for a lock has no worker (park()). While all workers are taken,
-what a superuser needs to see the server and to KILL runs on reserved ones. Keys of passwords are
-derived on half of the processors at the most: that is all it takes. On the server's loop.
+what a superuser of `default` needs to see the server and to KILL runs on reserved ones. Keys of
+passwords are derived on half of the processors at the most: that is all it takes. On the server's
+loop.
 """
 
 import asyncio
@@ -25,6 +26,8 @@ NewExecutor = Callable[[str, int], Executor]
 """Makes an executor of so many workers."""
 STARVED_S = 1.0
 """The server is not ready when statements wait and no worker came free for so long."""
+RESERVED_S = 2.0
+"""A query may have a reserved worker for so long: system tables are read in less."""
 
 
 class Workers:
@@ -41,7 +44,11 @@ class Workers:
         self._usual = executor("statement", config.workers)
         self._urgent = executor("transaction", config.connections_max)
         self._proofs = executor("password", max(1, processor_count() // 2))
-        self._reserved = executor("reserved", max(1, config.superuser_reserved_connections))
+        self._pages = executor("page", 1)
+        self._reserved_max = max(1, config.superuser_reserved_connections)
+        self._reserved = executor("reserved", self._reserved_max)
+        self._reserved_count = 0  # what runs on reserved workers or waits for one
+        self._reserved_freed_s = clock.monotonic()
         self.waits = 0
         """How many statements have had to wait for a worker."""
         self.usual_count = 0
@@ -71,8 +78,17 @@ class Workers:
         return future
 
     def submit_reserved(self, job: Callable[[], T]) -> "asyncio.Future[T]":
-        """Run a short job of a superuser's on a worker that nothing else may take."""
-        return self._submit(self._reserved, job)
+        """Run a short job of an administrator's on a worker that nothing else may take."""
+        if self._reserved_count == self._reserved_max:
+            self._reserved_freed_s = self._clock.monotonic()
+        self._reserved_count += 1
+        future = self._submit(self._reserved, job)
+        future.add_done_callback(self._reserved_done)
+        return future
+
+    def submit_page(self, job: Callable[[], T]) -> "asyncio.Future[T]":
+        """Run what makes a page for who has not logged in: one at a time, beside all statements."""
+        return self._submit(self._pages, job)
 
     def submit_proof(self, job: Callable[[], T]) -> "asyncio.Future[T]":
         """Run what derives the key of a password: some milliseconds of a processor."""
@@ -91,6 +107,10 @@ class Workers:
         self.usual_count -= 1
         self._freed_s = self._clock.monotonic()
 
+    def _reserved_done(self, _: "asyncio.Future[Any]") -> None:
+        self._reserved_count -= 1
+        self._reserved_freed_s = self._clock.monotonic()
+
     @property
     def are_busy(self) -> bool:
         """A statement outside a transaction would have to wait."""
@@ -104,6 +124,12 @@ class Workers:
     def starved_s(self) -> float:
         """For how long statements have waited without a worker coming free; 0: none waits."""
         return self._clock.monotonic() - self._freed_s if self.waiting_count else 0.0
+
+    @property
+    def reserved_starved_s(self) -> float:
+        """The same of what waits for a reserved worker."""
+        is_waiting = self._reserved_count > self._reserved_max
+        return self._clock.monotonic() - self._reserved_freed_s if is_waiting else 0.0
 
     # --- waits -----------------------------------------------------------------------------------
 
@@ -201,5 +227,5 @@ class Workers:
 
     def shutdown(self) -> None:
         """End the threads; all jobs are done."""
-        for executor in (self._usual, self._urgent, self._proofs, self._reserved):
+        for executor in (self._usual, self._urgent, self._proofs, self._pages, self._reserved):
             executor.shutdown()

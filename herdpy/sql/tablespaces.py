@@ -31,7 +31,12 @@ class _Reader(Words):
         if verb == "ALTER":
             return self._alter()
         if_exists = self.accept_all("IF", "EXISTS")
-        return tree.DropTablespace(self.name("a tablespace"), if_exists)
+        name, is_forced = self.name("a tablespace"), False
+        if self.accept("WITH"):
+            for word in ("(", "FORCE", ")"):
+                self.expect(word)
+            is_forced = True
+        return tree.DropTablespace(name, if_exists, is_forced)
 
     def _create(self) -> tree.CreateTablespace:
         if_not_exists = self.accept_all("IF", "NOT", "EXISTS")

@@ -549,10 +549,11 @@ class AlterTablespace(TablespaceStatement, frozen=True):
 
 
 class DropTablespace(TablespaceStatement, frozen=True):
-    """DROP TABLESPACE name."""
+    """DROP TABLESPACE name [WITH (FORCE)]; is_forced: with its sessions."""
 
     frees_space = True
     if_exists: bool
+    is_forced: bool
 
 
 class RoleOptions(Node, frozen=True):

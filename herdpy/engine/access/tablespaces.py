@@ -27,7 +27,7 @@ class Tablespaces(Protocol):
     def limits_of(self, name: str) -> TablespaceLimits: ...
     def create(self, name: str, limits: TablespaceLimits, access: Sequence[Fact]) -> None: ...
     def alter(self, name: str, new_name: str | None, limits: TablespaceLimits | None) -> None: ...
-    def drop(self, name: str) -> None: ...
+    def drop(self, name: str, *, is_forced: bool) -> None: ...
 
 
 class TablespaceServices(Protocol):
@@ -72,7 +72,7 @@ def change_tablespaces(
             instance.alter(statement.name, statement.new_name, limits)
         case tree.DropTablespace():
             if not (statement.if_exists and not instance.has(statement.name)):
-                instance.drop(statement.name)
+                instance.drop(statement.name, is_forced=statement.is_forced)
         case _:
             raise TypeError(type(statement).__name__)
 

@@ -47,6 +47,10 @@ class Backup:
         head = BackupHead(backup_id, made_us, software, state)
         return cls(head, open_segments(disk, directory, listed))
 
+    def segments(self) -> frozenset[int]:
+        """Return which segments it keeps. Any thread."""
+        return frozenset(self._segments.copy())
+
     @property
     def lsn(self) -> Lsn:
         """Everything up to here is in it, and nothing behind it."""

@@ -7,11 +7,12 @@ anew, while sessions go on.
 """
 
 import gc
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.interfaces import Clock, Disk, Rng
@@ -109,6 +110,9 @@ class Replica:
         """The tablespace's, whose disk is looked at here."""
         # Held by the thread that checkpoints, compacts or reopens.
         self._maintenance = new_mutex()
+        self._retired: dict[int, int] = {}
+        """Segments that no checkpoint lists any more and a reader may keep, with their lengths."""
+        self._backups: list[ref[Backup]] = []  # those that may be open
         self._checkpoint_bytes = 0  # of the log, at the last checkpoint
         self._planner = Planner()
         self._compaction_debt = 0.0  # bytes written beyond the budget so far
@@ -128,6 +132,8 @@ class Replica:
         self._checkpoint_again_s = clock.monotonic()  # not before, after a failure
         self.is_full = False
         """Nothing leaves the memory, because checkpoints fail; check_room() says so."""
+        self.spilled_bytes: Callable[[], int] = int
+        """Returns what the tablespace's queries have spilled; set by its owner."""
         self.disk_bytes_max: int | None = None
         """What disk_bytes() may be, as the tablespace's limit says; set by its owner."""
         self.is_over_limit = False
@@ -165,6 +171,7 @@ class Replica:
         )
         self.tablespace = Tablespace(self._name, log, self._clock, applier, space, memory)
         self.tablespace.registry.caches = memory.caches
+        self.tablespace.check_limit = self._check_part
         memory.memtables.measure = self.tablespace.memtable_bytes
         memory.versions.measure = self.tablespace.version_bytes
         space.open()
@@ -268,12 +275,46 @@ class Replica:
     def disk_bytes(self) -> int:
         """Return the bytes of pages, and of the log since the last checkpoint. Any thread.
 
-        Not the length of log files, which are made before there is something in them, and kept for
-        what comes.
+        With pages that were deleted, whose files REPEATABLE READ transactions and backups keep, and
+        what queries have spilled, where the tablespace has a limit. Not the length of log files,
+        which are made before there is something in them, and kept for what comes.
         """
         appended = self.tablespace.log.bytes_appended
         log_bytes = max(appended - self._checkpoint_bytes, 0)
-        return sum(self.manifest.state.segments.values()) + log_bytes
+        pages_bytes = sum(self.manifest.state.segments.values()) + self._retired_bytes()
+        return pages_bytes + log_bytes + self.spilled_bytes()
+
+    def _retired_bytes(self) -> int:
+        retired = self._retired
+        if not retired:
+            return 0
+        kept = self._kept_segments()
+        return sum(byte_count for number, byte_count in retired.items() if number in kept)
+
+    def _kept_segments(self) -> set[int]:
+        """Return the segments that are kept by who reads for longer than a statement."""
+        backups = [backup for each in self._backups if (backup := each()) is not None]
+        return set().union(
+            *(holder.segments() for holder in self.tablespace.registry.holders()),
+            *(backup.segments() for backup in backups),
+        )
+
+    def _note_retired(self, before: Mapping[int, int]) -> None:
+        """Note which of the segments that were listed before are listed no more."""
+        listed = self.manifest.state.segments
+        gone = {number: size for number, size in before.items() if number not in listed}
+        if not gone and not self._retired:
+            return
+        kept = self._kept_segments()
+        self._backups = [each for each in self._backups if each() is not None]
+        retired = {**self._retired, **gone}
+        self._retired = {number: size for number, size in retired.items() if number in kept}
+
+    def _check_part(self) -> None:
+        """As _check_limit(), for a statement that is at work: one may write more than there is."""
+        limit = self.disk_bytes_max
+        if limit is not None and self.disk_bytes() > limit:
+            self._check_limit()
 
     def _check_limit(self) -> None:
         """Raise 53100 while there is more on the disk than the tablespace may have."""
@@ -373,10 +414,12 @@ class Replica:
                 self._run_job(planned)
         appended = self.tablespace.log.bytes_appended
         byte_count = self.tablespace.memtable_bytes()
+        listed = dict(self.manifest.state.segments)
         with self._memory.job("a checkpoint", memory_to_write(self.tablespace.state)):
             done = self.checkpoints.measure(
                 lambda: run_checkpoint(self.tablespace, self.manifest, self._disk, self._segments)
             )
+        self._note_retired(listed)
         self.tablespace.room.checkpointed(byte_count, self.checkpoints.last_s)
         self._checkpoint_bytes = appended
         self._checkpoint_wait_s = 0.0
@@ -385,10 +428,12 @@ class Replica:
 
     def _run_job(self, planned: Planned) -> None:
         """Do a job of compaction. _maintenance is held."""
+        listed = dict(self.manifest.state.segments)
         with self._memory.job("a compaction", planned.memory_bytes):
             self._compaction_debt += run_job(
                 self.tablespace, self.manifest, self._disk, self._segments, planned
             )
+        self._note_retired(listed)
 
     def backup(self, backup_id: bytes) -> "Backup":
         """Write a checkpoint and pin it, to be read while others write.
@@ -401,13 +446,15 @@ class Replica:
         self.run_checkpoint()
         with self._maintenance:
             finish_listing(self.tablespace, self.manifest)
-            return Backup.pin(
+            made = Backup.pin(
                 self._disk,
                 self._segments,
                 self.manifest.state,
                 backup_id=backup_id,
                 made_us=self._clock.wall_us(),
             )
+            self._backups = [*self._backups, ref(made)]
+            return made
 
     def _note_failed_checkpoint(self, error: Exception) -> Error:
         """Put the next one off, and return what is told: nothing of it has happened."""

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.errors import Error, OperationalError, ProgrammingError, Retry
 from herdpy.model.access import User
@@ -81,7 +82,16 @@ def client_rows(sessions: Iterable["Session"]) -> Iterator[Row]:
             session.connected_us,
             session.in_transaction,
             session.user,
+            session.database.name,
+            _snapshot_us(session),
         )
+
+
+def _snapshot_us(session: "Session") -> int | None:
+    """Return since when its transaction has kept a snapshot; None: it keeps none."""
+    transaction = session.transaction
+    reads_at = None if transaction is None else transaction.reads_at
+    return reads_at.taken_us if isinstance(reads_at, TransactionSnapshot) else None
 
 
 def statement_rows(sessions: Iterable["Session"], clock: "Clock") -> Iterator[Row]:
@@ -91,7 +101,8 @@ def statement_rows(sessions: Iterable["Session"], clock: "Clock") -> Iterator[Ro
         if running is not None:
             running_s = max(0.0, now_s - running.begun_s)
             started_us = now_us - int(running_s * 1e6)
-            yield running.id, session.id, started_us, running_s, shown_text(running.text)
+            text, tablespace = shown_text(running.text), session.database.name
+            yield running.id, session.id, started_us, running_s, text, tablespace
 
 
 def kill_statement(sessions: Iterable["Session"], number: int) -> None:
@@ -126,6 +137,16 @@ def killed_error() -> OperationalError:
         sqlstate="57P01",
         retry=Retry.NEVER,  # by itself: an administrator ended it
         hint="Its transaction was rolled back; connect again.",
+    )
+
+
+def dropped_tablespace_error(name: str) -> OperationalError:
+    """Return what a session says whose tablespace is dropped with its sessions."""
+    return OperationalError(
+        f'the connection was ended: tablespace "{name}" is being dropped',
+        sqlstate="57P01",
+        retry=Retry.NEVER,
+        hint="An administrator has dropped it: DROP TABLESPACE … WITH (FORCE).",
     )
 
 

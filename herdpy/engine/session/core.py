@@ -126,10 +126,10 @@ class SessionCore:
 
         Under the mutex.
         """
+        if self.ended:  # before the other: what was killed may be closed by the same who did it
+            raise copy(self.ended[0])
         if self.is_closed:
             raise InterfaceError("the session is closed")
-        if self.ended:
-            raise copy(self.ended[0])
         user = self.identity
         if user is None:
             return

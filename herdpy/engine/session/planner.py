@@ -34,8 +34,9 @@ class Planner:
         catalog = self._tablespace.state.catalog
         if transaction is None:
             return catalog
-        if transaction.reads_at is not None and transaction.reads_at.taken is not None:
-            catalog = transaction.reads_at.taken.catalog
+        taken = None if transaction.reads_at is None else transaction.reads_at.taken
+        if taken is not None:
+            catalog = taken.catalog
         if transaction.catalog_changes:
             return catalog.with_changes(
                 transaction.catalog_changes, transaction.access_changes, version=-1
@@ -140,9 +141,9 @@ class Planner:
         """Return who has the results of the session's queries."""
         core = self._core
         database = self._database
-        is_superuser = database.is_superuser(core.user)
+        is_administrator = database.is_administrator(core.user)
         maximum = core.maxima.get(OPEN_RESULTS)
-        return Holder(core.id, core.identity, is_superuser, database.refusals, maximum)
+        return Holder(core.id, core.identity, is_administrator, database.refusals, maximum)
 
     def select(
         self,

@@ -119,9 +119,9 @@ class Session(SessionCore):
         return self.settings.application_name
 
     @property
-    def is_superuser(self) -> bool:
-        """The session's user may do everything now. Any thread."""
-        return self.database.is_superuser(self.user)
+    def is_administrator(self) -> bool:
+        """The session's user is a superuser of `default` now. Any thread."""
+        return self.database.is_administrator(self.user)
 
     def end_lost(self, token_session: str) -> None:
         """End the session of these tokens, if it holds locks: its client has lost it, and asks."""
@@ -174,11 +174,11 @@ class Session(SessionCore):
 
     # --- its end ---------------------------------------------------------------------------------
 
-    def cancel(self) -> None:
-        """Stop the running statement, if any; any thread."""
+    def cancel(self, by: str = "conn.cancel() or close()") -> None:
+        """Stop the running statement, if any; any thread. `by` is what its error names."""
         interrupt = self.interrupt
         if interrupt is not None:
-            interrupt.cancel()
+            interrupt.cancel(by)
 
     @contextmanager
     def making_rows(self, statement: Running | None) -> Generator[None]:

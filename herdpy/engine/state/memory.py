@@ -93,9 +93,12 @@ class TablespaceMemory:
 
     def kinds(self) -> list[AccountFigures]:
         """Return the figures of its account, and behind it those of what it is divided into."""
-        below = f"{self.account.path}/{TABLESPACES}"
-        figures = self.governor.figures(self.account)
-        return [each for each in figures if not f"{each.path}/".startswith(f"{below}/")]
+        return self.governor.figures(self.account, without=TABLESPACES)
+
+    def bytes_held(self) -> int:
+        """Return what its kinds hold together, as of the governor's last settle(). Any thread."""
+        kinds = self.account.children_now()
+        return sum(each.bytes_used for each in kinds if each.name != TABLESPACES)
 
     def memtables_of_others(self) -> list[int]:
         """Return what the memtables of the directory's other tablespaces hold. Any thread."""

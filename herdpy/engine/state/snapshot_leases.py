@@ -85,6 +85,10 @@ class SnapshotLease:
     def taken(self) -> State:
         return self.state
 
+    @property
+    def is_taken(self) -> bool:
+        return True
+
     def enter(self, token: int) -> None:
         self._open[token] = None
 

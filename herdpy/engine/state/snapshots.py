@@ -9,6 +9,7 @@ from heapq import merge, nsmallest
 from itertools import chain, count, groupby, islice, takewhile
 from operator import gt, itemgetter, lt
 from typing import TYPE_CHECKING, Protocol
+from weakref import ref
 
 from herdpy.engine.state.catalog import Catalog
 from herdpy.engine.state.memtable import (
@@ -61,7 +62,12 @@ class FixedState(Protocol):
 
     @property
     def taken(self) -> State | None:
-        """The state, once it is known which; None: `state` decides it."""
+        """The state, once it is known which; None: `state` decides it, or says that it is gone."""
+        ...
+
+    @property
+    def is_taken(self) -> bool:
+        """It is known which state, also when that is gone."""
         ...
 
     def enter(self, token: int) -> None:
@@ -81,14 +87,29 @@ class FixedState(Protocol):
         ...
 
 
+class EvictedHolder(Protocol):
+    """Keeps a state beside the snapshots of statements; a weak reference to it must be possible."""
+
+    def segments(self) -> frozenset[int]:
+        """Return in which segments the pages lie that it keeps. Any thread."""
+        ...
+
+    def evicted(self) -> None:
+        """Let the state go: nothing may be read of it any more. Any thread; never waits."""
+        ...
+
+
 class SnapshotRegistry:
     """The positions at which a session may still read. Dict stores only, so no lock is needed."""
 
-    __slots__ = ("_held", "_next", "_positions", "caches", "system")
+    __slots__ = ("_held", "_holders", "_next", "_positions", "caches", "system")
 
     def __init__(self) -> None:
         self._positions: dict[int, int] = {}
         self._held: dict[int, int] = {}  # those of them that are never evicted
+        self._holders: dict[
+            int, ref[EvictedHolder]
+        ] = {}  # without a callback: it could lose a Ctrl-C
         self._next = count(1)
         self.caches: Account | None = None
         """Of what is kept for the vector path; None: nothing in Arrow. Set once, after open."""
@@ -112,10 +133,15 @@ class SnapshotRegistry:
         self._held[token] = position
         self._positions[token] = position
 
+    def tell(self, token: int, holder: "EvictedHolder") -> None:
+        """Have a holder told when its token is evicted, as long as it is there."""
+        self._holders[token] = ref(holder)
+
     def leave(self, token: int) -> None:
         """Forget the token; repeatable."""
         self._positions.pop(token, None)
         self._held.pop(token, None)
+        self._holders.pop(token, None)
 
     def is_registered(self, token: int) -> bool:
         return token in self._positions
@@ -146,7 +172,16 @@ class SnapshotRegistry:
         oldest = nsmallest(count, items)
         for _, token in oldest:
             self._positions.pop(token, None)
+            reference = self._holders.pop(token, None)
+            holder = None if reference is None else reference()
+            if holder is not None:
+                holder.evicted()
         return len(oldest)
+
+    def holders(self) -> "list[EvictedHolder]":
+        """Return who keeps a state now. Any thread."""
+        found = [reference() for reference in self._holders.copy().values()]
+        return [holder for holder in found if holder is not None]
 
     def has_before(self, token: int) -> bool:
         """Return whether a reader is registered by an older token."""

@@ -42,12 +42,14 @@ SYSTEM_TABLES: dict[str, Table] = {
         _table(
             1, "sysclients",
             "id bigint, protocol text, address text, client text, connected_at timestamp, "
-            "in_transaction boolean, user_name text",
+            "in_transaction boolean, user_name text, tablespace text, "
+            "snapshot_at timestamp",
         ),
         # Statements that run or wait: KILL STATEMENT takes their ids.
         _table(
             2, "sysstatements",
-            "id bigint, client_id bigint, started_at timestamp, running_s double, text text",
+            "id bigint, client_id bigint, started_at timestamp, running_s double, text text, "
+            "tablespace text",
         ),
         # The roles that can log in; valid_until is NULL for ever.
         _table(

@@ -176,6 +176,8 @@ class Tablespace:
         self.memory = memory
         self.room = MemtableRoom(2**62 if memory is None else memory.memtable_share_bytes)
         self.clock = clock
+        self.check_limit: Callable[[], object] = bool
+        """Raises when the tablespace has more on the disk than it may; set by its owner."""
         self.monitor = new_mutex()
         self.registry = applier.registry
         # Replaced by resume(), under the monitor; the syncer is set first by start().
@@ -236,7 +238,9 @@ class Tablespace:
         transaction.isolation = isolation
         transaction.reads_at = None
         if isolation is Isolation.REPEATABLE_READ:
-            transaction.reads_at = TransactionSnapshot(self.registry, lambda: self.applier)
+            transaction.reads_at = TransactionSnapshot(
+                self.registry, lambda: self.applier, self.clock
+            )
 
     # --- versions: take the monitor themselves -------------------------------------------------
 

@@ -1,7 +1,8 @@
 """TransactionSnapshot: what all statements of a REPEATABLE READ transaction read; and what changed.
 
 It is taken by the first statement that reads or writes, and kept, registered, until the transaction
-ends. As every reader's it may be given up for memory: 72000 from the next read on.
+ends. As every reader's it may be given up for memory: 72000 from the next read on, and the files of
+its pages are kept no more.
 
 A transaction may change what no other has changed since its snapshot. Versions tell that as long as
 memtables reach back so far. A row that went into pages with its change has no version any more:
@@ -12,6 +13,7 @@ table a row that a compaction has moved counts as changed, too. Source: ADR 0067
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from bookie.runtime.interfaces import Clock
 from herdpy.engine.state.memtable import Memtable, visible_in
 from herdpy.engine.state.snapshots import SnapshotRegistry, snapshot_too_old
 from herdpy.engine.state.state import State, TableState
@@ -22,19 +24,27 @@ if TYPE_CHECKING:
 
 
 class TransactionSnapshot:
-    """Implements FixedState, whose methods say what enter(), check() and leave() do.
+    """Implements FixedState, whose methods say what enter(), check() and leave() do; EvictedHolder.
 
     The transaction's session takes it; any thread may let it go.
     """
 
-    def __init__(self, registry: SnapshotRegistry, read_applier: Callable[[], "Applier"]) -> None:
+    def __init__(
+        self, registry: SnapshotRegistry, read_applier: Callable[[], "Applier"], clock: Clock
+    ) -> None:
         # Constant after __init__.
         self._registry = registry
+        self._clock = clock
         self._read_applier = read_applier
         # By the session.
         self._token: int | None = None
         self._applier: Applier | None = None
         self._state: State | None = None
+        self.taken_us: int | None = None
+        """When it was taken, in microseconds since 1970; None: it was not yet, or is gone."""
+        # By any thread.
+        self._is_evicted = False
+        self._segments: frozenset[int] | None = None  # of the state, once someone has asked
 
     @property
     def is_read_only(self) -> bool:
@@ -45,21 +55,43 @@ class TransactionSnapshot:
         return self._state
 
     @property
+    def is_taken(self) -> bool:
+        return self._state is not None or self._is_evicted
+
+    @property
     def state(self) -> State:
         """What is read, which is taken here if it was not before."""
         found = self._state
+        if self._is_evicted:  # behind the look at the state
+            raise snapshot_too_old()
         return self._take() if found is None else found
 
     def _take(self) -> State:
         if self._token is None:
             self._token = self._registry.new_token()
+        self._registry.tell(self._token, self)
         self._registry.enter(self._token)
         self._applier = self._read_applier()
         state = self._applier.state
         self._registry.narrow(self._token, state.position)
         # Without what is staged, which only grows old in memory: spills read the present's.
         self._state = state = State(state.position, state.lsn, state.catalog, state.tables)
+        self.taken_us = self._clock.wall_us()
+        if self._is_evicted:  # meanwhile
+            self.evicted()
         return state
+
+    def evicted(self) -> None:
+        self._is_evicted = True  # before the state goes, which is taken where there is none
+        self._state = self.taken_us = self._segments = None
+
+    def segments(self) -> frozenset[int]:
+        state, found = self._state, self._segments
+        if state is None:
+            return frozenset()
+        if found is None:
+            found = self._segments = _segments_of(state)
+        return found
 
     def enter(self, token: int) -> None:
         pass
@@ -102,6 +134,16 @@ class TransactionSnapshot:
     def _is_same_log(self) -> bool:
         """Return whether positions are those of then: else the tablespace has got another log."""
         return self._applier is self._read_applier()
+
+
+def _segments_of(state: State) -> frozenset[int]:
+    found: set[int] = set()
+    for table in state.tables.values():
+        for entry in table.pages.entries():
+            found.add(entry.ref.segment)
+            if entry.ref.bitmap is not None:
+                found.add(entry.ref.bitmap.segment)
+    return frozenset(found)
 
 
 def _has_changed(seen: TableState, now: TableState, position: int, keys: Iterable[Key]) -> bool:

@@ -226,7 +226,7 @@ class Transaction:
             self.id is not None
             or self.statement > 1
             or self.savepoint is not None
-            or (self.reads_at is not None and self.reads_at.taken is not None)
+            or (self.reads_at is not None and self.reads_at.is_taken)
         )
 
     @property

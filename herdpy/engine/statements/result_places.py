@@ -1,10 +1,10 @@
 """ResultPlaces: how many results of big queries are unfinished, whose they are, who gives way.
 
 Each keeps a snapshot and some MB of DuckDB's until its last row was read or it was closed. A server
-gives each user a share and its superusers the last places; where all are taken a statement waits,
-before it has had any effect, and meanwhile a result that nothing was read of for `unread_s` is
-ended. A database that only its own program uses has neither shares nor waits: one too many is
-refused (53200).
+gives each user a share and the superusers of `default` the last places; where all are taken a
+statement waits, before it has had any effect, and meanwhile a result that nothing was read of for
+`unread_s` is ended. A database that only its own program uses has neither shares nor waits: one too
+many is refused (53200).
 
 Any thread; its mutex is held for no wait, and nothing is called under it.
 """
@@ -23,7 +23,7 @@ from herdpy.model.access import User
 from herdpy.model.role_settings import OPEN_RESULTS
 
 _RESERVED = 2
-"""The last places, for superusers and for who has logged in as no user."""
+"""The last places, for superusers of `default` and who has logged in there as no user."""
 _SHARE = 0.75
 """Of the places one user may have, unless its role says otherwise."""
 _GRANT_S = 1.0
@@ -35,8 +35,8 @@ class Holder(NamedTuple):
 
     session: int
     user: User | None
-    is_superuser: bool
-    """Or has all rights, as no user."""
+    is_administrator: bool
+    """A superuser of `default`, or has all rights there, as no user."""
     refusals: Refusals
     """Of the session's tablespace, whose user it is: another one's of that name is another."""
     maximum: int | None = None
@@ -147,10 +147,11 @@ class ResultPlaces:
             self._drop_gone(now_s)
             self._check_share(holder)
             was_granted = self._granted.pop(holder.session, None) is not None
-            reserved = 0 if holder.is_superuser else min(_RESERVED, self.count_max - 1)
+            reserved = 0 if holder.is_administrator else min(_RESERVED, self.count_max - 1)
             limit = self.count_max - (reserved if self.unread_s else 0)
             taken = len(self._places) + len(self._granted)
-            if taken >= limit or (self._waiting and not was_granted and not holder.is_superuser):
+            is_behind = self._waiting and not was_granted and not holder.is_administrator
+            if taken >= limit or is_behind:
                 unread = self._unread(now_s) if self.unread_s else None
                 if unread is not None:
                     gone = self._end(unread)

@@ -354,6 +354,8 @@ class Write:
         try:
             for low in range(0, len(changes), monitor_rows_max):
                 self._check_interrupt()
+                if not self.frees_space:
+                    tablespace.check_limit()
                 part = changes[low : low + monitor_rows_max]
                 step = partial(log, part, statement)
                 write = partial(tablespace.run_writing, partial(self._log_part, step, statement))

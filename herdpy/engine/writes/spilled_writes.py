@@ -115,6 +115,8 @@ class SpilledWrite:
         return reads_at.is_unchanged(self._write.table.id, self._tablespace.state)
 
     def _log(self, step: Callable[[], T]) -> T:
+        if not self._frees_space:
+            self._tablespace.check_limit()
         return with_log_space(
             self._tablespace,
             partial(self._tablespace.run_writing, step),

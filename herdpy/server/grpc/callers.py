@@ -142,8 +142,11 @@ class CallLogin:
         if isinstance(message, messages.ScramChallenge):
             workers = self._hub.workers
             served = self._hub.find_served(self._tablespace)
-            is_superuser = served is not None and served.database.is_superuser(self._user)
-            if workers.are_busy and is_superuser:
+            if (
+                workers.are_busy
+                and served is not None
+                and served.database.is_administrator(self._user)
+            ):
                 await workers.submit_reserved(job)
             else:
                 await workers.submit_proof(job)

@@ -206,11 +206,12 @@ async def _list_tables(call: Call) -> None:
 async def _get_server(call: Call) -> None:
     await call.read_one(pb.GetServerRequest.FromString)
     async with call.session(pb.Open()) as session:
+        shown = visible_states(session.database, call.caller.user or None)
         await call.write(
             pb.ServerInfo(
                 server=call.hub.name,
                 protocol_version=messages.VERSION,
-                tablespaces=[state.entry.name for state in visible_states(session.database)],
+                tablespaces=[state.entry.name for state in shown],
             )
         )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from herdpy.engine.limit_rows import LimitRow, WaitRow, role_maxima
 from herdpy.model.role_settings import CONNECTIONS, OPEN_RESULTS, RUNNING_STATEMENTS, TIMEOUTS
+from herdpy.server.limits import RESULTS_OF_TABLESPACE
 
 if TYPE_CHECKING:
     from herdpy.server.hub import Hub
@@ -22,13 +23,16 @@ def server_limits(hub: "Hub", served: "Served") -> Iterator[LimitRow]:
     used = {
         "connections_max": hub.entered_count,
         "waiting_max": workers.waiting_count,
-        "results_max": hub.results.used,
         "request_bytes_max": hub.received.used,
         "parameter_bytes_max": hub.parameters.used,
         "response_bytes_max": hub.stalled.byte_count,
     }
     for name, count in used.items():
         yield LimitRow(name, "", getattr(config, name), count, refused.get(name, 0))
+    yield LimitRow("results_max", "", config.results_max, hub.results.used, hub.results.refused)
+    results, refusals = served.results, served.database.refusals
+    was_refused = refusals.count(RESULTS_OF_TABLESPACE)
+    yield LimitRow(RESULTS_OF_TABLESPACE, "", results.count_max, results.count, was_refused)
     yield from peer_limits(hub)
     running = workers.usual_count - workers.waiting_count
     yield LimitRow("workers", "", config.workers, running, 0, workers.waits)
@@ -37,11 +41,10 @@ def server_limits(hub: "Hub", served: "Served") -> Iterator[LimitRow]:
     for lines in hub.lines:
         name, share = f"{lines.name}_waiting_bytes", lines.bytes_max
         yield LimitRow(name, "", share, lines.waiting_bytes, lines.lost_count)
-    refusals = served.database.refusals
     by_user = {
         CONNECTIONS: shares.connections,
         RUNNING_STATEMENTS: shares.running,
-        OPEN_RESULTS: served.results.by_user,
+        OPEN_RESULTS: results.by_user,
     }
     for user, setting, maximum in role_maxima(served.database, by_user):
         count = by_user[setting].get(user, 0)

@@ -1,8 +1,9 @@
 """ServerMetrics: what a server counts, under the names of docs/guides/server.md.
 
 The hot path only adds to plain numbers, on the loop; prometheus_client, imported when a client
-asks, makes text of them. Labels are from closed lists: never SQL, names or
-addresses, but for the names of tablespaces, of which superusers alone make some.
+asks, makes text of them, in any thread. Labels are from closed lists: never SQL, names or
+addresses, and of tablespaces their ids, which systablespaces has beside their names: who scrapes
+has not logged in.
 """
 
 import platform
@@ -15,6 +16,7 @@ from herdpy.engine.stats import stats_of
 from herdpy.proto import messages
 from herdpy.server.operations.limit_rows import peer_limits
 from herdpy.server.operations.watch import stopped_by
+from herdpy.storage.tablespace_list import DEFAULT
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -99,14 +101,14 @@ def families(hub: "Hub") -> "Iterator[Metric]":
     statements = CounterMetricFamily(
         "herdpy_statements", "Statements by outcome.", labels=["kind", "outcome"]
     )
-    for labels, count in sorted(metrics.statements.items()):
+    for labels, count in sorted(metrics.statements.copy().items()):
         statements.add_metric(labels, count)
     yield statements
     refused = CounterMetricFamily(
         "herdpy_refused", "What limits have refused or cut off.", labels=["limit"]
     )
     gave_way = {row.name: row.refused for row in peer_limits(hub) if row.refused}
-    for limit, count in sorted({**metrics.refused, **gave_way}.items()):
+    for limit, count in sorted({**metrics.refused.copy(), **gave_way}.items()):
         refused.add_metric([limit], count)
     yield refused
     yield CounterMetricFamily(
@@ -121,7 +123,7 @@ def families(hub: "Hub") -> "Iterator[Metric]":
     for lines in hub.lines:
         lost.add_metric([lines.name], lines.lost_count)
     yield lost
-    by_kind = {(kind,): item for kind, item in sorted(metrics.durations.items())}
+    by_kind = {(kind,): item for kind, item in sorted(metrics.durations.copy().items())}
     yield _histogram("herdpy_statement_duration_seconds", "Of statements.", by_kind, ["kind"])
     yield _histogram("herdpy_commit_duration_seconds", "Of commits.", {(): metrics.commits})
     log, checkpoint = database.replica.log_appends.histogram, database.replica.checkpoints.histogram
@@ -212,6 +214,7 @@ def _tablespaces(hub: "Hub") -> "Iterator[Metric]":
     """Yield what each tablespace has, and whether it can be used; `default`, too."""
     from prometheus_client.core import GaugeMetricFamily
 
+    hub.database.memory.governor.settle()  # once: it measures every tablespace
     names = ["tablespace"]
     ready = GaugeMetricFamily("herdpy_tablespace_ready", "1: it is open.", labels=names)
     families = (
@@ -223,18 +226,19 @@ def _tablespaces(hub: "Hub") -> "Iterator[Metric]":
     )
     for entry, database, _ in hub.database.instance.states():
         is_ready = database is not None and stopped_by(database) is None
-        ready.add_metric([entry.name], float(is_ready))
+        label = entry.name if entry.name == DEFAULT else entry.id.hex()
+        ready.add_metric([label], float(is_ready))
         if database is None:
             continue
         values = (
             len(database.sessions()),
-            sum(each.bytes_used for each in database.memory.kinds()[1:]),
+            database.memory.bytes_held(),
             database.replica.disk_bytes(),
             database.tablespace.log.bytes_appended,
             len(database.retries.failed),
         )
         for family, value in zip(families, values, strict=True):
-            family.add_metric([entry.name], value)
+            family.add_metric([label], value)
     yield ready
     yield from families
 

@@ -1,19 +1,21 @@
 """OpenExport: a backup or a dump on its way to the driver, in pieces that fit the wire.
 
 One thread at a time: that which runs the connection's request. A piece is made when it is asked
-for, so that a driver that reads slowly costs no memory. KeptExports has a tablespace's backups that
-have ended, or whose connections did, for a while: who lost the rest of one may go on from where it
-was. They go with their tablespace: a name or number leads to those of no other one.
+for, so that a driver that reads slowly costs no memory; one that reads no more is ended after a
+while, because files that were deleted meanwhile are kept for it. KeptExports has a tablespace's
+backups that have ended, or whose connections did, for a while: who lost the rest of one may go on
+from where it was. They go with their tablespace: a name or number leads to those of no other one.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from bookie.runtime.drivers import new_mutex
+from bookie.runtime.interfaces import Clock
 from herdpy.engine.maintenance.backup import Backup
 from herdpy.engine.maintenance.dump import Dump
-from herdpy.errors import OperationalError
+from herdpy.errors import OperationalError, Retry
 
 PIECE_BYTES = 1024 * 1024
 KEPT_MAX = 2
@@ -33,8 +35,14 @@ NO_SNAPSHOT = SnapshotIdentity()
 
 
 class OpenExport:
-    def __init__(self, export: Backup | Dump) -> None:
+    def __init__(self, export: Backup | Dump, clock: Clock) -> None:
         self._export = export
+        self._clock = clock
+        # Own mutex, which the one who reads holds while a piece is made.
+        self._mutex = new_mutex()
+        self._read_s = clock.monotonic()
+        self._is_watched = True
+        self._idle_s: float | None = None  # it was ended, as nothing was read for so long
         self._pieces = export.pieces()
         self.byte_count = export.byte_count
         self.identity = NO_SNAPSHOT
@@ -45,7 +53,24 @@ class OpenExport:
             )
 
     def next(self) -> tuple[bytes, bool]:
-        """Return the next bytes, about PIECE_BYTES, and whether they are the last."""
+        """Return the next bytes, about PIECE_BYTES, and whether they are the last.
+
+        OperationalError 55000: it was ended.
+        """
+        with self._mutex:
+            if self._idle_s is not None:
+                raise OperationalError(
+                    f"export: it was ended, because nothing was read of it for {self._idle_s:g} s",
+                    sqlstate="55000",
+                    retry=Retry.SAFE,
+                    hint="begin a new one; the server's limit is unread_export_timeout_s",
+                )
+            try:
+                return self._next()
+            finally:
+                self._read_s = self._clock.monotonic()
+
+    def _next(self) -> tuple[bytes, bool]:
         parts: list[bytes] = []
         length = 0
         for part in self._pieces:
@@ -57,10 +82,37 @@ class OpenExport:
 
     def begin_at(self, offset: int) -> None:
         """Begin again, with the byte of an offset; the bytes are those of the first time."""
-        self._pieces = _behind(self._export.pieces(), offset)
+        with self._mutex:
+            self._pieces = _behind(self._export.pieces(), offset)
+            self._read_s, self._is_watched = self._clock.monotonic(), True
+
+    def end_if_unread(self, idle_s: float) -> float | None:
+        """Let it go when nothing was read for so long; return in how many seconds to look again.
+
+        None: never. Any thread; never waits.
+        """
+        if not self._mutex.acquire(False):  # a piece is being made
+            return idle_s
+        try:
+            if not self._is_watched:
+                return None
+            left_s = self._read_s + idle_s - self._clock.monotonic()
+            if left_s > 0:
+                return left_s
+            self._idle_s, self._is_watched = idle_s, False
+            self._export.close()
+            return None
+        finally:
+            self._mutex.release()
+
+    def keep(self) -> None:
+        """Be looked at no more until begin_at(): KeptExports lets it go."""
+        with self._mutex:
+            self._is_watched = False
 
     def close(self) -> None:
         """Let the files or the snapshot go; repeatable."""
+        self.keep()
         self._export.close()
 
 
@@ -76,14 +128,26 @@ def _behind(pieces: Iterator[bytes], offset: int) -> Iterator[bytes]:
 class KeptExports:
     """Those of one tablespace. Any thread; close() behind the end of its sessions."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, idle_s: Callable[[], float]) -> None:
+        """`idle_s` tells for how long nothing may be read of one that is under way."""
         self._loop = loop
+        self._idle_s = idle_s
         self._mutex = new_mutex()
         self._kept: dict[str, OpenExport] = {}
         self._is_closed = False
 
+    def watch(self, export: OpenExport) -> None:
+        """Have an export that begins, or goes on, ended when nothing is read of it."""
+        self._loop.call_soon_threadsafe(self._look, export)
+
+    def _look(self, export: OpenExport) -> None:
+        again_s = export.end_if_unread(self._idle_s())
+        if again_s is not None:
+            self._loop.call_later(again_s, self._look, export)
+
     def keep(self, export: OpenExport) -> None:
         """Keep an export for a while, if it can be gone on with; else close it."""
+        export.keep()
         name = export.identity.snapshot
         gone: list[OpenExport] = []
         with self._mutex:

@@ -96,6 +96,7 @@ class Requests:
         self._audit = audit
         self._results: dict[int, OpenResult] = {}
         self._last_result = 0
+        self._is_late = False  # what runs has had a reserved worker for too long
         self._introspections: set[int] = set()  # of the results, perhaps some that were closed
         self._ended_result: int | None = None  # the last one that was fetched to its end
         self._ingests = Ingests(session)
@@ -116,8 +117,8 @@ class Requests:
         return self._session.in_transaction
 
     @property
-    def is_superuser(self) -> bool:
-        return self._session.is_superuser
+    def is_administrator(self) -> bool:
+        return self._session.is_administrator
 
     def cancel(self) -> None:
         """Stop the statement that runs, if any; any thread."""
@@ -209,7 +210,11 @@ class Requests:
         return encoded
 
     def carry_out_reserved(self, message: Any) -> "Any | LockWait | None":
-        """Carry out what shows the server or ends what others do; None: it is not that."""
+        """Carry out what shows the server or ends what others do; None: it is not that.
+
+        Nor is a query that give_up_reserved() has stopped: nothing has happened.
+        """
+        self._is_late = False
         match message:
             case messages.Execute():
                 self.begun_s = self._clock.monotonic()
@@ -224,6 +229,8 @@ class Requests:
                 if not is_short:
                     return None
                 frame = self.carry_out(message)
+                if self._is_late and self.sqlstate == "57014":
+                    return None
                 self._introspections.intersection_update(self._results)
                 if self._last_result in self._results:
                     self._introspections.add(self._last_result)
@@ -233,6 +240,11 @@ class Requests:
             case _:
                 is_short = isinstance(message, _SHORT)
         return self.carry_out(message) if is_short else None
+
+    def give_up_reserved(self) -> None:
+        """Stop what runs on a reserved worker; any thread, again until it has ended."""
+        self._is_late = True
+        self._session.cancel("it took a worker that is reserved for too long; fetch it again later")
 
     def give_up(self, message: Any, error: Error) -> Any:
         """Return the answer to a request that waits for a lock and must not go on."""
@@ -505,9 +517,10 @@ class Requests:
         if message.snapshot:
             export = self._kept_exports.take(message.snapshot, message.offset)
         else:
-            export = OpenExport(self._session.export(message.kind))
+            export = OpenExport(self._session.export(message.kind), self._clock)
         self._audit("exported", kind=message.kind)
         self._export = export
+        self._kept_exports.watch(export)
         return self._next_piece(message.request, export.identity)
 
     def _next_piece(self, request: int, identity: SnapshotIdentity = NO_SNAPSHOT) -> messages.Piece:

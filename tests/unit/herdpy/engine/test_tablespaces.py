@@ -240,6 +240,98 @@ def test_what_is_used_is_not_dropped() -> None:
         assert rows(session(found, "sales"), "SELECT * FROM sysusers") == []
 
 
+def test_superusers_of_default_see_and_end_the_sessions_of_all() -> None:
+    with instance(MemoryDisk()) as found:
+        do(found, "CREATE TABLESPACE sales")
+        root, user, other = session(found), session(found, "sales"), session(found, "sales")
+        shown = "SELECT id, tablespace FROM sysclients ORDER BY id"
+        of_sales = [(user.id, "sales"), (other.id, "sales")]
+        assert rows(root, shown) == [(root.id, "default"), *of_sales]
+        assert rows(user, shown) == of_sales
+        assert rows(user, "SELECT client_id, tablespace FROM sysstatements") == [(user.id, "sales")]
+        for text in (f"KILL {root.id}", f"KILL STATEMENT {root.id}"):
+            with pytest.raises(Error) as unknown:
+                run(user, text)
+            assert unknown.value.sqlstate == "42704"
+        run(root, f"KILL {user.id}")
+        with pytest.raises(OperationalError) as killed:
+            run(user, "SELECT 1")
+        assert killed.value.sqlstate == "57P01"
+        run(other, "SELECT 1")
+
+
+def test_a_statement_of_another_tablespace_is_killed() -> None:
+    with instance(MemoryDisk(), is_threaded=True) as found:
+        do(found, "CREATE TABLESPACE sales")
+        do(found, "CREATE TABLE t (id BIGINT PRIMARY KEY)", "sales")
+        root, holder, victim = (session(found, name) for name in ("default", "sales", "sales"))
+        run(holder, "BEGIN")
+        run(holder, "INSERT INTO t VALUES (1)")
+        ended: list[Error] = []
+
+        def wait() -> None:
+            with pytest.raises(Error) as caught:
+                run(victim, "INSERT INTO t VALUES (1)")
+            ended.append(caught.value)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        shown = "SELECT id FROM sysstatements WHERE tablespace = 'sales'"
+        while not (ids := rows(root, shown)):
+            pass
+        run(root, f"KILL STATEMENT {ids[0][0]}")
+        thread.join()
+        assert [error.sqlstate for error in ended] == ["57014"]
+        run(holder, "ROLLBACK")
+
+
+def test_what_is_used_is_dropped_with_force() -> None:
+    disk = MemoryDisk()
+    with instance(disk, is_threaded=True) as found:
+        do(found, "CREATE TABLESPACE sales")
+        do(found, "CREATE TABLE t (id BIGINT PRIMARY KEY)", "sales")
+        idle, writer = session(found, "sales"), session(found, "sales")
+        run(writer, "BEGIN")
+        run(writer, "INSERT INTO t VALUES (1)")
+        do(found, "DROP TABLESPACE sales WITH (FORCE)")
+        for each in (idle, writer):
+            with pytest.raises(OperationalError) as ended:
+                run(each, "SELECT 1")
+            assert ended.value.sqlstate == "57P01"
+            each.close()
+        assert names(found) == ["default"]
+        assert folders(disk) == []
+        do(found, "DROP TABLESPACE IF EXISTS sales WITH (FORCE)")
+
+
+def test_a_forced_drop_that_has_no_effect_ends_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    with instance(MemoryDisk()) as found:
+        do(found, "CREATE TABLESPACE sales")
+        user = session(found, "sales")
+        with monkeypatch.context() as patched:
+            patched.setattr("herdpy.engine.instance.stage_list", _no_room)
+            with pytest.raises(Error) as full:
+                do(found, "DROP TABLESPACE sales WITH (FORCE)")
+            assert full.value.sqlstate == "53100"
+        run(user, "CREATE TABLE t (id BIGINT)")
+        session(found, "sales")
+
+
+def _no_room(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "no space left")
+
+
+def test_no_sessions_by_a_limit_of_none() -> None:
+    with instance(MemoryDisk()) as found:
+        do(found, "CREATE TABLESPACE sales")
+        user = session(found, "sales")
+        do(found, "ALTER TABLESPACE sales SET (connections_max = 0)")
+        run(user, "CREATE TABLE t (id BIGINT)")  # it goes on
+        with pytest.raises(OperationalError) as refused:
+            session(found, "sales")
+        assert refused.value.sqlstate == "53300"
+
+
 def test_a_name_and_limits_change_while_it_is_used() -> None:
     disk = MemoryDisk()
     with instance(disk) as found:
@@ -253,6 +345,9 @@ def test_a_name_and_limits_change_while_it_is_used() -> None:
         with pytest.raises(OperationalError) as full:
             session(found, "stock")
         assert full.value.sqlstate == "53300"
+        text = "SELECT share, used, refused FROM syslimits"
+        text += " WHERE name = 'connections_of_tablespace_max'"
+        assert rows(user, text) == [(2, 2, 1)]
         assert full.value.retry is Retry.SAFE
         do(found, "ALTER TABLESPACE stock RESET (connections_max)")
         session(found, "stock")
@@ -284,6 +379,28 @@ def test_systablespaces() -> None:
         assert rows(there, text) == [sales]
 
 
+def test_a_list_of_many_measures_each_once() -> None:
+    with instance(MemoryDisk()) as found:
+        for number in range(10):
+            do(found, f"CREATE TABLESPACE t{number}")
+        measured: list[str] = []
+        for database in found.databases():
+            memtables = database.memory.memtables
+            measure = memtables.measure
+            assert measure is not None
+            memtables.measure = partial(_counted, measure, measured, database.name)
+        used = rows(session(found), "SELECT tablespace, memory_bytes FROM systablespaces")
+        assert sorted(measured) == sorted(names(found))
+        kinds = {each.name: each.memory.kinds()[0].bytes_used for each in found.databases()}
+        of_others = sum(count for name, count in kinds.items() if name != "default")
+        assert dict(used) == kinds | {"default": kinds["default"] - of_others}
+
+
+def _counted(measure: Callable[[], int], measured: list[str], name: str) -> int:
+    measured.append(name)
+    return measure()
+
+
 def test_the_disk_that_a_tablespace_may_have() -> None:
     with instance(MemoryDisk()) as found:
         do(found, "CREATE TABLESPACE sales WITH (disk_bytes_max = '1MB')")
@@ -305,6 +422,69 @@ def test_the_disk_that_a_tablespace_may_have() -> None:
         assert rows(user, "SELECT v FROM t") == [("y",)]
         do(found, "ALTER TABLESPACE sales RESET (disk_bytes_max)")
         run(user, "INSERT INTO t VALUES (2, ?)", "x" * 900_000)
+
+
+@pytest.mark.parametrize("transaction_memory_bytes", [64 * 2**10, 2**28])
+def test_one_statement_does_not_pass_the_limit_of_the_disk(transaction_memory_bytes: int) -> None:
+    config = Config(
+        log_file_bytes_first=8192,
+        disk_reserve_bytes=0,
+        transaction_memory_bytes=transaction_memory_bytes,
+    )
+    with instance(MemoryDisk(), config=config) as found:
+        do(found, "CREATE TABLESPACE sales WITH (disk_bytes_max = '1MB')")
+        user = session(found, "sales")
+        run(user, "CREATE TABLE g (id BIGINT PRIMARY KEY)")
+        run(user, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+        user.execute_many("INSERT INTO g VALUES (?)", [(number,) for number in range(200)])
+        many = "INSERT INTO t SELECT a.id * 200 + b.id, repeat('x', 500) || b.id FROM g a, g b"
+        with pytest.raises(Error) as refused:
+            run(user, many)
+        assert refused.value.sqlstate == "53100"
+        assert found.database("sales").replica.disk_bytes() < 5 * 2**20  # of 20 MB
+        assert rows(user, "SELECT count(*) FROM t") == [(0,)]
+        found.database("sales").run_checkpoint()
+        while found.database("sales").run_compaction():
+            pass
+        run(user, "INSERT INTO t VALUES (1, 'x')")
+
+
+@pytest.mark.parametrize("kept_by", ["a snapshot", "a backup"])
+def test_what_is_kept_of_deleted_pages_counts(kept_by: str) -> None:
+    with instance(MemoryDisk()) as found:
+        do(found, "CREATE TABLESPACE sales")
+        user, reader = session(found, "sales"), session(found, "sales")
+        run(user, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+        for number in range(20):
+            run(user, "INSERT INTO t VALUES (?, ?)", number, OsRng().randbytes(20_000).hex())
+        database = found.database("sales")
+        database.run_checkpoint()
+        full = database.replica.disk_bytes()
+        run(reader, "BEGIN ISOLATION LEVEL REPEATABLE READ")
+        if kept_by == "a snapshot":
+            rows(reader, "SELECT id FROM t WHERE id = 1")
+        backup = database.backup() if kept_by == "a backup" else None
+        run(user, "DELETE FROM t")
+        database.run_checkpoint()
+        while database.run_compaction():
+            pass
+        assert not [name for name in database.replica.manifest.state.segments if name == 1]
+        assert database.replica.disk_bytes() >= full
+        do(found, f"ALTER TABLESPACE sales SET (disk_bytes_max = {2**20})")
+
+        def fill() -> None:
+            for _ in range(40):
+                run(user, "UPSERT INTO t VALUES (1, ?)", "x" * 30_000)
+
+        with pytest.raises(Error) as refused:
+            fill()
+        assert refused.value.sqlstate == "53100"
+        run(reader, "ROLLBACK")
+        if backup is not None:
+            backup.close()
+        assert database.replica.disk_bytes() < full
+        database.run_checkpoint()
+        run(user, "INSERT INTO t VALUES (2, 'x')")
 
 
 def test_memtables_have_one_share_and_the_largest_goes_first() -> None:

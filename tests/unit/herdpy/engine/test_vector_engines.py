@@ -14,7 +14,7 @@ from herdpy.config import Config
 from herdpy.engine.database import Database
 from herdpy.engine.instance import Instance
 from herdpy.engine.session.session import Session
-from herdpy.engine.vector_engines import TablespaceVectors, VectorEngines
+from herdpy.engine.vector_engines import Bounds, TablespaceVectors, VectorEngines
 from herdpy.errors import Error, MemoryLimitError
 from herdpy.model.access import User
 from herdpy.model.role_settings import QUERY_MEMORY, TEMP_FILE_LIMIT
@@ -96,6 +96,53 @@ def test_results_that_are_open_go_on_when_limits_change(database: Database) -> N
     assert [sum(1 for _ in each.rows()) for each in opened] == [ROWS] * 4
 
 
+def test_a_tablespace_s_limit_holds_for_its_queries(database: Database) -> None:
+    root = session_of(database)
+    run(root, "CREATE TABLESPACE sales WITH (memory_bytes_max = '40MB')")
+    sales = database.instance.database("sales")
+    tenant = session_of(sales)
+    run(tenant, "CREATE TABLE t (id BIGINT PRIMARY KEY)")
+    tenant.execute_many("INSERT INTO t VALUES (?)", [(n,) for n in range(ROWS)])
+    groups = "SELECT count(*) FROM (SELECT a.id * 2000 + b.id, count(*) FROM t a, t b GROUP BY 1) q"
+    assert sales.vector_of(None)._memory_bytes == 16 * MIB
+    assert sales.vector_of(None) is not database.vector_of(None)
+    run(root, "ALTER TABLESPACE sales SET (disk_bytes_max = '1MB')")  # it may spill no more either
+    assert sqlstate(tenant, groups) == "53200"
+    assert run(root, groups) == 1
+    run(root, "ALTER TABLESPACE sales RESET (disk_bytes_max)")
+    limits = {row.name: row for row in sales.limits.limits()}
+    assert limits["vector_bytes_max"].share == 16 * MIB
+    assert limits["vector_spill_bytes_max"].refused + limits["vector_bytes_max"].refused >= 1
+    result = tenant.execute("SELECT id, sum(id) OVER (ORDER BY id) FROM t")
+    next(result.rows())
+    shown = "SELECT memory_bytes FROM systablespaces WHERE tablespace = 'sales'"
+    ((memory,),) = root.execute(shown).rows()
+    assert memory == sales.memory.bytes_held() + sales.vectors.usage()[0]
+    assert sales.vectors.usage()[0] > 0
+    result.close()
+    run(root, "ALTER TABLESPACE sales RESET (memory_bytes_max)")
+    assert sales.vector_of(None) is database.vector_of(None)
+
+
+def test_what_a_tablespace_s_queries_spill_is_its_disk(database: Database) -> None:
+    root = session_of(database)
+    limits = "memory_bytes_max = '75MB', disk_bytes_max = '400MB'"
+    run(root, f"CREATE TABLESPACE sales WITH ({limits})")
+    sales = database.instance.database("sales")
+    tenant = session_of(sales)
+    run(tenant, "CREATE TABLE t (id BIGINT PRIMARY KEY)")
+    tenant.execute_many("INSERT INTO t VALUES (?)", [(n,) for n in range(ROWS)])
+    before = sales.replica.disk_bytes()
+    result = tenant.execute(SORT)
+    next(result.rows())
+    assert sales.replica.disk_bytes() > before + MIB
+    run(root, "ALTER TABLESPACE sales SET (disk_bytes_max = '2MB')")
+    assert sqlstate(tenant, "INSERT INTO t SELECT id + 2000 FROM t") == "53100"
+    result.close()
+    assert sales.replica.disk_bytes() < before + MIB
+    run(tenant, "INSERT INTO t SELECT id + 2000 FROM t")
+
+
 class World:
     """Engines that nothing runs on."""
 
@@ -130,5 +177,27 @@ def test_users_with_limits_have_half_of_the_memory_together() -> None:
     third = world.of(3, **{QUERY_MEMORY: 16 * MIB})  # in the place of one that nothing runs on
     assert third not in (first, second)
     assert world.space.memory_of(User("user 1", 1)) == 0
+    for step in world.engines.closing_steps():
+        step()
+
+
+def test_users_with_limits_have_half_of_their_tablespace_s_memory() -> None:
+    world = World()
+    ann = User("ann", 1)
+    world.space.bounds = Bounds(60 * MIB)
+    of_all = world.space.of(None, {})
+    assert of_all is world.of(9)
+    assert of_all._memory_bytes == 60 * MIB
+    assert world.space.of(ann, {QUERY_MEMORY: 14 * MIB})._memory_bytes == 14 * MIB
+    assert world.space.of(User("eve", 2), {TEMP_FILE_LIMIT: MIB})._memory_bytes == 16 * MIB
+    assert world.space.of(None, {})._memory_bytes == 30 * MIB
+    with pytest.raises(MemoryLimitError):
+        world.space.of(User("bob", 3), {QUERY_MEMORY: 14 * MIB})
+    world.space.bounds = Bounds(32 * MIB)  # from now on
+    assert world.space.of(None, {})._memory_bytes == 16 * MIB
+    other = TablespaceVectors(world.engines, "another", lambda _user, _limit: None)
+    other.bounds = Bounds(512 * MIB)
+    left = world.half - sum(each.memory_bytes for each in world.engines._own.values())
+    assert other.of(None, {})._memory_bytes == left
     for step in world.engines.closing_steps():
         step()

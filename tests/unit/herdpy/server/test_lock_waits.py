@@ -386,6 +386,79 @@ def test_the_last_connections_are_superusers() -> None:
             each.close()
 
 
+def test_the_last_places_are_no_other_tablespace_s(server: RunningServer) -> None:
+    """Its superusers may be as many as there are customers."""
+    with connected(server.url) as root:
+        root.execute("CREATE USER root PASSWORD 'secret-1' SUPERUSER")
+        root.execute("CREATE TABLESPACE sales OWNER root")
+    at = server.url.removeprefix("herd://")
+
+    def of_sales() -> herdpy.Connection:
+        url = f"herd://root@{at}/sales?retry_timeout_s=0"
+        return herdpy.connect(url, password="secret-1", autocommit=True)
+
+    tenant, root = of_sales(), connected(f"herd://root@{at}", password="secret-1")
+    with busy_workers(server):
+        assert root.execute("SELECT count(*) FROM sysclients").fetchone() == (2,)
+        with pytest.raises(Error) as caught:
+            tenant.execute("SELECT count(*) FROM sysclients")
+        assert caught.value.sqlstate == "53000"
+    instance = server.engine.database.instance
+    holders = {
+        session.database.name: session.planner.holder().is_administrator
+        for session in instance.sessions()
+    }
+    assert holders == {"default": True, "sales": False}
+    opened = [tenant, root]
+    config = server.server._hub.config
+    usual_count = config.connections_max - config.superuser_reserved_connections
+    opened += [of_sales() for _ in range(usual_count - 2)]
+    with pytest.raises(Error) as caught:
+        of_sales()
+    assert caught.value.sqlstate == "53300"
+    assert "superusers of default" in caught.value.message
+    opened += [connected(f"herd://root@{at}", password="secret-1") for _ in range(3)]
+    for each in opened:
+        each.close()
+
+
+def test_a_product_of_system_tables_keeps_no_reserved_worker(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("herdpy.server.connection.RESERVED_S", 0.1)
+    with connected(server.url) as root:
+        for number in range(20):
+            root.execute(f"CREATE ROLE r{number}")
+        many = ", ".join(f"sysroles r{number}" for number in range(9))
+        with busy_workers(server):
+            with pytest.raises(Error) as caught:
+                root.execute(f"SELECT count(*) FROM {many} WHERE r0.role_name > r8.role_name")
+            assert caught.value.sqlstate == "53000"  # as what asks for another table
+            assert root.execute("SELECT count(*) FROM sysroles").fetchone() == (20,)
+
+
+def test_a_server_whose_reserved_workers_are_held_is_not_ready(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub, workers, is_over = server.server._hub, server.server._workers, threading.Event()
+    now_s = hub.clock.monotonic()
+    monkeypatch.setattr(workers, "_clock", type("Fixed", (), {"monotonic": lambda _: now_s})())
+
+    async def submit() -> None:
+        workers.submit_reserved(is_over.wait)
+
+    for _ in range(hub.config.superuser_reserved_connections):
+        server.call(submit)
+    now_s += 2
+    assert hub.reason_not_ready() is None
+    server.call(submit)
+    now_s += 1.1
+    assert "no reserved worker came free for 1 s" in (hub.reason_not_ready() or "")
+    is_over.set()
+    while hub.reason_not_ready() is not None:
+        pass
+
+
 def test_a_starved_pool_is_not_ready(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """Several tablespaces behind one port: whose user gets into which, by every way in."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -125,6 +126,48 @@ def test_statements_by_the_network(server: RunningServer) -> None:
         assert refused.value.sqlstate == "42501"
 
 
+def test_a_tablespace_is_dropped_with_its_connections(server: RunningServer) -> None:
+    """While one computes, one has a transaction open, and one fetches a result."""
+    sales = url_of(server, "ada", "sales")
+    others = [herdpy.connect(sales, password="of sales", autocommit=True) for _ in range(3)]
+    computing, writing, fetching = others
+    writing.execute("CREATE TABLE n (i BIGINT PRIMARY KEY)")
+    writing.executemany("INSERT INTO n VALUES (?)", [(n,) for n in range(2_000)])
+    writing.execute("BEGIN")
+    writing.execute("INSERT INTO t VALUES ('more')")
+    numbers = "SELECT a.i + b.i FROM n a, n b, n c"
+    cursor = fetching.execute(numbers)
+    cursor.fetchone()
+    ended: list[str] = []
+    thread = threading.Thread(
+        target=lambda: ended.append(refusal_of(lambda: computing.execute(f"{numbers} ORDER BY 1")))
+    )
+    thread.start()
+    url = url_of(server, "ada", "default")
+    with herdpy.connect(url, password="of default", autocommit=True) as root:
+        running = "SELECT count(*) FROM sysstatements WHERE text LIKE '%ORDER BY 1'"
+        while root.execute(running).fetchone() == (0,):
+            pass
+        root.execute("DROP TABLESPACE sales WITH (FORCE)")
+        thread.join()
+        assert ended in (["57014"], ["57P01"])  # by the statement, or by the end of its connection
+        for call in (cursor.fetchall, lambda: writing.execute("COMMIT")):
+            assert refusal_of(call) in ("57P01", "08006", "08007")
+        clients = root.execute("SELECT tablespace FROM sysclients").fetchall()
+        assert clients == [("default",)]
+        root.execute("CREATE TABLESPACE sales OWNER ada")
+    with herdpy.connect(sales, password="of default", autocommit=True) as new:
+        assert new.execute("SHOW TABLES").fetchall() == []
+    for each in others:
+        each.close()
+
+
+def refusal_of(call: Callable[[], Any]) -> str:
+    with pytest.raises(herdpy.Error) as caught:
+        call()
+    return caught.value.sqlstate
+
+
 def sqlstate_of(call: Callable[[], Any]) -> str:
     with pytest.raises(grpc.RpcError) as caught:
         call()
@@ -160,6 +203,60 @@ def test_grpc_calls_are_of_the_tablespace_of_their_login(server: RunningServer) 
         assert list(client.GetServer(pb.GetServerRequest(), metadata=of_sales).tablespaces) == [
             "sales"
         ]
+
+
+def test_open_results_of_a_tablespace_leave_some_to_others() -> None:
+    with running_server(results_max=20) as server:
+        do(server.engine, "CREATE TABLESPACE sales", "CREATE TABLESPACE stock")
+        connections = {
+            name: herdpy.connect(url_of(server, "", name), autocommit=True)
+            for name in ("default", "sales", "stock")
+        }
+        rows = [(number,) for number in range(1_200)]
+        for each in connections.values():
+            each.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+            each.executemany("INSERT INTO t VALUES (?)", rows)
+        opened: list[herdpy.Cursor] = []
+
+        def open_result(name: str) -> None:
+            opened.append(connections[name].execute("SELECT id FROM t"))
+
+        for _ in range(15):
+            open_result("sales")
+        assert refusal_of(lambda: open_result("sales")) == "53400"
+        for _ in range(3):
+            open_result("stock")
+        assert refusal_of(lambda: open_result("stock")) == "53400"
+        for _ in range(2):
+            open_result("default")
+        assert refusal_of(lambda: open_result("default")) == "53400"
+        shown = {name: results_of(each) for name, each in connections.items()}
+        of_all = ("results_max", 20, 20, 2)
+        own = "results_of_tablespace_max"
+        assert shown == {
+            "default": [of_all, (own, 20, 2, 0)],
+            "sales": [of_all, (own, 15, 15, 1)],
+            "stock": [of_all, (own, 15, 3, 0)],
+        }
+        for each in opened:
+            each.close()
+        assert [used for _, _, used, _ in results_of(connections["sales"])] == [0, 0]
+        for each in connections.values():
+            each.close()
+
+
+def results_of(connection: herdpy.Connection) -> list[tuple[Any, ...]]:
+    rows = connection.execute("SELECT name, share, used, refused FROM syslimits").fetchall()
+    return sorted(row for row in rows if row[0].startswith("results_"))
+
+
+def test_who_is_told_of_other_tablespaces(server: RunningServer) -> None:
+    do(server.engine, "CREATE USER eve PASSWORD 'of default'")
+    with grpc_client(server.grpc_url) as client:
+        for user, shown in (("ada", ["default", "sales", "without_users"]), ("eve", ["default"])):
+            metadata = basic(user, "of default")
+            info = client.GetServer(pb.GetServerRequest(), metadata=metadata)
+            assert list(info.tablespaces) == shown
 
 
 def test_a_restarted_server_has_them_all() -> None:

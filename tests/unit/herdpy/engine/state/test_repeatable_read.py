@@ -1,5 +1,6 @@
 """REPEATABLE READ in the engine: what was changed since, over checkpoints, spills and evictions."""
 
+import weakref
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -80,6 +81,30 @@ def test_none_is_taken_before_a_statement_needs_it(db: Engine) -> None:
         rows(session, "SELECT 1")
         assert registered(db) == 1
         session.rollback()
+
+
+def test_an_evicted_snapshot_keeps_nothing(db: Engine) -> None:
+    """Memory, and files, were kept until its transaction ended, though it could read nothing."""
+    table(db.session(), (1, 10), (2, 20))
+    session, root = repeatable(db), db.session(autocommit=True)
+    shown = f"SELECT snapshot_at IS NOT NULL FROM sysclients WHERE id = {session.id}"
+    assert rows(root, shown) == [(True,)]
+    transaction = session.transaction
+    assert transaction is not None
+    kept = transaction.reads_at
+    assert isinstance(kept, TransactionSnapshot)
+    memtable = weakref.ref(kept.state.tables[min(kept.state.tables)].memtable)
+    committed(db, "DELETE FROM t")
+    db.database.run_checkpoint()
+    run(db.session(autocommit=True), "INSERT INTO t VALUES (3, 30)")
+    db.database.run_checkpoint()
+    assert memtable() is not None
+    assert db.database.tablespace.registry.evict_oldest(db.database.tablespace.state.position) == 1
+    assert memtable() is None
+    assert rows(root, shown) == [(False,)]
+    assert refused(session, TOTAL) == "72000"
+    assert transaction.is_used
+    run(session, "ROLLBACK")
 
 
 def test_an_evicted_snapshot_is_72000_and_nothing_else(db: Engine) -> None:

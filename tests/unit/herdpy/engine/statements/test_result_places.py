@@ -34,9 +34,9 @@ class World:
         self.places.unread_s = unread_s
 
     def take(self, user: User | None, session: int = 1, **options: Any) -> tuple[Place, Result]:
-        is_superuser = options.pop("is_superuser", user is None)
+        is_administrator = options.pop("is_administrator", user is None)
         maximum = options.pop("maximum", None)
-        holder = Holder(session, user, is_superuser, self.refusals, maximum)
+        holder = Holder(session, user, is_administrator, self.refusals, maximum)
         place = self.places.take(holder, may_wait=options.pop("may_wait", True))
         result = Result()
         place.watch(result)
@@ -73,7 +73,7 @@ def test_no_user_takes_the_places_of_others_or_of_superusers() -> None:
     assert world.refused(ANN, 7) == "53400"
     assert world.refused(ANN, 7, maximum=5) == "53400"
     waiting = world.wait(EVE, 8)
-    root = [world.take(User("root", 3), 9, is_superuser=True) for _ in range(2)]
+    root = [world.take(User("root", 3), 9, is_administrator=True) for _ in range(2)]
     world.wait(User("root", 3), 9)
     assert (world.places.used, world.places.refused, world.places.waits) == (8, 2, 2)
     assert world.places.waiting == [8, 9]

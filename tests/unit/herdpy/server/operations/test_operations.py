@@ -4,7 +4,9 @@ import http.client
 import json
 import logging
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -205,6 +207,44 @@ def test_names_are_as_prometheus_wants_them(server: RunningServer) -> None:
     for name, _ in Pages(server).figures():
         assert name.startswith("herdpy_")
         assert name.endswith(units) or name in gauges, name
+
+
+def test_metrics_of_many_tablespaces_are_made_beside_the_loop(server: RunningServer) -> None:
+    with herdpy.connect(server.url, autocommit=True) as connection:
+        for number in range(5):
+            connection.execute(f"CREATE TABLESPACE customer_{number}")
+        others = "SELECT id FROM systablespaces WHERE tablespace <> 'default'"
+        ids = {label for (label,) in connection.execute(others).fetchall()}
+    measured: list[tuple[str, int]] = []
+
+    def measure(name: str) -> int:
+        measured.append((name, threading.get_ident()))
+        return 0
+
+    databases = server.engine.database.instance.databases()
+    for database in databases:
+        database.memory.memtables.measure = partial(measure, database.name)
+
+    async def thread() -> int:
+        return threading.get_ident()
+
+    pages = Pages(server)
+    found = pages.figures()
+    assert server.call(thread) not in {where for _, where in measured}
+    times = Counter(name for name, _ in measured)
+    assert set(times.values()) == {3}  # by the limits, the accounts and the tablespaces
+    labels = {dict(labels).get("tablespace") for _, labels in found}
+    assert labels == ids | {"default", None}
+    assert "customer" not in pages.get("/metrics")[1]
+
+
+def test_metrics_by_other_methods(server: RunningServer) -> None:
+    port = server.call(lambda: server.server.start_http("127.0.0.1", 0))
+    for method, status in (("HEAD", 200), ("POST", 405)):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request(method, "/metrics")
+        assert connection.getresponse().status == status
+        connection.close()
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_the_rows_behind_a_fetch(still: Engine, clock: SimulatedClock) -> None:
 @pytest.mark.parametrize("kind", ["backup", "dump"])
 def test_not_the_pieces_of_an_export(still: Engine, clock: SimulatedClock, kind: str) -> None:
     session = still.session(autocommit=True, statement_timeout_s=LIMIT_S)
-    export = OpenExport(session.export(kind))
+    export = OpenExport(session.export(kind), session.database.clock)
     is_last, pieces = False, 0
     while not is_last:
         clock.advance(LIMIT_S)
