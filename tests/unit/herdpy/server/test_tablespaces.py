@@ -240,6 +240,8 @@ def test_open_results_of_a_tablespace_leave_some_to_others() -> None:
         }
         for each in opened:
             each.close()
+        for each in connections.values():  # each has come behind the closes that it sent
+            each.execute("SELECT 1")
         assert [used for _, _, used, _ in results_of(connections["sales"])] == [0, 0]
         for each in connections.values():
             each.close()
