@@ -510,7 +510,7 @@ def test_the_audit_log_says_that_a_tablespace_cannot_be_opened() -> None:
 
 def test_a_login_that_a_drop_overtakes(server: RunningServer) -> None:
     database = server.engine.database.instance.database("sales")
-    database.refuse_sessions("a test")
+    database.refuse_sessions("a test", is_forced=False)
     with pytest.raises(herdpy.OperationalError) as refused:
         herdpy.connect(f"{url_of(server, 'ada', 'sales')}?retry_timeout_s=0", password="of sales")
     assert (refused.value.sqlstate, refused.value.retry) == ("57P03", Retry.SAFE)
