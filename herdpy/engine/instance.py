@@ -82,7 +82,7 @@ from herdpy.storage.tablespace_list import (
 )
 
 _log = logging.getLogger(__name__)
-_OPEN_AGAIN_S = 5.0
+_AGAIN_S = 5.0
 _LOG_BYTES_FIRST = 64 * 1024
 """Of a tablespace's first log file: with 1 MiB, as in `default`, many would fill a disk."""
 
@@ -150,7 +150,7 @@ class Instance:
         # By the housekeeper.
         self.is_tight = False
         """All memtables together have more than their share."""
-        self._open_again_s = 0.0
+        self._again_s = 0.0
         # Changed under _changing alone; each replaced by one assignment, read by any thread.
         self._changing = new_mutex()
         """Held while a tablespace is made, opened, changed or removed."""
@@ -162,6 +162,8 @@ class Instance:
         """Why it is not known what the list on the disk says."""
         self._doubtful: set[bytes] = set()
         """Of which tablespaces, by their ids: they are not served any more."""
+        self._noted_leftovers: set[str] = set()
+        """Of which folders and files it was logged that they cannot be removed."""
         self._is_closed = False
         self._maintainer: Worker | None = None
         self._lock: DirectoryLock | None = None
@@ -369,8 +371,7 @@ class Instance:
                 self._let_go(entry)
                 self._errors.pop(entry.id, None)
                 if isinstance(error, Exception):
-                    with suppress(Error, OSError):
-                        self._remove_leftovers()
+                    self._remove_leftovers()
                 if isinstance(error, OSError):
                     raise cannot_open_error(self.where_of(entry), error) from error
                 raise
@@ -394,15 +395,14 @@ class Instance:
                 database.refuse_sessions(f'dropping tablespace "{name}"')
             gone = self.listed.with_entry(msgspec.structs.replace(entry, state=LEAVING))
             try:
-                stage_list(self.disk, gone)
+                self._stage_freeing(gone)
             except BaseException:  # nothing has changed
                 if database is not None:
                     database.let_sessions_in()
                 raise
             self._let_go(entry)
             self._take(gone)  # this decides
-            with suppress(Error, OSError):  # then the next change, or opening, does it
-                self._remove_leftovers()
+            self._remove_leftovers()
 
     def alter(self, name: str, new_name: str | None, limits: TablespaceLimits | None) -> None:
         """Change a tablespace's name or limits, which count at once; None: as it is.
@@ -476,13 +476,48 @@ class Instance:
             raise self._list_failure from error
 
     def _remove_leftovers(self) -> None:
-        """Remove folders of what is no tablespace, and forget them. Under _changing, or opening."""
-        leftovers = self.listed.leftovers
-        if not leftovers or self._list_failure is not None:
+        """Remove folders of what is no tablespace, and forget them. Under _changing, or opening.
+
+        What cannot be removed stays in the list, does no harm, and is tried again.
+        """
+        if self._list_failure is not None:
             return
-        for entry in leftovers:
+        gone = [each.id for each in self.listed.leftovers if self._removes(each)]
+        if not gone:
+            return
+        listed = self.listed.without(gone)
+        try:
+            self._stage_freeing(listed)
+            take_list(self.disk)
+        except (Error, OSError) as error:
+            # Whichever of the two the disk has: they tell of the same tablespaces.
+            self._note_leftover(TABLESPACES, error)
+        else:
+            self.listed = listed
+            self._noted_leftovers -= {TABLESPACES, *map(bytes.hex, gone)}
+
+    def _removes(self, entry: TablespaceEntry) -> bool:
+        """Remove the folder of what is no tablespace; False: it cannot be."""
+        try:
             remove_tablespace(self.disk, entry.folder)
-        self._write(self.listed.without([entry.id for entry in leftovers]))
+        except (Error, OSError, RecursionError) as error:
+            self._note_leftover(entry.folder, error)
+            return False
+        return True
+
+    def _note_leftover(self, what: str, error: Exception) -> None:
+        if what not in self._noted_leftovers:  # once, and not every few seconds
+            self._noted_leftovers.add(what)
+            _log.warning(
+                "%s/%s: what is left of a tablespace cannot be removed, and is tried again: %s",
+                self.where,
+                what,
+                error,
+            )
+
+    def _stage_freeing(self, listed: TablespaceList) -> None:
+        """Stage a list behind which less is on the disk, also where that is full."""
+        self.default.space.freeing(lambda: stage_list(self.disk, listed))
 
     def _let_go(self, entry: TablespaceEntry) -> None:
         """Close a tablespace that has no session."""
@@ -517,9 +552,19 @@ class Instance:
         self.is_tight = memtables > self.config.memtable_bytes_max
         for database in self.databases():
             database.look_after()
-        if self._errors and self.clock.monotonic() >= self._open_again_s:
+        is_missing = self._errors or self.listed.leftovers
+        if is_missing and self.clock.monotonic() >= self._again_s:
             self._open_again()
-            self._open_again_s = self.clock.monotonic() + _OPEN_AGAIN_S
+            self._remove_again()
+            self._again_s = self.clock.monotonic() + _AGAIN_S
+
+    def _remove_again(self) -> None:
+        """Remove what is left of tablespaces, unless one is being made or removed."""
+        if not self._is_closed and self._changing.acquire(blocking=False):
+            try:
+                self._remove_leftovers()
+            finally:
+                self._changing.release()
 
     def _open_again(self) -> None:
         """Open what was not to be opened, unless it is damaged: a full disk may have room now.

@@ -44,6 +44,9 @@ FORMAT_HINT = (
 )
 INTERRUPTED_RESTORE_HINT = "Run `herdpy restore` once more; it begins again from the backup."
 _FOLDER = re.compile("[0-9a-f]{32}")
+_IS_A_DIRECTORY = (errno.EISDIR, errno.EPERM)
+"""Of unlink(): which one it is depends on the operating system."""
+_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 OURS = (FORMAT, f"{FORMAT}.new", LOCK, RESTORE, DIRECTORY)
 
 
@@ -180,18 +183,30 @@ def make_tablespace(disk: Disk, folder: str, tablespace_id: bytes, rng: Rng) -> 
 
 
 def remove_tablespace(disk: Disk, folder: str) -> None:
-    """Remove the folder of a tablespace that is none, as far as it is there; durable on return."""
+    """Remove the folder of a tablespace that is none, as far as it is there; durable on return.
+
+    With all that is in it, also what is not ours: its name is an id that nobody else gives.
+    """
     if disk.exists(folder):
-        for part in PARTS:
-            path = f"{folder}/{part}"
-            if disk.exists(path):
-                for name in disk.list(path):
-                    disk.unlink(f"{path}/{name}")
-                disk.remove_directory(path)
-        for name in disk.list(folder):
-            disk.unlink(f"{folder}/{name}")
-        disk.remove_directory(folder)
+        _remove_folder(disk, folder)
     disk.sync_directory("")
+
+
+def _remove_folder(disk: Disk, path: str) -> None:
+    for name in disk.list(path):
+        below = f"{path}/{name}"
+        try:
+            disk.unlink(below)
+        except OSError as error:
+            if error.errno not in _IS_A_DIRECTORY:
+                raise
+            try:
+                disk.remove_directory(below)
+            except OSError as full:  # not so of a link, behind which nothing is ours
+                if full.errno not in _NOT_EMPTY:
+                    raise
+                _remove_folder(disk, below)
+    disk.remove_directory(path)
 
 
 def check_listed(disk: Disk, listed: TablespaceList) -> None:

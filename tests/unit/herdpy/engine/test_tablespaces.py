@@ -4,7 +4,9 @@ import errno
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from bookie.runtime.drivers import ThreadDriver
 from bookie.runtime.interfaces import Disk
 from bookie.runtime.memory_disk import MemoryDisk
 from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_disk import OsDisk
 from bookie.runtime.os_rng import OsRng
 from herdpy.config import Config
 from herdpy.engine.instance import Instance, run_all
@@ -479,20 +482,95 @@ def test_a_tablespace_whose_end_is_in_doubt_is_not_served() -> None:
     assert content(disk.crash(is_power_lost=False)) == KEPT
 
 
-def test_a_drop_that_finds_a_full_disk_has_no_effect() -> None:
+def test_a_drop_that_finds_no_room_at_all_has_no_effect() -> None:
     disk = SimulatedDisk(1)
     with instance(disk) as found:
         with_rows(found)
         for op in ("open", "write", "sync"):
-            disk.fail(op, errno.ENOSPC, path=TABLESPACES)
+            disk.fail(op, errno.ENOSPC, path=TABLESPACES, times=1_000)
             with pytest.raises(Error) as full:
                 do(found, "DROP TABLESPACE other")
+            disk.heal()
             assert full.value.sqlstate == "53100"
             assert f"{TABLESPACES}.new" not in disk.list("")
             one = found.opened("other").session(Settings(), autocommit=True)
             assert rows(one, "SELECT v FROM t") == [("other",)]
             one.close()
         do(found, "DROP TABLESPACE other")
+
+
+def test_a_drop_frees_a_full_disk() -> None:
+    """What is kept for a full disk is there for it."""
+    disk = SimulatedDisk(1)
+    config = replace(CONFIG, disk_reserve_bytes=2 * 2**20)
+    with instance(disk, config=config) as found:
+        with_rows(found)
+        disk.capacity_bytes = disk.used_bytes
+        do(found, "DROP TABLESPACE other")
+        assert folders(disk) == []
+        assert read_list(disk) == found.listed
+        assert len(found.listed.entries) == 1
+
+
+def test_what_cannot_be_removed_keeps_nothing_else_from_being_done() -> None:
+    disk = SimulatedDisk(1)
+    with instance(disk) as found:
+        with_rows(found)
+        do(found, "CREATE TABLESPACE gone")
+        left = found.database("gone").entry.folder
+        disk.fail("unlink", errno.EIO, times=1_000, path=left)
+        do(found, "DROP TABLESPACE gone")
+        do(found, "CREATE TABLESPACE third")
+    disk = disk.crash()
+    disk.fail("unlink", errno.EIO, times=1_000, path=left)
+    with instance(disk) as found:
+        assert names(found) == ["default", "other", "third"]
+        assert left in folders(disk)
+        found.look_after()
+        disk.heal()
+        found.look_after()  # not yet again
+        assert left in folders(disk)
+        found._again_s = 0.0
+        found.look_after()
+        assert left not in folders(disk)
+        assert found.listed.leftovers == []
+    assert content(disk.crash()) == {**KEPT, "third": []}
+
+
+def test_a_list_that_cannot_be_written_without_what_is_left_is_written_later() -> None:
+    disk = two_on_disk()
+    with instance(disk) as found:
+        disk.fail("open", errno.ENOSPC, after=1, times=1_000, path=TABLESPACES)
+        do(found, "DROP TABLESPACE other")
+    disk = disk.crash()
+    for op in ("open", "rename"):
+        fresh = disk.crash()
+        fresh.fail(op, errno.EIO, times=1_000, path=TABLESPACES)
+        with instance(fresh) as found:
+            assert [each.name for each in found.listed.leftovers] == ["other"]
+            fresh.heal()
+            do(found, "CREATE TABLESPACE third")
+            assert found.listed.leftovers == []
+            assert names(found) == ["default", "third"]
+
+
+def test_all_that_is_in_the_folder_of_a_dropped_tablespace_goes(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("x")
+    root = tmp_path / "db"
+    root.mkdir()
+    with instance(OsDisk(root)) as found:
+        do(found, "CREATE TABLESPACE sales")
+        folder = root / found.database("sales").entry.folder
+        (folder / ".snapshot" / "deep").mkdir(parents=True)
+        (folder / ".snapshot" / "deep" / "file").write_text("x")
+        (folder / "segments" / "empty").mkdir()
+        (folder / "link").symlink_to(outside)
+        do(found, "DROP TABLESPACE sales")
+        assert not folder.exists()
+        assert found.listed.leftovers == []
+    assert (outside / "kept").exists()
 
 
 # --- damage --------------------------------------------------------------------------------------
@@ -571,7 +649,7 @@ def test_a_tablespace_that_found_a_full_disk_is_opened_later() -> None:
         with pytest.raises(OperationalError, match="no space left"):
             found.opened("other")
         disk.heal()
-        found._open_again_s = 0.0  # five seconds later
+        found._again_s = 0.0  # five seconds later
         found.look_after()
         assert found.opened("other").tablespace.failure is None
         assert rows(session(found, "other"), "SELECT v FROM t") == [("other",)]
