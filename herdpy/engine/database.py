@@ -4,7 +4,8 @@ What all tablespaces of a directory share is their instance (instance.py): lock,
 DuckDB, threads. Its files: directory.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -97,6 +98,8 @@ class Database:
         self.entry = entry
         name = None if entry.folder == DIRECTORY else entry.name
         self.memory = TablespaceMemory(instance.memory, name, config)
+        self._looking = new_mutex()
+        """Held for a round of look_after(), and while files are let go of."""
         # Own lock.
         self._mutex = new_mutex()
         self._sessions: dict[int, Session] = {}
@@ -388,8 +391,19 @@ class Database:
 
         return Dump(self.tablespace.snapshot(None), self.name)
 
+    @contextmanager
+    def at_rest(self) -> Generator[None, None, None]:
+        """Keep look_after(), checkpoints and compactions away for as long as the block runs."""
+        with self._looking, self.replica.at_rest():
+            yield
+
     def look_after(self) -> None:
         """Do what is due, step by step; by the instance's housekeeper alone."""
+        with self._looking:
+            if not self._is_closed:  # by DROP TABLESPACE
+                self._look_after()
+
+    def _look_after(self) -> None:
         try:
             tasks = self._session_tasks()
             tablespace = self.tablespace

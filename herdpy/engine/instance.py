@@ -248,20 +248,24 @@ class Instance:
 
     def states(self) -> list[TablespaceState]:
         """Return all tablespaces in the order of their making, `default` first."""
-        databases, errors = self._databases, self._errors
+        errors = self._errors
         return [
-            TablespaceState(each, databases.get(each.id), errors.get(each.id))
+            TablespaceState(each, self._open_database(each), errors.get(each.id))
             for each in self.listed.present
         ]
 
     def databases(self) -> list[Database]:
         """Return the tablespaces that are open."""
-        return list(self._databases.values())
+        return [each for each in self._databases.values() if not each.is_closed]
+
+    def _open_database(self, entry: TablespaceEntry) -> Database | None:
+        found = self._databases.get(entry.id)
+        return None if found is None or found.is_closed else found
 
     def opened(self, name: str) -> Database:
         """Return an open tablespace, and never wait. 3D000: there is none; else why not."""
         entry = self._entry(name)
-        database = self._databases.get(entry.id)
+        database = self._open_database(entry)
         if database is None:
             raise self._errors.get(entry.id) or OperationalError(
                 f'tablespace "{name}" is not open yet', sqlstate="57P03", retry=Retry.SAFE
@@ -275,7 +279,7 @@ class Instance:
         as they were, and the next call tries again.
         """
         self.default.check_usable()
-        found = self._databases.get(self._entry(name).id)
+        found = self._open_database(self._entry(name))
         if found is not None:
             return found
         with self._changing:
@@ -304,9 +308,10 @@ class Instance:
         return entry
 
     def _open_one(self, entry: TablespaceEntry) -> Database:
-        found = self._databases.get(entry.id)
+        found = self._open_database(entry)
         if found is not None:
             return found
+        self._let_go(entry)  # an interrupt has kept it from being closed to the end
         database = Database(self, entry)
         try:
             try:
@@ -318,11 +323,18 @@ class Instance:
             database.mark_closed()
             run_all(database.closing_steps())
             if isinstance(error, Error):
-                self._errors = {**self._errors, entry.id: error}
+                self._note_error(entry, error)
             raise
-        self._errors = {key: each for key, each in self._errors.items() if key != entry.id}
+        self._forget_error(entry)
         self._databases = {**self._databases, entry.id: database}
         return database
+
+    def _note_error(self, entry: TablespaceEntry, error: Error) -> None:
+        """Have it told to who asks for a tablespace that is not open; it is opened again."""
+        self._errors = {**self._errors, entry.id: error}
+
+    def _forget_error(self, entry: TablespaceEntry) -> None:
+        self._errors = {key: each for key, each in self._errors.items() if key != entry.id}
 
     def _check_identity(self, database: Database) -> None:
         entry = database.entry
@@ -369,7 +381,7 @@ class Instance:
                 database.entry = made
             except BaseException as error:
                 self._let_go(entry)
-                self._errors.pop(entry.id, None)
+                self._forget_error(entry)
                 if isinstance(error, Exception):
                     self._remove_leftovers()
                 if isinstance(error, OSError):
@@ -391,16 +403,19 @@ class Instance:
                     hint="DROP TABLE removes what is in it.",
                 )
             database = self._databases.get(entry.id)
-            if database is not None:
-                database.refuse_sessions(f'dropping tablespace "{name}"')
             gone = self.listed.with_entry(msgspec.structs.replace(entry, state=LEAVING))
             try:
-                self._stage_freeing(gone)
-            except BaseException:  # nothing has changed
                 if database is not None:
+                    database.refuse_sessions(f'dropping tablespace "{name}"')
+                self._stage_freeing(gone)
+                self._let_go(entry)
+            except BaseException as error:
+                if database is not None and not database.is_closed:  # nothing has changed
                     database.let_sessions_in()
+                elif isinstance(error, Error):
+                    self._note_error(entry, error)
                 raise
-            self._let_go(entry)
+            self._forget_error(entry)
             self._take(gone)  # this decides
             self._remove_leftovers()
 
@@ -499,6 +514,7 @@ class Instance:
     def _removes(self, entry: TablespaceEntry) -> bool:
         """Remove the folder of what is no tablespace; False: it cannot be."""
         try:
+            self._let_go(entry)  # an interrupt may have kept CREATE from it
             remove_tablespace(self.disk, entry.folder)
         except (Error, OSError, RecursionError) as error:
             self._note_leftover(entry.folder, error)
@@ -520,13 +536,24 @@ class Instance:
         self.default.space.freeing(lambda: stage_list(self.disk, listed))
 
     def _let_go(self, entry: TablespaceEntry) -> None:
-        """Close a tablespace that has no session."""
+        """Close a tablespace that has no session, if it is open; repeatable after an interrupt.
+
+        It is forgotten last: two logs that are open over the same files would be damage.
+        """
         database = self._databases.get(entry.id)
-        if database is not None:
-            self._databases = {
-                key: each for key, each in self._databases.items() if key != entry.id
-            }
-            run_all(database.end())
+        if database is None:
+            return
+        steps = database.end()
+        try:
+            with database.at_rest():
+                run_all(steps)
+        except Exception:  # every step was run
+            self._forget(entry)
+            raise
+        self._forget(entry)
+
+    def _forget(self, entry: TablespaceEntry) -> None:
+        self._databases = {key: each for key, each in self._databases.items() if key != entry.id}
 
     # --- for databases ---------------------------------------------------------------------------
 
@@ -605,12 +632,12 @@ class Instance:
             return
         # Sessions first, and not under _changing, which one that makes a tablespace may want.
         steps = self.default.end()
-        for database in self.databases():
+        for database in list(self._databases.values()):
             if database is not self.default:
                 steps = [*database.end(), *steps]
         with self._changing:
             self._is_closed = True
-            for database in self.databases():  # one that was opened meanwhile, too
+            for database in self._databases.values():  # one that was opened meanwhile, too
                 if database is not self.default:
                     steps = [*database.end(), *steps]
             run_all([*self._stopping_steps(), *steps, *self._closing_steps()])

@@ -289,6 +289,12 @@ class Replica:
             )
 
     @contextmanager
+    def at_rest(self) -> Generator[None, None, None]:
+        """Have files be let go of in the block: no checkpoint or compaction has them meanwhile."""
+        with self._maintenance:
+            yield
+
+    @contextmanager
     def without_maintenance(self) -> Generator[None, None, None]:
         """Keep checkpoints and compactions away for as long as the block runs."""
         with self._maintenance:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bookie.runtime.drivers import ThreadDriver
+from bookie.runtime.drivers import Mutex, ThreadDriver
 from bookie.runtime.interfaces import Disk
 from bookie.runtime.memory_disk import MemoryDisk
 from bookie.runtime.os_clock import OsClock
@@ -24,6 +24,7 @@ from herdpy.engine.maintenance.quiet import QuietWatch
 from herdpy.engine.maintenance.salvage import Salvage
 from herdpy.engine.session.session import Session
 from herdpy.errors import CorruptionError, Error, NotSupportedError, OperationalError, Retry
+from herdpy.model.durability import Durability
 from herdpy.model.settings import Settings
 from herdpy.storage.tablespace_list import TABLESPACES, read_list
 from tests.fixtures.backups import backed_up, restored
@@ -571,6 +572,99 @@ def test_all_that_is_in_the_folder_of_a_dropped_tablespace_goes(tmp_path: Path) 
         assert not folder.exists()
         assert found.listed.leftovers == []
     assert (outside / "kept").exists()
+
+
+class WatchedMutex:
+    """A mutex that tells when it is wanted."""
+
+    def __init__(self, mutex: Mutex, wanted: threading.Event) -> None:
+        self._mutex = mutex
+        self._wanted = wanted
+
+    def __enter__(self) -> None:
+        self._wanted.set()
+        self._mutex.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._mutex.release()
+
+
+def test_a_drop_waits_for_the_housekeeper_s_step() -> None:
+    disk = SimulatedDisk(1)
+    with instance(disk) as found:
+        with_rows(found)
+        other = found.database("other")
+        other.run_checkpoint()
+        do(found, "INSERT INTO t VALUES (2, 'x')", "other")
+        is_writing, is_dropping, may_go_on = (threading.Event() for _ in range(3))
+        done: list[str] = []
+
+        def hold(op: str, path: str) -> None:
+            if path.startswith(f"{other.entry.folder}/segments/") and op == "sync":
+                is_writing.set()
+                may_go_on.wait()
+
+        def checkpoint() -> None:
+            other.replica._checkpoint_again_s = 0.0
+            other.replica.is_over_limit = True  # one is due
+            other.look_after()
+            done.append("checkpoint")
+
+        def drop() -> None:
+            do(found, "DROP TABLESPACE other")
+            done.append("drop")
+            is_dropping.set()
+
+        disk.latency = hold
+        threads = [threading.Thread(target=each) for each in (checkpoint, drop)]
+        threads[0].start()
+        is_writing.wait()
+        other._looking = WatchedMutex(other._looking, is_dropping)  # type: ignore[assignment]
+        threads[1].start()
+        is_dropping.wait()
+        may_go_on.set()
+        for thread in threads:
+            thread.join()
+        assert done == ["checkpoint", "drop"]
+        assert other.retries.failed == []
+        other.look_after()  # does nothing
+        assert folders(disk) == []
+
+
+def test_an_interrupted_drop_leaves_no_log_open() -> None:
+    """What was accepted without being durable is there for who opens the tablespace again."""
+    for number in range(100):
+        disk = SimulatedDisk(1)
+        left = [number]
+
+        def interrupt(op: str, path: str, left: list[int] = left) -> None:
+            del op, path
+            left[0] -= 1
+            if left[0] == -1:
+                raise KeyboardInterrupt
+
+        with instance(disk) as found:
+            with_rows(found)
+            keep = Settings(durability=Durability.NONE)
+            one = found.database("other").session(keep, autocommit=True)
+            run(one, "INSERT INTO t VALUES (2, 'x')")
+            one.close()
+            asker = session(found)
+            disk.latency = interrupt
+            try:
+                run(asker, "DROP TABLESPACE other")
+            except (KeyboardInterrupt, OperationalError):
+                pass
+            disk.latency = None
+            asker.close()
+            if left[0] < 0 and "other" in names(found) and found._list_failure is None:
+                two = session(found, "other")
+                assert rows(two, "SELECT id FROM t ORDER BY id") == [(1,), (2,)]
+                two.close()
+        assert disk.open_paths == []
+        if left[0] >= 0:
+            return
+    raise AssertionError("no end")
 
 
 # --- damage --------------------------------------------------------------------------------------
