@@ -38,6 +38,7 @@ from herdpy.engine.maintenance.directory import (
     check_listed,
     check_ours,
     create_if_new,
+    finish_tablespace,
     locked_error,
     make_tablespace,
     remove_tablespace,
@@ -327,7 +328,16 @@ class Instance:
             raise
         self._forget_error(entry)
         self._databases = {**self._databases, entry.id: database}
+        if entry.state == PRESENT:
+            self._finish(entry)
         return database
+
+    def _finish(self, entry: TablespaceEntry) -> None:
+        """Have a tablespace not be taken for half made by a list that is older."""
+        try:
+            finish_tablespace(self.disk, entry.folder)
+        except OSError as error:
+            _log.warning("%s: that it was made cannot be said: %s", self.where_of(entry), error)
 
     def _note_error(self, entry: TablespaceEntry, error: Error) -> None:
         """Have it told to who asks for a tablespace that is not open; it is opened again."""
@@ -379,6 +389,7 @@ class Instance:
                 made = msgspec.structs.replace(entry, state=PRESENT)
                 self._write(self.listed.with_entry(made))  # this decides
                 database.entry = made
+                self._finish(made)
             except BaseException as error:
                 self._let_go(entry)
                 self._forget_error(entry)

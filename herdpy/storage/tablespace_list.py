@@ -42,6 +42,10 @@ _VERSION = 1
 _CRC_BYTES = 4
 _BODY = _HEAD.size + _CRC_BYTES
 
+BY_FOLDER_HINT = (
+    "`herdpy dump --salvage --tablespace FOLDER` saves what is in a folder of 32 hexadecimal "
+    "digits, while no process has the directory open."
+)
 MAKING, PRESENT, LEAVING = 1, 2, 3
 """States of an entry. MAKING and LEAVING: it is no tablespace; its folder is to be removed."""
 

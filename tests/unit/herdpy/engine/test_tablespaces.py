@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from bookie.runtime.drivers import Mutex, ThreadDriver
@@ -19,6 +20,7 @@ from bookie.runtime.os_disk import OsDisk
 from bookie.runtime.os_rng import OsRng
 from herdpy.config import Config
 from herdpy.engine.instance import Instance, run_all
+from herdpy.engine.maintenance.directory import UNFINISHED
 from herdpy.engine.maintenance.doctor import examine
 from herdpy.engine.maintenance.quiet import QuietWatch
 from herdpy.engine.maintenance.salvage import Salvage
@@ -26,7 +28,14 @@ from herdpy.engine.session.session import Session
 from herdpy.errors import CorruptionError, Error, NotSupportedError, OperationalError, Retry
 from herdpy.model.durability import Durability
 from herdpy.model.settings import Settings
-from herdpy.storage.tablespace_list import TABLESPACES, read_list
+from herdpy.storage.tablespace_list import (
+    MAKING,
+    TABLESPACES,
+    TablespaceList,
+    read_list,
+    stage_list,
+    take_list,
+)
 from tests.fixtures.backups import backed_up, restored
 from tests.fixtures.engines import rows, run
 from tests.sim.clock import SimulatedClock
@@ -712,6 +721,43 @@ def test_a_list_that_is_lost_or_older_is_damage() -> None:
     file.close()
     with pytest.raises(CorruptionError, match=r"TABLESPACES, offset 0.*does not list"):
         opened(disk)
+
+
+def replace_list(disk: Disk, listed: TablespaceList) -> None:
+    stage_list(disk, listed)
+    take_list(disk)
+
+
+def paths_of(disk: Disk, folder: str) -> list[str]:
+    return disk.list(folder) + disk.list(f"{folder}/log")
+
+
+def test_a_list_from_the_middle_of_a_create_removes_no_tablespace() -> None:
+    disk = two_on_disk()
+    newest = read_list(disk)
+    assert newest is not None
+    other = newest.find("other")
+    assert other is not None
+    replace_list(disk, newest.with_entry(msgspec.structs.replace(other, state=MAKING)))
+    before = paths_of(disk, other.folder)
+    with pytest.raises(CorruptionError, match=f"TABLESPACES, offset 0.*{other.folder}.*older"):
+        opened(disk)
+    assert paths_of(disk, other.folder) == before
+    assert other.folder in examine(disk, "here").damages[0]
+    replace_list(disk, newest)
+    assert content(disk) == KEPT
+
+
+def test_a_tablespace_is_finished_by_who_opens_it_if_its_maker_could_not() -> None:
+    disk = SimulatedDisk(1)
+    with instance(disk) as found:
+        disk.fail("unlink", errno.EIO, path=UNFINISHED)
+        do(found, "CREATE TABLESPACE sales")
+        folder = found.database("sales").entry.folder
+        assert UNFINISHED in disk.list(folder)
+    with instance(disk) as found:
+        found.database("sales")
+        assert UNFINISHED not in disk.list(folder)
 
 
 def test_a_folder_of_another_tablespace_is_damage_of_that_one_alone() -> None:
