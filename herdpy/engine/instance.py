@@ -76,6 +76,7 @@ from herdpy.storage.tablespace_list import (
     TablespaceEntry,
     TablespaceLimits,
     TablespaceList,
+    forget_staged,
     only_default,
     read_list,
     stage_list,
@@ -199,6 +200,7 @@ class Instance:
         create_if_new(disk, self.rng)
         listed = read_list(disk)
         check_listed(disk, listed or only_default(b""))
+        forget_staged(disk)
         first = (listed or self.listed).entries[0]
         self.default = database = Database(self, first)
         self._databases[first.id] = database

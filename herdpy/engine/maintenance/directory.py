@@ -24,7 +24,13 @@ from herdpy.errors import (
     misplaced,
 )
 from herdpy.storage.manifest import Identity, Manifest, ManifestState
-from herdpy.storage.tablespace_list import BY_FOLDER_HINT, MAKING, TABLESPACES, TablespaceList
+from herdpy.storage.tablespace_list import (
+    BY_FOLDER_HINT,
+    MAKING,
+    STAGED,
+    TABLESPACES,
+    TablespaceList,
+)
 
 FORMAT_VERSION = 2
 FORMAT = "FORMAT"
@@ -50,7 +56,7 @@ _FOLDER = re.compile("[0-9a-f]{32}")
 _IS_A_DIRECTORY = (errno.EISDIR, errno.EPERM)
 """Of unlink(): which one it is depends on the operating system."""
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
-OURS = (FORMAT, f"{FORMAT}.new", LOCK, RESTORE, DIRECTORY)
+OURS = (FORMAT, f"{FORMAT}.new", LOCK, RESTORE, DIRECTORY, TABLESPACES, STAGED)
 
 
 def check_ours(disk: Disk, where: str) -> None:
@@ -65,7 +71,7 @@ def check_ours(disk: Disk, where: str) -> None:
             sqlstate="58P01",
             hint=INTERRUPTED_RESTORE_HINT,
         )
-    foreign = [name for name in names if name not in OURS]
+    foreign = [name for name in foreign_names(disk) if name not in tablespace_folders(disk)]
     if foreign:
         raise OperationalError(
             f"{where} is no herdpy database: it has no file {FORMAT} but holds {foreign[0]!r}",
@@ -140,9 +146,13 @@ def _check_nothing_in(disk: Disk) -> None:
     and what format it named is not known.
     """
     has_manifest = disk.exists(MANIFEST) and not Manifest.read(disk, MANIFEST).is_empty
+    found: list[str] = []
     if has_manifest or log_file_paths(disk, DIRECTORY) or segment_files(disk, SEGMENTS):
+        found.append(DIRECTORY)
+    found += tablespace_folders(disk)
+    if found:
         raise CorruptionError(
-            f"{FORMAT} is missing, though there is data under {DIRECTORY}/", hint=FORMAT_HINT
+            f"{FORMAT} is missing, though there is data under {found[0]}/", hint=FORMAT_HINT
         )
 
 
@@ -260,6 +270,11 @@ def _older_list(problem: str) -> CorruptionError:
 def _is_finished(disk: Disk, folder: str) -> bool:
     is_there = any(disk.exists(f"{folder}/{name}") for name in ("MANIFEST", *PARTS_OF_OTHERS))
     return is_there and not disk.exists(f"{folder}/{UNFINISHED}")
+
+
+def foreign_names(disk: Disk) -> list[str]:
+    """Return what lies in the directory beside `default` and the files of a database."""
+    return [name for name in disk.list("") if name not in OURS]
 
 
 def tablespace_folders(disk: Disk) -> list[str]:

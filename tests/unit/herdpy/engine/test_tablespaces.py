@@ -30,7 +30,9 @@ from herdpy.model.durability import Durability
 from herdpy.model.settings import Settings
 from herdpy.storage.tablespace_list import (
     MAKING,
+    STAGED,
     TABLESPACES,
+    TablespaceEntry,
     TablespaceList,
     read_list,
     stage_list,
@@ -816,6 +818,88 @@ def test_the_doctor_looks_at_all() -> None:
     assert "'default'" not in salvaged
     disk.unlink(TABLESPACES)
     assert "does not list" in examine(disk, "here").damages[0]
+
+
+def damage_the_list(disk: SimulatedDisk, damage: str) -> None:
+    if damage == "gone":
+        disk.unlink(TABLESPACES)
+    else:
+        disk.flip(TABLESPACES, 40)
+
+
+@pytest.mark.parametrize("damage", ["gone", "bit"])
+def test_without_the_list_the_tablespaces_are_read_by_their_folders(damage: str) -> None:
+    disk = two_on_disk()
+    with instance(disk) as found:
+        for name in ("default", "other"):
+            found.database(name).run_checkpoint()
+        folder = found.database("other").entry.folder
+    damage_the_list(disk, damage)
+    report = examine(disk, "here")
+    assert [TABLESPACES in each for each in report.damages] == [True]
+    assert "--salvage --tablespace" in report.advice[0]
+    assert (report.table_count, report.row_count, report.notes) == (2, 2, [])
+    salvaged = b"".join(Salvage.begin(disk, "here", None, folder).pieces()).decode()
+    assert "'other'" in salvaged
+    with pytest.raises(Error) as refused:
+        Salvage.begin(disk, "here", None, "other")
+    assert folder in str(refused.value.hint)
+    disk.flip(f"{folder}/MANIFEST", 60)
+    assert any(folder in each for each in examine(disk, "here").damages)
+
+
+def test_format_that_is_lost_is_said_to_be_missing() -> None:
+    for lost in ([], [TABLESPACES], ["default/MANIFEST", "default/log/00000001.log"]):
+        disk = two_on_disk()
+        for name in ("FORMAT", *lost):
+            disk.unlink(name)
+        with pytest.raises(CorruptionError, match="FORMAT is missing, though there is data"):
+            opened(disk)
+        assert "FORMAT is missing" in examine(disk, "here").damages[0]
+        assert examine(disk, "here").notes == []
+
+
+def test_a_directory_that_had_others_is_replaced_by_a_backup() -> None:
+    disk = SimulatedDisk(1)
+    with instance(disk) as found:
+        do(found, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+        do(found, "INSERT INTO t VALUES (1, 'default')")
+        data = backed_up(found.default)
+        do(found, "CREATE TABLESPACE sales")
+        do(found, "DROP TABLESPACE sales")
+        do(found, "DELETE FROM t")
+    assert TABLESPACES in disk.list("")
+    restored(data, disk, is_replacing=True)
+    assert content(disk) == {"default": [("default",)]}
+    for number in range(1, 1000):
+        disk = SimulatedDisk(number)
+        with instance(disk) as found:
+            do(found, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+            do(found, "CREATE TABLESPACE sales")
+            do(found, "DROP TABLESPACE sales")
+        disk.crash_at = disk.step_count + number
+        try:
+            restored(data, disk, is_replacing=True)
+        except SimulatedCrash:
+            pass
+        is_over = disk.step_count < disk.crash_at
+        assert content(disk.crash()) in ({"default": []}, {"default": [("default",)]})
+        if is_over:
+            return
+    raise AssertionError("no end")
+
+
+def test_a_staged_list_that_a_crash_has_left_is_removed() -> None:
+    disk = SimulatedDisk(1)
+    with instance(disk) as found:
+        data = backed_up(found.default)
+        stage_list(disk, found.listed.with_entry(TablespaceEntry(b"x" * 16, "sales")))
+    assert STAGED in disk.list("")
+    with instance(disk):
+        assert STAGED not in disk.list("")
+    disk.open(STAGED, create=True).close()
+    restored(data, disk, is_replacing=True)
+    assert STAGED not in disk.list("")
 
 
 def test_a_backup_is_of_one_and_takes_the_place_of_none() -> None:
