@@ -52,7 +52,7 @@ from herdpy.engine.statements.refusals import Refusals
 from herdpy.engine.tablespace_rows import tablespace_rows
 from herdpy.engine.vector_engines import TablespaceVectors
 from herdpy.engine.writes.staging_uses import StagingUses
-from herdpy.errors import InterfaceError, OperationalError, Retry, loading
+from herdpy.errors import Error, InterfaceError, OperationalError, Retry, loading
 from herdpy.model.access import Access, Fact, User
 from herdpy.model.durability import Durability
 from herdpy.model.role_settings import NO_MAXIMA, Maxima
@@ -264,6 +264,12 @@ class Database:
     @property
     def space(self) -> "DiskSpace":
         return self.replica.space
+
+    @property
+    def failure(self) -> Error | None:
+        """Why nothing can be written any more, until it is opened anew; None: all is well."""
+        tablespace = self.tablespace
+        return tablespace.failure or tablespace.log.failure or self.replica.manifest.failure
 
     def refuse_sessions(self, what: str) -> None:
         """Let no session in any more, to be closed next; 55006: some are open."""

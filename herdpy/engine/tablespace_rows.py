@@ -24,13 +24,15 @@ def visible_states(database: "Database") -> "list[TablespaceState]":
 
 def tablespace_rows(database: "Database") -> Iterator[Row]:
     """Yield a row for each tablespace that the sessions of one may know of."""
-    for entry, opened, error in visible_states(database):
+    for entry, opened, opening_error in visible_states(database):
+        error = opening_error
         limits = entry.limits
         used: tuple[int | None, ...] = (None, None, None)
         if opened is not None:
             memory = sum(each.bytes_used for each in opened.memory.kinds()[1:])
             used = len(opened.sessions()), memory, opened.replica.disk_bytes()
-        state = "open" if opened is not None else "closed" if error is None else "failed"
+            error = opened.failure
+        state = "failed" if error is not None else "closed" if opened is None else "open"
         message = None if error is None else error.message
         shown_limits = limits.connections_max, limits.memory_bytes_max, limits.disk_bytes_max
         yield entry.name, entry.id.hex(), state, *shown_limits, *used, message

@@ -17,6 +17,7 @@ the new one. CorruptionError names file and offset.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cached_property
 from struct import Struct
 
 import google_crc32c
@@ -80,7 +81,7 @@ class TablespaceEntry(msgspec.Struct, array_like=True, frozen=True):
         return cls(bytes.fromhex(folder), folder)
 
 
-class TablespaceList(msgspec.Struct, array_like=True, frozen=True):
+class TablespaceList(msgspec.Struct, array_like=True, frozen=True, dict=True):
     """All of them, `default` first; version counts the edits."""
 
     version: int
@@ -88,7 +89,11 @@ class TablespaceList(msgspec.Struct, array_like=True, frozen=True):
 
     def find(self, name: str) -> TablespaceEntry | None:
         """Return the tablespace of that name."""
-        return next((each for each in self.present if each.name == name), None)
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, TablespaceEntry]:
+        return {each.name: each for each in self.present}
 
     @property
     def present(self) -> list[TablespaceEntry]:

@@ -298,6 +298,39 @@ def test_systablespaces() -> None:
         assert rows(there, text) == [sales]
 
 
+def test_systablespaces_shows_a_log_that_has_stopped() -> None:
+    disk = SimulatedDisk(1)
+    with instance(disk) as found:
+        with_rows(found)
+        disk.fail("sync", errno.EIO, path=f"{found.database('other').entry.folder}/log")
+        with pytest.raises(OperationalError):
+            do(found, "INSERT INTO t VALUES (2, 'x')", "other")
+        shown = rows(session(found), "SELECT tablespace, state, error FROM systablespaces")
+        assert shown[0] == ("default", "open", None)
+        assert shown[1][:2] == ("other", "failed")
+        assert "Input/output error" in shown[1][2]
+        disk.heal()
+
+
+def test_a_name_is_looked_up_and_a_hint_looked_for_among_a_bounded_number() -> None:
+    with instance(MemoryDisk()) as found:
+        do(found, "CREATE TABLESPACE sales")
+        assert found.find("sales") is found.opened("sales")
+        assert found.find("salse") is None
+        with pytest.raises(OperationalError) as absent:
+            found.opened("salse")
+        assert absent.value.hint == 'Did you mean "sales"?'
+        listed = found.listed
+        for number in range(100):
+            listed = listed.with_entry(TablespaceEntry(b"%16d" % number, f"name_{number:05}"))
+        found.listed = listed
+        assert found.find("name_00099") is None  # it is not open
+        with pytest.raises(OperationalError) as near:
+            found.opened("name_0009")  # most like names that come late
+        assert near.value.hint in [f'Did you mean "name_{each:05}"?' for each in range(50)]
+        found.listed = listed.without([b"%16d" % number for number in range(100)])
+
+
 def test_the_disk_that_a_tablespace_may_have() -> None:
     with instance(MemoryDisk()) as found:
         do(found, "CREATE TABLESPACE sales WITH (disk_bytes_max = '1MB')")
