@@ -102,8 +102,7 @@ class Replica:
         self._segments = f"{folder}/segments"
         self.log_appends = Timed(clock)
         self.checkpoints = Timed(clock)
-        manifest = Manifest.load(disk, self._path, rng)
-        self._site = LogSite(disk, folder, manifest, config, threads, self.log_appends.measure)
+        self._site: LogSite
         self.tablespace: Tablespace
         self.space: DiskSpace
         """The tablespace's, whose disk is looked at here."""
@@ -133,6 +132,13 @@ class Replica:
         self.is_over_limit = False
         """It has more than these, when it was last looked at; check_room() says so."""
         self._has_compaction = False  # more than the budget had room for, when it was looked at
+        # Last: what comes behind it could be interrupted, and nobody has the replica to close.
+        manifest = Manifest.load(disk, self._path, rng)
+        try:
+            self._site = LogSite(disk, folder, manifest, config, threads, self.log_appends.measure)
+        except BaseException:
+            manifest.close()
+            raise
 
     @property
     def manifest(self) -> Manifest:

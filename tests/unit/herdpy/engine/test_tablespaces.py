@@ -40,6 +40,7 @@ from herdpy.storage.tablespace_list import (
 )
 from tests.fixtures.backups import backed_up, restored
 from tests.fixtures.engines import rows, run
+from tests.fixtures.interrupts import LineInterrupter
 from tests.sim.clock import SimulatedClock
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 
@@ -707,6 +708,23 @@ def test_an_interrupted_drop_leaves_no_log_open() -> None:
                 two.close()
         assert disk.open_paths == []
         if left[0] >= 0:
+            return
+    raise AssertionError("no end")
+
+
+@pytest.mark.parametrize("within", ["/storage/manifest.py", "/maintenance/replica.py"])
+def test_an_interrupted_opening_leaves_no_file_open(within: str) -> None:
+    disk = two_on_disk()
+    for number in range(1, 1000):
+        with instance(disk) as found:
+            with LineInterrupter(number, within=within) as interrupter:
+                try:
+                    found.database("other")
+                except KeyboardInterrupt:
+                    pass
+            assert rows(session(found, "other"), "SELECT v FROM t") == [("other",)]
+        assert disk.open_paths == [], interrupter.where
+        if not interrupter.where:
             return
     raise AssertionError("no end")
 
