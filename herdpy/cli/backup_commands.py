@@ -22,6 +22,11 @@ _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 _TABLESPACE = click.option(
     "--tablespace", help="Which one of SOURCE; of a server it is in the URL. Without it: default."
 )
+_SALVAGED = click.option(
+    "--tablespace",
+    help="Which one of SOURCE; of a server it is in the URL. Without it: default. With --salvage "
+    "also by its folder's name.",
+)
 _OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace FILE when it exists.")
 
 
@@ -71,7 +76,7 @@ def restore(file: Path, directory: Path, replace: bool) -> None:
 @click.argument("file", type=_FILE, required=False)
 @_OVERWRITE
 @click.option("--salvage", is_flag=True, help="Write what is whole of a damaged directory.")
-@_TABLESPACE
+@_SALVAGED
 @reporting()
 def dump(
     source: str, file: Path | None, overwrite: bool, salvage: bool, tablespace: str | None

@@ -155,6 +155,7 @@ def with_tablespace(target: Target | RemoteTarget, tablespace: str | None) -> Ta
         return target
     if not isinstance(tablespace, str) or not tablespace:
         raise InterfaceError(f"connect: tablespace: expected a name, found {tablespace!r}")
+    _check_text(tablespace, "tablespace")
     if target.tablespace not in (DEFAULT_TABLESPACE, tablespace):
         raise InterfaceError(
             f"connect: the URL names the tablespace {target.tablespace!r}, and {tablespace!r} is "
@@ -164,7 +165,19 @@ def with_tablespace(target: Target | RemoteTarget, tablespace: str | None) -> Ta
     return replace(target, tablespace=tablespace)
 
 
+def _check_text(text: str, what: str) -> None:
+    """Raise InterfaceError for text that no message, and no list, can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InterfaceError(
+            f"connect: {what}: expected text of Unicode characters, found "
+            f"{without_passwords(text)!r}, which has half of one (a surrogate)"
+        ) from None
+
+
 def _parse_url(text: str, *, is_grpc: bool) -> RemoteTarget:
+    _check_text(text, "the URL")
     with loading():
         from urllib.parse import parse_qsl, unquote, urlsplit
 

@@ -4,7 +4,8 @@ What all tablespaces of a directory share is their instance (instance.py): lock,
 DuckDB, threads. Its files: directory.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -100,6 +101,8 @@ class Database:
         self.memory = TablespaceMemory(instance.memory, name, config)
         self.holders: list[Callable[[], object]] = []
         """What has others, who have no session, let go of its files, before they are closed."""
+        self._looking = new_mutex()
+        """Held for a round of look_after(), and while files are let go of."""
         # Own lock.
         self._mutex = new_mutex()
         self._sessions: dict[int, Session] = {}
@@ -276,6 +279,12 @@ class Database:
     def space(self) -> "DiskSpace":
         return self.replica.space
 
+    @property
+    def failure(self) -> Error | None:
+        """Why nothing can be written any more, until it is opened anew; None: all is well."""
+        tablespace = self.tablespace
+        return tablespace.failure or tablespace.log.failure or self.replica.manifest.failure
+
     def refuse_sessions(self, what: str, *, is_forced: bool) -> None:
         """Let no session in any more, to be closed next; 55006, unless forced: some are open."""
         with self._mutex:
@@ -422,8 +431,19 @@ class Database:
 
         return Dump(self.tablespace.snapshot(None), self.name)
 
+    @contextmanager
+    def at_rest(self) -> Generator[None, None, None]:
+        """Keep look_after(), checkpoints and compactions away for as long as the block runs."""
+        with self._looking, self.replica.at_rest():
+            yield
+
     def look_after(self) -> None:
         """Do what is due, step by step; by the instance's housekeeper alone."""
+        with self._looking:
+            if not self._is_closed:  # by DROP TABLESPACE
+                self._look_after()
+
+    def _look_after(self) -> None:
         try:
             tasks = self._session_tasks()
             tablespace = self.tablespace

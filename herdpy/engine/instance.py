@@ -38,6 +38,7 @@ from herdpy.engine.maintenance.directory import (
     check_listed,
     check_ours,
     create_if_new,
+    finish_tablespace,
     locked_error,
     make_tablespace,
     remove_tablespace,
@@ -77,6 +78,7 @@ from herdpy.storage.tablespace_list import (
     TablespaceEntry,
     TablespaceLimits,
     TablespaceList,
+    forget_staged,
     only_default,
     read_list,
     stage_list,
@@ -84,7 +86,9 @@ from herdpy.storage.tablespace_list import (
 )
 
 _log = logging.getLogger(__name__)
-_OPEN_AGAIN_S = 5.0
+_AGAIN_S = 5.0
+_HINT_NAMES_MAX = 50
+"""To look among for one that was meant: each takes up to a tenth of a millisecond."""
 _LOG_BYTES_FIRST = 64 * 1024
 """Of a tablespace's first log file: with 1 MiB, as in `default`, many would fill a disk."""
 
@@ -152,7 +156,7 @@ class Instance:
         # By the housekeeper.
         self.is_tight = False
         """All memtables together have more than their share."""
-        self._open_again_s = 0.0
+        self._again_s = 0.0
         # Changed under _changing alone; each replaced by one assignment, read by any thread.
         self._changing = new_mutex()
         """Held while a tablespace is made, opened, changed or removed."""
@@ -164,6 +168,8 @@ class Instance:
         """Why it is not known what the list on the disk says."""
         self._doubtful: set[bytes] = set()
         """Of which tablespaces, by their ids: they are not served any more."""
+        self._noted_leftovers: set[str] = set()
+        """Of which folders and files it was logged that they cannot be removed."""
         self._is_closed = False
         self._maintainer: Worker | None = None
         self._lock: DirectoryLock | None = None
@@ -198,6 +204,7 @@ class Instance:
         create_if_new(disk, self.rng)
         listed = read_list(disk)
         check_listed(disk, listed or only_default(b""))
+        forget_staged(disk)
         first = (listed or self.listed).entries[0]
         self.default = database = Database(self, first)
         self._databases[first.id] = database
@@ -248,18 +255,22 @@ class Instance:
 
     def states(self) -> list[TablespaceState]:
         """Return all tablespaces in the order of their making, `default` first."""
-        databases, errors = self._databases, self._errors
+        errors = self._errors
         return [
-            TablespaceState(each, databases.get(each.id), errors.get(each.id))
+            TablespaceState(each, self._open_database(each), errors.get(each.id))
             for each in self.listed.present
         ]
 
     def databases(self) -> list[Database]:
         """Return the tablespaces that are open."""
-        return list(self._databases.values())
+        return [each for each in self._databases.values() if not each.is_closed]
 
-    def find_open(self, name: str) -> Database | None:
-        """Return what opened() would, and None where it would raise: it makes no error."""
+    def _open_database(self, entry: TablespaceEntry) -> Database | None:
+        found = self._databases.get(entry.id)
+        return None if found is None or found.is_closed else found
+
+    def find(self, name: str) -> Database | None:
+        """Return an open tablespace, and never wait; None: opened() would raise. Any thread."""
         entry = self.listed.find(name)
         return None if entry is None else self.open_of(entry.id)
 
@@ -267,7 +278,8 @@ class Instance:
         """Return the tablespace of an id, whatever its name is now; None: it is not served."""
         if tablespace_id in self._doubtful and self._list_failure is not None:
             return None
-        return self._databases.get(tablespace_id)
+        found = self._databases.get(tablespace_id)
+        return None if found is None or found.is_closed else found
 
     def sessions(self) -> list[Session]:
         """Return the sessions that are open now, in the order of their making."""
@@ -277,7 +289,7 @@ class Instance:
     def opened(self, name: str) -> Database:
         """Return an open tablespace, and never wait. 3D000: there is none; else why not."""
         entry = self._entry(name)
-        database = self._databases.get(entry.id)
+        database = self._open_database(entry)
         if database is None:
             raise self._errors.get(entry.id) or OperationalError(
                 f'tablespace "{name}" is not open yet', sqlstate="57P03", retry=Retry.SAFE
@@ -291,7 +303,7 @@ class Instance:
         as they were, and the next call tries again.
         """
         self.default.check_usable()
-        found = self._databases.get(self._entry(name).id)
+        found = self._open_database(self._entry(name))
         if found is not None:
             return found
         with self._changing:
@@ -308,21 +320,25 @@ class Instance:
     def _entry(self, name: str) -> TablespaceEntry:
         entry = self.listed.find(name)
         if entry is None:
-            names = [each.name for each in self.listed.present]
-            close = closest(name, names)
+            some = self.listed.entries[:_HINT_NAMES_MAX]
+            close = closest(name[:63], [each.name for each in some if each.state == PRESENT])
             raise OperationalError(
                 f'tablespace "{name[:63]}" does not exist',
                 sqlstate="3D000",
                 hint=f'Did you mean "{close}"?' if close else "systablespaces lists them.",
             )
-        if entry.id in self._doubtful and self._list_failure is not None:
+        if self._list_failure is not None and self._is_doubtful(entry):
             raise self._list_failure
         return entry
 
+    def _is_doubtful(self, entry: TablespaceEntry) -> bool:
+        return entry.id in self._doubtful
+
     def _open_one(self, entry: TablespaceEntry) -> Database:
-        found = self._databases.get(entry.id)
+        found = self._open_database(entry)
         if found is not None:
             return found
+        self._let_go(entry)  # an interrupt has kept it from being closed to the end
         database = Database(self, entry)
         try:
             try:
@@ -334,11 +350,27 @@ class Instance:
             database.mark_closed()
             run_all(database.closing_steps())
             if isinstance(error, Error):
-                self._errors = {**self._errors, entry.id: error}
+                self._note_error(entry, error)
             raise
-        self._errors = {key: each for key, each in self._errors.items() if key != entry.id}
+        self._forget_error(entry)
         self._databases = {**self._databases, entry.id: database}
+        if entry.state == PRESENT:
+            self._finish(entry)
         return database
+
+    def _finish(self, entry: TablespaceEntry) -> None:
+        """Have a tablespace not be taken for half made by a list that is older."""
+        try:
+            finish_tablespace(self.disk, entry.folder)
+        except OSError as error:
+            _log.warning("%s: that it was made cannot be said: %s", self.where_of(entry), error)
+
+    def _note_error(self, entry: TablespaceEntry, error: Error) -> None:
+        """Have it told to who asks for a tablespace that is not open; it is opened again."""
+        self._errors = {**self._errors, entry.id: error}
+
+    def _forget_error(self, entry: TablespaceEntry) -> None:
+        self._errors = {key: each for key, each in self._errors.items() if key != entry.id}
 
     def _check_identity(self, database: Database) -> None:
         entry = database.entry
@@ -383,12 +415,12 @@ class Instance:
                 made = msgspec.structs.replace(entry, state=PRESENT)
                 self._write(self.listed.with_entry(made))  # this decides
                 database.entry = made
+                self._finish(made)
             except BaseException as error:
                 self._let_go(entry)
-                self._errors.pop(entry.id, None)
+                self._forget_error(entry)
                 if isinstance(error, Exception):
-                    with suppress(Error, OSError):
-                        self._remove_leftovers()
+                    self._remove_leftovers()
                 if isinstance(error, OSError):
                     raise cannot_open_error(self.where_of(entry), error) from error
                 raise
@@ -408,21 +440,23 @@ class Instance:
                     hint="DROP TABLE removes what is in it.",
                 )
             database = self._databases.get(entry.id)
-            if database is not None:
-                database.refuse_sessions(f'dropping tablespace "{name}"', is_forced=is_forced)
             gone = self.listed.with_entry(msgspec.structs.replace(entry, state=LEAVING))
             try:
-                stage_list(self.disk, gone)
-            except BaseException:  # nothing has changed
                 if database is not None:
+                    database.refuse_sessions(f'dropping tablespace "{name}"', is_forced=is_forced)
+                self._stage_freeing(gone)
+                if database is not None:
+                    database.kill_sessions(dropped_tablespace_error(name))
+                self._let_go(entry)
+            except BaseException as error:
+                if database is not None and not database.is_closed:  # nothing has changed
                     database.let_sessions_in()
+                elif isinstance(error, Error):
+                    self._note_error(entry, error)
                 raise
-            if database is not None:
-                database.kill_sessions(dropped_tablespace_error(name))
-            self._let_go(entry)
+            self._forget_error(entry)
             self._take(gone)  # this decides
-            with suppress(Error, OSError):  # then the next change, or opening, does it
-                self._remove_leftovers()
+            self._remove_leftovers()
 
     def alter(self, name: str, new_name: str | None, limits: TablespaceLimits | None) -> None:
         """Change a tablespace's name or limits, which count at once; None: as it is.
@@ -496,22 +530,69 @@ class Instance:
             raise self._list_failure from error
 
     def _remove_leftovers(self) -> None:
-        """Remove folders of what is no tablespace, and forget them. Under _changing, or opening."""
-        leftovers = self.listed.leftovers
-        if not leftovers or self._list_failure is not None:
+        """Remove folders of what is no tablespace, and forget them. Under _changing, or opening.
+
+        What cannot be removed stays in the list, does no harm, and is tried again.
+        """
+        if self._list_failure is not None:
             return
-        for entry in leftovers:
+        gone = [each.id for each in self.listed.leftovers if self._removes(each)]
+        if not gone:
+            return
+        listed = self.listed.without(gone)
+        try:
+            self._stage_freeing(listed)
+            take_list(self.disk)
+        except (Error, OSError) as error:
+            # Whichever of the two the disk has: they tell of the same tablespaces.
+            self._note_leftover(TABLESPACES, error)
+        else:
+            self.listed = listed
+            self._noted_leftovers -= {TABLESPACES, *map(bytes.hex, gone)}
+
+    def _removes(self, entry: TablespaceEntry) -> bool:
+        """Remove the folder of what is no tablespace; False: it cannot be."""
+        try:
+            self._let_go(entry)  # an interrupt may have kept CREATE from it
             remove_tablespace(self.disk, entry.folder)
-        self._write(self.listed.without([entry.id for entry in leftovers]))
+        except (Error, OSError, RecursionError) as error:
+            self._note_leftover(entry.folder, error)
+            return False
+        return True
+
+    def _note_leftover(self, what: str, error: Exception) -> None:
+        if what not in self._noted_leftovers:  # once, and not every few seconds
+            self._noted_leftovers.add(what)
+            _log.warning(
+                "%s/%s: what is left of a tablespace cannot be removed, and is tried again: %s",
+                self.where,
+                what,
+                error,
+            )
+
+    def _stage_freeing(self, listed: TablespaceList) -> None:
+        """Stage a list behind which less is on the disk, also where that is full."""
+        self.default.space.freeing(lambda: stage_list(self.disk, listed))
 
     def _let_go(self, entry: TablespaceEntry) -> None:
-        """Close a tablespace that has no session."""
+        """Close a tablespace that has no session, if it is open; repeatable after an interrupt.
+
+        It is forgotten last: two logs that are open over the same files would be damage.
+        """
         database = self._databases.get(entry.id)
-        if database is not None:
-            self._databases = {
-                key: each for key, each in self._databases.items() if key != entry.id
-            }
-            run_all(database.end())
+        if database is None:
+            return
+        steps = database.end()
+        try:
+            with database.at_rest():
+                run_all(steps)
+        except Exception:  # every step was run
+            self._forget(entry)
+            raise
+        self._forget(entry)
+
+    def _forget(self, entry: TablespaceEntry) -> None:
+        self._databases = {key: each for key, each in self._databases.items() if key != entry.id}
 
     # --- for databases ---------------------------------------------------------------------------
 
@@ -537,9 +618,19 @@ class Instance:
         self.is_tight = memtables > self.config.memtable_bytes_max
         for database in self.databases():
             database.look_after()
-        if self._errors and self.clock.monotonic() >= self._open_again_s:
+        is_missing = self._errors or self.listed.leftovers
+        if is_missing and self.clock.monotonic() >= self._again_s:
             self._open_again()
-            self._open_again_s = self.clock.monotonic() + _OPEN_AGAIN_S
+            self._remove_again()
+            self._again_s = self.clock.monotonic() + _AGAIN_S
+
+    def _remove_again(self) -> None:
+        """Remove what is left of tablespaces, unless one is being made or removed."""
+        if not self._is_closed and self._changing.acquire(blocking=False):
+            try:
+                self._remove_leftovers()
+            finally:
+                self._changing.release()
 
     def _open_again(self) -> None:
         """Open what was not to be opened, unless it is damaged: a full disk may have room now.
@@ -580,12 +671,12 @@ class Instance:
             return
         # Sessions first, and not under _changing, which one that makes a tablespace may want.
         steps = self.default.end()
-        for database in self.databases():
+        for database in list(self._databases.values()):
             if database is not self.default:
                 steps = [*database.end(), *steps]
         with self._changing:
             self._is_closed = True
-            for database in self.databases():  # one that was opened meanwhile, too
+            for database in self._databases.values():  # one that was opened meanwhile, too
                 if database is not self.default:
                     steps = [*database.end(), *steps]
             run_all([*self._stopping_steps(), *steps, *self._closing_steps()])

@@ -24,14 +24,16 @@ def visible_states(database: "Database", user: str | None) -> "list[TablespaceSt
 def tablespace_rows(database: "Database") -> Iterator[Row]:
     """Yield a row for each tablespace that the superusers of one may know of."""
     database.memory.governor.settle()  # once: it measures every tablespace
-    for entry, opened, error in visible_states(database, None):
+    for entry, opened, opening_error in visible_states(database, None):
+        error = opening_error
         limits = entry.limits
         used: tuple[int | None, ...] = (None, None, None)
         if opened is not None:
             of_queries, _ = opened.vectors.usage()
             memory, disk = opened.memory.bytes_held() + of_queries, opened.replica.disk_bytes()
             used = len(opened.sessions()), memory, disk
-        state = "open" if opened is not None else "closed" if error is None else "failed"
+            error = opened.failure
+        state = "failed" if error is not None else "closed" if opened is None else "open"
         message = None if error is None else error.message
         shown_limits = limits.connections_max, limits.memory_bytes_max, limits.disk_bytes_max
         yield entry.name, entry.id.hex(), state, *shown_limits, *used, message

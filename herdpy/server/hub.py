@@ -121,7 +121,7 @@ class Hub:
         """
         if tablespace == TABLESPACE:
             return self.default
-        database = self.database.instance.find_open(tablespace)
+        database = self.database.instance.find(tablespace)
         return None if database is None else self._served_as(database)
 
     def login_of(self, tablespace: str, user: str) -> Proven | None:

@@ -564,15 +564,21 @@ class Manifest:
         data, content = _checked(disk, path)
         end = content.end
         file_id, snapshot_bytes = content.file_id, content.snapshot_bytes
-        tail = _Tail(content.state, disk.open(path), file_id, end, snapshot_bytes)
-        manifest = cls(disk, path, rng, tail)
-        manifest._unhardened = _Unhardened(
+        unhardened = _Unhardened(
             content.last_edit,
             data[content.last_edit : end],
             is_sealed=content.is_sealed,
             is_torn=len(data) > end + (_FRAME.size if content.is_sealed else 0),
         )
-        return manifest
+        file = disk.open(path)
+        try:
+            tail = _Tail(content.state, file, file_id, end, snapshot_bytes)
+            manifest = cls(disk, path, rng, tail)
+            manifest._unhardened = unhardened
+            return manifest
+        except BaseException:  # an interrupt
+            file.close()
+            raise
 
     @classmethod
     def open(cls, disk: Disk, path: str, rng: Rng) -> "Manifest":

@@ -17,6 +17,7 @@ the new one. CorruptionError names file and offset.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cached_property
 from struct import Struct
 
 import google_crc32c
@@ -28,12 +29,12 @@ from herdpy.errors import (
     DiskFullError,
     InvariantViolation,
     NotSupportedError,
-    damaged,
     expecting_file,
 )
 from herdpy.limits import identifier_bytes_max, tablespaces_max
 
 TABLESPACES = "TABLESPACES"
+STAGED = f"{TABLESPACES}.new"
 DEFAULT = "default"
 ID_BYTES = 16
 _MAGIC = b"HERDPTSL"
@@ -42,6 +43,10 @@ _VERSION = 1
 _CRC_BYTES = 4
 _BODY = _HEAD.size + _CRC_BYTES
 
+BY_FOLDER_HINT = (
+    "`herdpy dump --salvage --tablespace FOLDER` saves what is in a folder of 32 hexadecimal "
+    "digits, while no process has the directory open."
+)
 MAKING, PRESENT, LEAVING = 1, 2, 3
 """States of an entry. MAKING and LEAVING: it is no tablespace; its folder is to be removed."""
 
@@ -70,8 +75,13 @@ class TablespaceEntry(msgspec.Struct, array_like=True, frozen=True):
         """The folder of its files, by its id: another name moves nothing."""
         return DEFAULT if self.name == DEFAULT else self.id.hex()
 
+    @classmethod
+    def of_folder(cls, folder: str) -> "TablespaceEntry":
+        """Return what is known of a tablespace by its folder: that it is there, and its id."""
+        return cls(bytes.fromhex(folder), folder)
 
-class TablespaceList(msgspec.Struct, array_like=True, frozen=True):
+
+class TablespaceList(msgspec.Struct, array_like=True, frozen=True, dict=True):
     """All of them, `default` first; version counts the edits."""
 
     version: int
@@ -79,7 +89,11 @@ class TablespaceList(msgspec.Struct, array_like=True, frozen=True):
 
     def find(self, name: str) -> TablespaceEntry | None:
         """Return the tablespace of that name."""
-        return next((each for each in self.present if each.name == name), None)
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, TablespaceEntry]:
+        return {each.name: each for each in self.present}
 
     @property
     def present(self) -> list[TablespaceEntry]:
@@ -127,12 +141,11 @@ def stage_list(disk: Disk, listed: TablespaceList) -> None:
     DiskFullError, OSError: nothing has changed.
     """
     _check(listed, InvariantViolation)
-    new = f"{TABLESPACES}.new"
     data = _encode(listed)
     with suppress(FileNotFoundError):
-        disk.unlink(new)
+        disk.unlink(STAGED)
     try:
-        file = disk.open(new, create=True, exclusive=True)
+        file = disk.open(STAGED, create=True, exclusive=True)
         try:
             file.write_at(0, data)
             file.sync()
@@ -140,15 +153,22 @@ def stage_list(disk: Disk, listed: TablespaceList) -> None:
             file.close()
     except OSError as error:
         with suppress(OSError):  # on a full disk it would stay, and take room
-            disk.unlink(new)
+            disk.unlink(STAGED)
         if error.errno in DISK_FULL:
             raise DiskFullError(f"{TABLESPACES}: no space left on the disk") from error
         raise
 
 
+def forget_staged(disk: Disk) -> None:
+    """Remove what a crash has left of a list that was staged, if the disk lets us."""
+    if disk.exists(STAGED):
+        with suppress(OSError):  # the next edit does it
+            disk.unlink(STAGED)
+
+
 def take_list(disk: Disk) -> None:
     """Have the staged list count: durable on return. On an error it is not known which one does."""
-    disk.rename(f"{TABLESPACES}.new", TABLESPACES)
+    disk.rename(STAGED, TABLESPACES)
     disk.sync_directory("")
 
 
@@ -211,4 +231,8 @@ def _problem_of(listed: TablespaceList) -> str | None:
 
 
 def _damage(offset: int, problem: str) -> CorruptionError:
-    return damaged(f"damaged list of tablespaces {TABLESPACES} at offset {offset}: {problem}")
+    return CorruptionError(
+        f"damaged list of tablespaces {TABLESPACES} at offset {offset}: {problem}",
+        hint=f"Put back a copy of the file, or restore backups into new directories. "
+        f"{BY_FOLDER_HINT}",
+    )

@@ -2,9 +2,10 @@
 
 Files: FORMAT (what this directory is), LOCK (who has it open), default/MANIFEST, default/log/,
 default/segments/, default/temp/; RESTORE while a backup is being restored into it; TABLESPACES
-once there are others than `default`, whose folders are called by their ids. FORMAT is written last,
-so that an interrupted creation is begun again and a directory of another program is never written
-to. One process at a time, but for check_ours(): it holds LOCK.
+once there are others than `default`, whose folders are called by their ids; UNFINISHED in one of
+these while it is made. FORMAT is written last, so that an interrupted creation is begun again and a
+directory of another program is never written to. One process at a time, but for check_ours(): it
+holds LOCK.
 """
 
 import errno
@@ -23,13 +24,21 @@ from herdpy.errors import (
     misplaced,
 )
 from herdpy.storage.manifest import Identity, Manifest, ManifestState
-from herdpy.storage.tablespace_list import TABLESPACES, TablespaceList
+from herdpy.storage.tablespace_list import (
+    BY_FOLDER_HINT,
+    MAKING,
+    STAGED,
+    TABLESPACES,
+    TablespaceList,
+)
 
 FORMAT_VERSION = 2
 FORMAT = "FORMAT"
 LOCK = "LOCK"
 RESTORE = "RESTORE"
 """Its presence without FORMAT: a restore has begun and has not come to its end."""
+UNFINISHED = "UNFINISHED"
+"""Its presence in a folder: CREATE TABLESPACE has not returned; nothing is lost with the folder."""
 DIRECTORY = "default"
 MANIFEST = f"{DIRECTORY}/MANIFEST"
 SEGMENTS = f"{DIRECTORY}/segments"
@@ -44,7 +53,10 @@ FORMAT_HINT = (
 )
 INTERRUPTED_RESTORE_HINT = "Run `herdpy restore` once more; it begins again from the backup."
 _FOLDER = re.compile("[0-9a-f]{32}")
-OURS = (FORMAT, f"{FORMAT}.new", LOCK, RESTORE, DIRECTORY)
+_IS_A_DIRECTORY = (errno.EISDIR, errno.EPERM)
+"""Of unlink(): which one it is depends on the operating system."""
+_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
+OURS = (FORMAT, f"{FORMAT}.new", LOCK, RESTORE, DIRECTORY, TABLESPACES, STAGED)
 
 
 def check_ours(disk: Disk, where: str) -> None:
@@ -59,7 +71,7 @@ def check_ours(disk: Disk, where: str) -> None:
             sqlstate="58P01",
             hint=INTERRUPTED_RESTORE_HINT,
         )
-    foreign = [name for name in names if name not in OURS]
+    foreign = [name for name in foreign_names(disk) if name not in tablespace_folders(disk)]
     if foreign:
         raise OperationalError(
             f"{where} is no herdpy database: it has no file {FORMAT} but holds {foreign[0]!r}",
@@ -134,9 +146,13 @@ def _check_nothing_in(disk: Disk) -> None:
     and what format it named is not known.
     """
     has_manifest = disk.exists(MANIFEST) and not Manifest.read(disk, MANIFEST).is_empty
+    found: list[str] = []
     if has_manifest or log_file_paths(disk, DIRECTORY) or segment_files(disk, SEGMENTS):
+        found.append(DIRECTORY)
+    found += tablespace_folders(disk)
+    if found:
         raise CorruptionError(
-            f"{FORMAT} is missing, though there is data under {DIRECTORY}/", hint=FORMAT_HINT
+            f"{FORMAT} is missing, though there is data under {found[0]}/", hint=FORMAT_HINT
         )
 
 
@@ -171,7 +187,13 @@ def cannot_open_error(where: str, error: OSError) -> Error:
 
 
 def make_tablespace(disk: Disk, folder: str, tablespace_id: bytes, rng: Rng) -> None:
-    """Make the files of an empty tablespace in a folder that is not there; durable on return."""
+    """Make the files of an empty tablespace in a folder that is not there; durable on return.
+
+    It is unfinished until finish_tablespace().
+    """
+    disk.make_directory(folder)
+    disk.open(f"{folder}/{UNFINISHED}", create=True).close()
+    disk.sync_directory(folder)  # before there is anything that it tells of
     make_folders(disk, folder)
     state = ManifestState(rng.randbytes(16), identity=Identity(tablespace_id))
     Manifest.put(disk, f"{folder}/MANIFEST", state, rng).close()
@@ -179,32 +201,83 @@ def make_tablespace(disk: Disk, folder: str, tablespace_id: bytes, rng: Rng) -> 
     disk.sync_directory("")
 
 
+def finish_tablespace(disk: Disk, folder: str) -> None:
+    """Say durably that it has been made, once the list says so; repeatable."""
+    if disk.exists(f"{folder}/{UNFINISHED}"):
+        disk.unlink(f"{folder}/{UNFINISHED}")
+        disk.sync_directory(folder)
+
+
 def remove_tablespace(disk: Disk, folder: str) -> None:
-    """Remove the folder of a tablespace that is none, as far as it is there; durable on return."""
+    """Remove the folder of a tablespace that is none, as far as it is there; durable on return.
+
+    With all that is in it, also what is not ours: its name is an id that nobody else gives.
+    """
     if disk.exists(folder):
-        for part in PARTS:
-            path = f"{folder}/{part}"
-            if disk.exists(path):
-                for name in disk.list(path):
-                    disk.unlink(f"{path}/{name}")
-                disk.remove_directory(path)
-        for name in disk.list(folder):
-            disk.unlink(f"{folder}/{name}")
+        _empty(disk, folder, but=UNFINISHED)
+        disk.sync_directory(folder)
+        finish_tablespace(disk, folder)  # last: what is left behind a crash is still unfinished
         disk.remove_directory(folder)
     disk.sync_directory("")
 
 
-def check_listed(disk: Disk, listed: TablespaceList) -> None:
-    """Raise CorruptionError for the folder of a tablespace that the list does not name.
+def _empty(disk: Disk, path: str, but: str | None = None) -> None:
+    """Remove what is in a folder, `but` one name of it."""
+    for name in disk.list(path):
+        if name == but:
+            continue
+        below = f"{path}/{name}"
+        try:
+            disk.unlink(below)
+        except OSError as error:
+            if error.errno not in _IS_A_DIRECTORY:
+                raise
+            try:
+                disk.remove_directory(below)
+            except OSError as full:  # not so of a link, behind which nothing is ours
+                if full.errno not in _NOT_EMPTY:
+                    raise
+                _empty(disk, below)
+                disk.remove_directory(below)
 
-    A folder is in the list before it is there, and until it is gone: the list is lost or older.
+
+def check_listed(disk: Disk, listed: TablespaceList) -> None:
+    """Raise CorruptionError where the list cannot be that of the directory; reads only.
+
+    A folder is in the list before it is there, and until it is gone; and one that is being made is
+    UNFINISHED until the list says that it is there. Else the list is lost or older.
     """
     folders = {each.folder for each in listed.entries}
-    for name in disk.list(""):
-        if _FOLDER.fullmatch(name) and name not in folders and disk.exists(f"{name}/MANIFEST"):
-            raise CorruptionError(
-                f"{TABLESPACES}, offset 0: it does not list the tablespace in folder {name}: it is "
-                "missing, or older than the directory",
-                hint=f"Put the {TABLESPACES} back that belongs to the directory, or restore a "
-                "backup into a new one.",
+    for name in tablespace_folders(disk):
+        if name not in folders:
+            raise _older_list(f"it does not list the tablespace in folder {name}")
+    for each in listed.leftovers:
+        if each.state == MAKING and _is_finished(disk, each.folder):
+            raise _older_list(
+                f'it says that tablespace "{each.name}" in folder {each.folder} is being made, '
+                "which was finished"
             )
+
+
+def _older_list(problem: str) -> CorruptionError:
+    return CorruptionError(
+        f"{TABLESPACES}, offset 0: {problem}: it is missing, or older than the directory",
+        hint=f"Put the {TABLESPACES} back that belongs to the directory, or restore a backup into "
+        f"a new one. {BY_FOLDER_HINT}",
+    )
+
+
+def _is_finished(disk: Disk, folder: str) -> bool:
+    is_there = any(disk.exists(f"{folder}/{name}") for name in ("MANIFEST", *PARTS_OF_OTHERS))
+    return is_there and not disk.exists(f"{folder}/{UNFINISHED}")
+
+
+def foreign_names(disk: Disk) -> list[str]:
+    """Return what lies in the directory beside `default` and the files of a database."""
+    return [name for name in disk.list("") if name not in OURS]
+
+
+def tablespace_folders(disk: Disk) -> list[str]:
+    """Return the folders of tablespaces other than `default`, whatever a list says."""
+    names = disk.list("")
+    return [n for n in names if _FOLDER.fullmatch(n) and disk.exists(f"{n}/MANIFEST")]

@@ -15,11 +15,12 @@ from herdpy.engine.maintenance.directory import (
     FORMAT,
     FORMAT_HINT,
     INTERRUPTED_RESTORE_HINT,
-    OURS,
     RESERVE,
     RESTORE,
     check_format,
     check_listed,
+    foreign_names,
+    tablespace_folders,
 )
 from herdpy.engine.maintenance.file_logs import check_log_files, file_log_reader
 from herdpy.engine.maintenance.leftovers import check_leftovers
@@ -36,8 +37,8 @@ from herdpy.storage.read_only import ReadOnlyDisk
 from herdpy.storage.segment import Segment, segment_name, segment_number
 from herdpy.storage.table_pages import PageEntry, TablePages, open_entry
 from herdpy.storage.tablespace_list import (
-    TABLESPACES,
     TablespaceEntry,
+    TablespaceList,
     only_default,
     read_list,
 )
@@ -86,7 +87,7 @@ def examine(disk: Disk, where: str, progress: Progress | None = None) -> Report:
             _Doctor(Survey(disk, where, progress, entry, first.report)).run()
         first.note_disk()
     else:
-        first.note_foreign([])
+        first.note_foreign(tablespace_folders(disk))
     return first.report
 
 
@@ -130,22 +131,26 @@ class Survey:
             report.advice.append(hint)
 
     def others(self) -> list[TablespaceEntry]:
-        """Return the tablespaces beside `default`, as far as their list can be read."""
+        """Return the tablespaces beside `default`; if the list is damaged, by their folders."""
         disk = self.disk
+        listed: TablespaceList | None = None
+        found: dict[str, TablespaceEntry] = {}
         try:
             listed = read_list(disk)
             check_listed(disk, listed or only_default(b""))
         except Error as error:
             self.note(error)
-            return []
-        self.note_foreign([] if listed is None else [each.folder for each in listed.entries])
-        return [] if listed is None else listed.present[1:]
+            found = {name: TablespaceEntry.of_folder(name) for name in tablespace_folders(disk)}
+        if listed is not None:
+            found |= {each.folder: each for each in listed.present[1:]}
+        leftovers = [] if listed is None else [each.folder for each in listed.leftovers]
+        self.note_foreign([*found, *leftovers])
+        return list(found.values())
 
     def note_foreign(self, folders: list[str]) -> None:
         """Note what is no file of a database, whose tablespaces have these folders."""
-        known = (*OURS, TABLESPACES, f"{TABLESPACES}.new", *folders)
-        names = self.disk.list("")
-        self.report.notes += [f"{name} is {_NOT_OURS}" for name in names if name not in known]
+        names = foreign_names(self.disk)
+        self.report.notes += [f"{name} is {_NOT_OURS}" for name in names if name not in folders]
 
     def manifest(self) -> ManifestState:
         """Return what the manifest says; CorruptionError: damage, or it is another tablespace's."""
@@ -153,8 +158,8 @@ class Survey:
         listed, entry = Manifest.read(self.disk, path), self._entry
         if entry is not None and listed.identity.uuid != entry.id:
             raise damaged(
-                f"{path}, offset 0: it is of tablespace {listed.identity.uuid.hex()}, and "
-                f"{TABLESPACES} lists {entry.id.hex()} there"
+                f"{path}, offset 0: it is of tablespace {listed.identity.uuid.hex()}, and the "
+                f"folder is that of {entry.id.hex()}"
             )
         return listed
 

@@ -103,8 +103,7 @@ class Replica:
         self._segments = f"{folder}/segments"
         self.log_appends = Timed(clock)
         self.checkpoints = Timed(clock)
-        manifest = Manifest.load(disk, self._path, rng)
-        self._site = LogSite(disk, folder, manifest, config, threads, self.log_appends.measure)
+        self._site: LogSite
         self.tablespace: Tablespace
         self.space: DiskSpace
         """The tablespace's, whose disk is looked at here."""
@@ -139,6 +138,13 @@ class Replica:
         self.is_over_limit = False
         """It has more than these, when it was last looked at; check_room() says so."""
         self._has_compaction = False  # more than the budget had room for, when it was looked at
+        # Last: what comes behind it could be interrupted, and nobody has the replica to close.
+        manifest = Manifest.load(disk, self._path, rng)
+        try:
+            self._site = LogSite(disk, folder, manifest, config, threads, self.log_appends.measure)
+        except BaseException:
+            manifest.close()
+            raise
 
     @property
     def manifest(self) -> Manifest:
@@ -328,6 +334,12 @@ class Replica:
                 hint="DELETE, TRUNCATE or DROP what is not needed: these still work; or raise the "
                 "limit: ALTER TABLESPACE … SET (disk_bytes_max = …).",
             )
+
+    @contextmanager
+    def at_rest(self) -> Generator[None, None, None]:
+        """Have files be let go of in the block: no checkpoint or compaction has them meanwhile."""
+        with self._maintenance:
+            yield
 
     @contextmanager
     def without_maintenance(self) -> Generator[None, None, None]:

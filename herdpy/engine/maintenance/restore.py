@@ -20,12 +20,13 @@ from herdpy.engine.maintenance.directory import (
     LOCK,
     LOGS,
     MANIFEST,
-    OURS,
     RESTORE,
     SEGMENTS,
     check_format,
+    foreign_names,
     locked_error,
     make_folders,
+    tablespace_folders,
     write_format,
 )
 from herdpy.engine.maintenance.file_logs import log_file_paths
@@ -49,7 +50,7 @@ from herdpy.storage.backup_file import (
 )
 from herdpy.storage.manifest import FILE_ID_BYTES, Identity, Manifest, ManifestState, renumbered
 from herdpy.storage.segment import Segment, segment_header, segment_name, segment_number
-from herdpy.storage.tablespace_list import TABLESPACES
+from herdpy.storage.tablespace_list import TABLESPACES, forget_staged, read_list
 from herdpy.storage.verify import check_definition
 
 # What readers of checked bytes say when the checksums are right and the content is forged.
@@ -129,6 +130,7 @@ def restore(
         make_folders(disk)
         disk.sync_directory(DIRECTORY)
         state = _write_segments(content, disk, rng, progress or (lambda *_: None))
+        _remove_list(disk)
         if has_database:
             write_format(disk)  # an older herdpy must not meet the new manifest
         Manifest.put(disk, MANIFEST, state, rng).close()
@@ -145,12 +147,12 @@ def restore(
 def _check_target(disk: Disk, where: str, *, is_replacing: bool) -> bool:
     """Return whether there is a database; raise unless it may be written to."""
     names = disk.list("")
-    if TABLESPACES in names:
+    if _has_others(disk):
         raise NotSupportedError(
             f"{where} has several tablespaces, and a backup is of one: it takes the place of none",
             hint="Restore it into a new directory, where it is the tablespace default.",
         )
-    foreign = [name for name in names if name not in OURS]
+    foreign = foreign_names(disk)
     if foreign:
         raise OperationalError(
             f"{where} is no herdpy database, it holds {foreign[0]!r}: nothing is written to it",
@@ -168,6 +170,25 @@ def _check_target(disk: Disk, where: str, *, is_replacing: bool) -> bool:
             hint="name another directory, or say so: replace=True, --replace",
         )
     return FORMAT in names
+
+
+def _has_others(disk: Disk) -> bool:
+    """Return whether there are tablespaces beside `default`, or what is left of some."""
+    if tablespace_folders(disk):
+        return True
+    try:
+        listed = read_list(disk)
+    except CorruptionError:  # of none, and is removed
+        return False
+    return listed is not None and len(listed.entries) > 1
+
+
+def _remove_list(disk: Disk) -> None:
+    """Remove a list of `default` alone, durably: it has the id of what is to be replaced."""
+    forget_staged(disk)
+    if disk.exists(TABLESPACES):
+        disk.unlink(TABLESPACES)
+        disk.sync_directory("")
 
 
 def _locked(disk: Disk, where: str) -> DirectoryLock:

@@ -14,6 +14,7 @@ import msgspec
 
 from bookie.runtime.interfaces import Disk
 from herdpy.engine.maintenance.checkpoint import without_leases
+from herdpy.engine.maintenance.directory import tablespace_folders
 from herdpy.engine.maintenance.doctor import MALFORMED, Survey
 from herdpy.engine.maintenance.dump import Dump
 from herdpy.engine.maintenance.recovery import apply_records, state_at_checkpoint
@@ -22,7 +23,7 @@ from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.snapshots import Snapshot
 from herdpy.engine.state.staged import Operation, Stage, Staged
 from herdpy.engine.state.state import TableState
-from herdpy.errors import Error, OperationalError
+from herdpy.errors import CorruptionError, Error, OperationalError
 from herdpy.log.record import Commit, CommitStaging, Record, decode
 from herdpy.model.keys import decode_key
 from herdpy.model.lsn import Lsn
@@ -32,7 +33,9 @@ from herdpy.storage.backup_file import Progress
 from herdpy.storage.manifest import Manifest, ManifestState, PageRef, without_pins
 from herdpy.storage.segment import Segment
 from herdpy.storage.table_pages import TablePages
-from herdpy.storage.tablespace_list import DEFAULT, read_list
+from herdpy.storage.tablespace_list import DEFAULT, TablespaceEntry, TablespaceList, read_list
+
+_FOLDERS_SHOWN = 10
 
 Span = tuple[Key, Key]
 """The first and the last key of a page; () is open."""
@@ -71,17 +74,13 @@ class Salvage:
     ) -> "Salvage":
         """Read all of a tablespace; the caller sees to it that no process has the directory open.
 
-        CorruptionError: not one edit of the manifest is valid, or the list of tablespaces is
-        damaged that has its name. 3D000: there is none. OSError: it cannot be read at all.
+        `tablespace` is its name, or its folder, which is told by no list. CorruptionError: not one
+        edit of the manifest is valid, or the list of tablespaces is damaged that has its name.
+        3D000: there is none. OSError: it cannot be read at all.
         """
         entry = None
         if tablespace is not None and tablespace != DEFAULT:
-            every = read_list(disk)
-            entry = None if every is None else every.find(tablespace)
-            if entry is None:
-                raise OperationalError(
-                    f'tablespace "{tablespace[:63]}" does not exist', sqlstate="3D000"
-                )
+            entry = _entry_of(disk, tablespace)
         survey = Survey(disk, where, progress, entry)
         survey.check_format()
         listed, damage = Manifest.read_valid(survey.disk, f"{survey.folder}/MANIFEST")
@@ -127,6 +126,27 @@ class Salvage:
 
     def close(self) -> None:
         self._dump.close()
+
+
+def _entry_of(disk: Disk, name: str) -> TablespaceEntry:
+    """Return a tablespace by its name in the list, or by its folder."""
+    folders = tablespace_folders(disk)
+    listed: TablespaceList | None = None
+    problem = OperationalError(f'tablespace "{name[:63]}" does not exist', sqlstate="3D000")
+    try:
+        listed = read_list(disk)
+    except CorruptionError as error:
+        problem = error
+    found = None if listed is None else listed.find(name)
+    if found is None and name in folders:
+        return TablespaceEntry.of_folder(name)
+    if found is None:
+        if folders:
+            more = ", …" if len(folders) > _FOLDERS_SHOWN else ""
+            shown = ", ".join(folders[:_FOLDERS_SHOWN])
+            problem.hint = f"Name it by its folder, --tablespace FOLDER; there are {shown}{more}"
+        raise problem
+    return found
 
 
 def _tables(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from herdpy.driver.dsn import RemoteTarget, Target, parse_target, with_password
+from herdpy.driver.dsn import RemoteTarget, Target, parse_target, with_password, with_tablespace
 from herdpy.errors import Error, InterfaceError, NotSupportedError
 
 
@@ -162,3 +162,14 @@ def test_options_of_tls_that_make_no_sense(query: str) -> None:
 def test_windows_drive_and_colons_are_paths() -> None:
     assert parse_target("c:/data").path is not None
     assert parse_target("a:b//c").path is not None
+
+
+def test_half_a_character_is_refused_before_it_is_sent_or_looked_for() -> None:
+    for refused in (
+        lambda: with_tablespace(Target(None), "\ud800"),
+        lambda: parse_target("herd://ada:secret@host/\ud800"),
+    ):
+        with pytest.raises(InterfaceError, match="surrogate") as found:
+            refused()
+        assert "secret" not in str(found.value)
+        str(found.value).encode()

@@ -4,27 +4,43 @@ import errno
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from bookie.runtime.drivers import ThreadDriver
+from bookie.runtime.drivers import Mutex, ThreadDriver
 from bookie.runtime.interfaces import Disk
 from bookie.runtime.memory_disk import MemoryDisk
 from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_disk import OsDisk
 from bookie.runtime.os_rng import OsRng
 from herdpy.config import Config
 from herdpy.engine.instance import Instance, run_all
+from herdpy.engine.maintenance.directory import UNFINISHED
 from herdpy.engine.maintenance.doctor import examine
 from herdpy.engine.maintenance.quiet import QuietWatch
 from herdpy.engine.maintenance.salvage import Salvage
 from herdpy.engine.session.session import Session
 from herdpy.errors import CorruptionError, Error, NotSupportedError, OperationalError, Retry
+from herdpy.model.durability import Durability
 from herdpy.model.settings import Settings
-from herdpy.storage.tablespace_list import TABLESPACES, read_list
+from herdpy.storage.tablespace_list import (
+    MAKING,
+    STAGED,
+    TABLESPACES,
+    TablespaceEntry,
+    TablespaceList,
+    read_list,
+    stage_list,
+    take_list,
+)
 from tests.fixtures.backups import backed_up, restored
 from tests.fixtures.engines import rows, run
+from tests.fixtures.interrupts import LineInterrupter
 from tests.sim.clock import SimulatedClock
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 
@@ -401,6 +417,39 @@ def _counted(measure: Callable[[], int], measured: list[str], name: str) -> int:
     return measure()
 
 
+def test_systablespaces_shows_a_log_that_has_stopped() -> None:
+    disk = SimulatedDisk(1)
+    with instance(disk) as found:
+        with_rows(found)
+        disk.fail("sync", errno.EIO, path=f"{found.database('other').entry.folder}/log")
+        with pytest.raises(OperationalError):
+            do(found, "INSERT INTO t VALUES (2, 'x')", "other")
+        shown = rows(session(found), "SELECT tablespace, state, error FROM systablespaces")
+        assert shown[0] == ("default", "open", None)
+        assert shown[1][:2] == ("other", "failed")
+        assert "Input/output error" in shown[1][2]
+        disk.heal()
+
+
+def test_a_name_is_looked_up_and_a_hint_looked_for_among_a_bounded_number() -> None:
+    with instance(MemoryDisk()) as found:
+        do(found, "CREATE TABLESPACE sales")
+        assert found.find("sales") is found.opened("sales")
+        assert found.find("salse") is None
+        with pytest.raises(OperationalError) as absent:
+            found.opened("salse")
+        assert absent.value.hint == 'Did you mean "sales"?'
+        listed = found.listed
+        for number in range(100):
+            listed = listed.with_entry(TablespaceEntry(b"%16d" % number, f"name_{number:05}"))
+        found.listed = listed
+        assert found.find("name_00099") is None  # it is not open
+        with pytest.raises(OperationalError) as near:
+            found.opened("name_0009")  # most like names that come late
+        assert near.value.hint in [f'Did you mean "name_{each:05}"?' for each in range(50)]
+        found.listed = listed.without([b"%16d" % number for number in range(100)])
+
+
 def test_the_disk_that_a_tablespace_may_have() -> None:
     with instance(MemoryDisk()) as found:
         do(found, "CREATE TABLESPACE sales WITH (disk_bytes_max = '1MB')")
@@ -660,20 +709,205 @@ def test_a_tablespace_whose_end_is_in_doubt_is_not_served() -> None:
     assert content(disk.crash(is_power_lost=False)) == KEPT
 
 
-def test_a_drop_that_finds_a_full_disk_has_no_effect() -> None:
+def test_a_drop_that_finds_no_room_at_all_has_no_effect() -> None:
     disk = SimulatedDisk(1)
     with instance(disk) as found:
         with_rows(found)
         for op in ("open", "write", "sync"):
-            disk.fail(op, errno.ENOSPC, path=TABLESPACES)
+            disk.fail(op, errno.ENOSPC, path=TABLESPACES, times=1_000)
             with pytest.raises(Error) as full:
                 do(found, "DROP TABLESPACE other")
+            disk.heal()
             assert full.value.sqlstate == "53100"
             assert f"{TABLESPACES}.new" not in disk.list("")
             one = found.opened("other").session(Settings(), autocommit=True)
             assert rows(one, "SELECT v FROM t") == [("other",)]
             one.close()
         do(found, "DROP TABLESPACE other")
+
+
+def test_a_drop_frees_a_full_disk() -> None:
+    """What is kept for a full disk is there for it."""
+    disk = SimulatedDisk(1)
+    config = replace(CONFIG, disk_reserve_bytes=2 * 2**20)
+    with instance(disk, config=config) as found:
+        with_rows(found)
+        disk.capacity_bytes = disk.used_bytes
+        do(found, "DROP TABLESPACE other")
+        assert folders(disk) == []
+        assert read_list(disk) == found.listed
+        assert len(found.listed.entries) == 1
+
+
+def test_what_cannot_be_removed_keeps_nothing_else_from_being_done() -> None:
+    disk = SimulatedDisk(1)
+    with instance(disk) as found:
+        with_rows(found)
+        do(found, "CREATE TABLESPACE gone")
+        left = found.database("gone").entry.folder
+        disk.fail("unlink", errno.EIO, times=1_000, path=left)
+        do(found, "DROP TABLESPACE gone")
+        do(found, "CREATE TABLESPACE third")
+    disk = disk.crash()
+    disk.fail("unlink", errno.EIO, times=1_000, path=left)
+    with instance(disk) as found:
+        assert names(found) == ["default", "other", "third"]
+        assert left in folders(disk)
+        found.look_after()
+        disk.heal()
+        found.look_after()  # not yet again
+        assert left in folders(disk)
+        found._again_s = 0.0
+        found.look_after()
+        assert left not in folders(disk)
+        assert found.listed.leftovers == []
+    assert content(disk.crash()) == {**KEPT, "third": []}
+
+
+def test_a_list_that_cannot_be_written_without_what_is_left_is_written_later() -> None:
+    disk = two_on_disk()
+    with instance(disk) as found:
+        disk.fail("open", errno.ENOSPC, after=1, times=1_000, path=TABLESPACES)
+        do(found, "DROP TABLESPACE other")
+    disk = disk.crash()
+    for op in ("open", "rename"):
+        fresh = disk.crash()
+        fresh.fail(op, errno.EIO, times=1_000, path=TABLESPACES)
+        with instance(fresh) as found:
+            assert [each.name for each in found.listed.leftovers] == ["other"]
+            fresh.heal()
+            do(found, "CREATE TABLESPACE third")
+            assert found.listed.leftovers == []
+            assert names(found) == ["default", "third"]
+
+
+def test_all_that_is_in_the_folder_of_a_dropped_tablespace_goes(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("x")
+    root = tmp_path / "db"
+    root.mkdir()
+    with instance(OsDisk(root)) as found:
+        do(found, "CREATE TABLESPACE sales")
+        folder = root / found.database("sales").entry.folder
+        (folder / ".snapshot" / "deep").mkdir(parents=True)
+        (folder / ".snapshot" / "deep" / "file").write_text("x")
+        (folder / "segments" / "empty").mkdir()
+        (folder / "link").symlink_to(outside)
+        do(found, "DROP TABLESPACE sales")
+        assert not folder.exists()
+        assert found.listed.leftovers == []
+    assert (outside / "kept").exists()
+
+
+class WatchedMutex:
+    """A mutex that tells when it is wanted."""
+
+    def __init__(self, mutex: Mutex, wanted: threading.Event) -> None:
+        self._mutex = mutex
+        self._wanted = wanted
+
+    def __enter__(self) -> None:
+        self._wanted.set()
+        self._mutex.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._mutex.release()
+
+
+def test_a_drop_waits_for_the_housekeeper_s_step() -> None:
+    disk = SimulatedDisk(1)
+    with instance(disk) as found:
+        with_rows(found)
+        other = found.database("other")
+        other.run_checkpoint()
+        do(found, "INSERT INTO t VALUES (2, 'x')", "other")
+        is_writing, is_dropping, may_go_on = (threading.Event() for _ in range(3))
+        done: list[str] = []
+
+        def hold(op: str, path: str) -> None:
+            if path.startswith(f"{other.entry.folder}/segments/") and op == "sync":
+                is_writing.set()
+                may_go_on.wait()
+
+        def checkpoint() -> None:
+            other.replica._checkpoint_again_s = 0.0
+            other.replica.is_over_limit = True  # one is due
+            other.look_after()
+            done.append("checkpoint")
+
+        def drop() -> None:
+            do(found, "DROP TABLESPACE other")
+            done.append("drop")
+            is_dropping.set()
+
+        disk.latency = hold
+        threads = [threading.Thread(target=each) for each in (checkpoint, drop)]
+        threads[0].start()
+        is_writing.wait()
+        other._looking = WatchedMutex(other._looking, is_dropping)  # type: ignore[assignment]
+        threads[1].start()
+        is_dropping.wait()
+        may_go_on.set()
+        for thread in threads:
+            thread.join()
+        assert done == ["checkpoint", "drop"]
+        assert other.retries.failed == []
+        other.look_after()  # does nothing
+        assert folders(disk) == []
+
+
+def test_an_interrupted_drop_leaves_no_log_open() -> None:
+    """What was accepted without being durable is there for who opens the tablespace again."""
+    for number in range(100):
+        disk = SimulatedDisk(1)
+        left = [number]
+
+        def interrupt(op: str, path: str, left: list[int] = left) -> None:
+            del op, path
+            left[0] -= 1
+            if left[0] == -1:
+                raise KeyboardInterrupt
+
+        with instance(disk) as found:
+            with_rows(found)
+            keep = Settings(durability=Durability.NONE)
+            one = found.database("other").session(keep, autocommit=True)
+            run(one, "INSERT INTO t VALUES (2, 'x')")
+            one.close()
+            asker = session(found)
+            disk.latency = interrupt
+            try:
+                run(asker, "DROP TABLESPACE other")
+            except (KeyboardInterrupt, OperationalError):
+                pass
+            disk.latency = None
+            asker.close()
+            if left[0] < 0 and "other" in names(found) and found._list_failure is None:
+                two = session(found, "other")
+                assert rows(two, "SELECT id FROM t ORDER BY id") == [(1,), (2,)]
+                two.close()
+        assert disk.open_paths == []
+        if left[0] >= 0:
+            return
+    raise AssertionError("no end")
+
+
+@pytest.mark.parametrize("within", ["/storage/manifest.py", "/maintenance/replica.py"])
+def test_an_interrupted_opening_leaves_no_file_open(within: str) -> None:
+    disk = two_on_disk()
+    for number in range(1, 1000):
+        with instance(disk) as found:
+            with LineInterrupter(number, within=within) as interrupter:
+                try:
+                    found.database("other")
+                except KeyboardInterrupt:
+                    pass
+            assert rows(session(found, "other"), "SELECT v FROM t") == [("other",)]
+        assert disk.open_paths == [], interrupter.where
+        if not interrupter.where:
+            return
+    raise AssertionError("no end")
 
 
 # --- damage --------------------------------------------------------------------------------------
@@ -723,6 +957,43 @@ def test_a_list_that_is_lost_or_older_is_damage() -> None:
         opened(disk)
 
 
+def replace_list(disk: Disk, listed: TablespaceList) -> None:
+    stage_list(disk, listed)
+    take_list(disk)
+
+
+def paths_of(disk: Disk, folder: str) -> list[str]:
+    return disk.list(folder) + disk.list(f"{folder}/log")
+
+
+def test_a_list_from_the_middle_of_a_create_removes_no_tablespace() -> None:
+    disk = two_on_disk()
+    newest = read_list(disk)
+    assert newest is not None
+    other = newest.find("other")
+    assert other is not None
+    replace_list(disk, newest.with_entry(msgspec.structs.replace(other, state=MAKING)))
+    before = paths_of(disk, other.folder)
+    with pytest.raises(CorruptionError, match=f"TABLESPACES, offset 0.*{other.folder}.*older"):
+        opened(disk)
+    assert paths_of(disk, other.folder) == before
+    assert other.folder in examine(disk, "here").damages[0]
+    replace_list(disk, newest)
+    assert content(disk) == KEPT
+
+
+def test_a_tablespace_is_finished_by_who_opens_it_if_its_maker_could_not() -> None:
+    disk = SimulatedDisk(1)
+    with instance(disk) as found:
+        disk.fail("unlink", errno.EIO, path=UNFINISHED)
+        do(found, "CREATE TABLESPACE sales")
+        folder = found.database("sales").entry.folder
+        assert UNFINISHED in disk.list(folder)
+    with instance(disk) as found:
+        found.database("sales")
+        assert UNFINISHED not in disk.list(folder)
+
+
 def test_a_folder_of_another_tablespace_is_damage_of_that_one_alone() -> None:
     disk = two_on_disk()
     with instance(disk) as found:
@@ -752,7 +1023,7 @@ def test_a_tablespace_that_found_a_full_disk_is_opened_later() -> None:
         with pytest.raises(OperationalError, match="no space left"):
             found.opened("other")
         disk.heal()
-        found._open_again_s = 0.0  # five seconds later
+        found._again_s = 0.0  # five seconds later
         found.look_after()
         assert found.opened("other").tablespace.failure is None
         assert rows(session(found, "other"), "SELECT v FROM t") == [("other",)]
@@ -779,6 +1050,88 @@ def test_the_doctor_looks_at_all() -> None:
     assert "'default'" not in salvaged
     disk.unlink(TABLESPACES)
     assert "does not list" in examine(disk, "here").damages[0]
+
+
+def damage_the_list(disk: SimulatedDisk, damage: str) -> None:
+    if damage == "gone":
+        disk.unlink(TABLESPACES)
+    else:
+        disk.flip(TABLESPACES, 40)
+
+
+@pytest.mark.parametrize("damage", ["gone", "bit"])
+def test_without_the_list_the_tablespaces_are_read_by_their_folders(damage: str) -> None:
+    disk = two_on_disk()
+    with instance(disk) as found:
+        for name in ("default", "other"):
+            found.database(name).run_checkpoint()
+        folder = found.database("other").entry.folder
+    damage_the_list(disk, damage)
+    report = examine(disk, "here")
+    assert [TABLESPACES in each for each in report.damages] == [True]
+    assert "--salvage --tablespace" in report.advice[0]
+    assert (report.table_count, report.row_count, report.notes) == (2, 2, [])
+    salvaged = b"".join(Salvage.begin(disk, "here", None, folder).pieces()).decode()
+    assert "'other'" in salvaged
+    with pytest.raises(Error) as refused:
+        Salvage.begin(disk, "here", None, "other")
+    assert folder in str(refused.value.hint)
+    disk.flip(f"{folder}/MANIFEST", 60)
+    assert any(folder in each for each in examine(disk, "here").damages)
+
+
+def test_format_that_is_lost_is_said_to_be_missing() -> None:
+    for lost in ([], [TABLESPACES], ["default/MANIFEST", "default/log/00000001.log"]):
+        disk = two_on_disk()
+        for name in ("FORMAT", *lost):
+            disk.unlink(name)
+        with pytest.raises(CorruptionError, match="FORMAT is missing, though there is data"):
+            opened(disk)
+        assert "FORMAT is missing" in examine(disk, "here").damages[0]
+        assert examine(disk, "here").notes == []
+
+
+def test_a_directory_that_had_others_is_replaced_by_a_backup() -> None:
+    disk = SimulatedDisk(1)
+    with instance(disk) as found:
+        do(found, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+        do(found, "INSERT INTO t VALUES (1, 'default')")
+        data = backed_up(found.default)
+        do(found, "CREATE TABLESPACE sales")
+        do(found, "DROP TABLESPACE sales")
+        do(found, "DELETE FROM t")
+    assert TABLESPACES in disk.list("")
+    restored(data, disk, is_replacing=True)
+    assert content(disk) == {"default": [("default",)]}
+    for number in range(1, 1000):
+        disk = SimulatedDisk(number)
+        with instance(disk) as found:
+            do(found, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+            do(found, "CREATE TABLESPACE sales")
+            do(found, "DROP TABLESPACE sales")
+        disk.crash_at = disk.step_count + number
+        try:
+            restored(data, disk, is_replacing=True)
+        except SimulatedCrash:
+            pass
+        is_over = disk.step_count < disk.crash_at
+        assert content(disk.crash()) in ({"default": []}, {"default": [("default",)]})
+        if is_over:
+            return
+    raise AssertionError("no end")
+
+
+def test_a_staged_list_that_a_crash_has_left_is_removed() -> None:
+    disk = SimulatedDisk(1)
+    with instance(disk) as found:
+        data = backed_up(found.default)
+        stage_list(disk, found.listed.with_entry(TablespaceEntry(b"x" * 16, "sales")))
+    assert STAGED in disk.list("")
+    with instance(disk):
+        assert STAGED not in disk.list("")
+    disk.open(STAGED, create=True).close()
+    restored(data, disk, is_replacing=True)
+    assert STAGED not in disk.list("")
 
 
 def test_a_backup_is_of_one_and_takes_the_place_of_none() -> None:
