@@ -36,6 +36,7 @@ class TestTls(test_security.TestTls):
     test_no_handshake_waits_for_what_has_come = None  # type: ignore[assignment]
     test_who_is_slow_with_tls_has_to_go = None  # type: ignore[assignment]
     test_settings_that_make_no_sense = None  # type: ignore[assignment]
+    test_the_audit_log_says_why_a_handshake_failed = None  # type: ignore[assignment]
 
 
 def test_others_reach_the_port_by_tls_only(server: RunningServer) -> None:
