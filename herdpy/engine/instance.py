@@ -181,9 +181,8 @@ class Instance:
         """
         try:
             self._open()
-            return (
-                self.default
-            )  # in the try: an interrupt at this line would leave it open and lost
+            # Here, and in one line: an interrupt behind the try would leave it open and lost.
+            return self.default
         except BaseException as error:
             self._is_closed = True
             steps: list[Callable[[], object]] = []
