@@ -336,13 +336,15 @@ class Transaction:
 
     def return_to(self, savepoint: Savepoint) -> None:
         """Go on at this savepoint, when what came behind it is rolled back."""
-        savepoint.is_undone = True  # first: the cursors that began behind it end
         name, statement, byte_count = savepoint.name, savepoint.statement, savepoint.byte_count
+        again = Savepoint(name, statement, byte_count, savepoint.parent)
+        # First: the cursors that began behind it end. At once: an interrupt between the two would
+        # have those that begin later end, too.
+        savepoint.is_undone, self.savepoint = True, again
         self.byte_count = min(self.byte_count, byte_count)
         self.bytes_let = 0
         if self.held is not None:
             self.held.shrink_to(self.byte_count)
-        self.savepoint = Savepoint(name, statement, byte_count, savepoint.parent)
 
     def _unlist(self, table_ids: Iterable[int]) -> None:
         """Have the next checkpoint list all that is changed of these tables; repeatable."""
