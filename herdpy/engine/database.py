@@ -100,7 +100,7 @@ class Database:
         name = None if entry.folder == DIRECTORY else entry.name
         self.memory = TablespaceMemory(instance.memory, name, config)
         self.holders: list[Callable[[], object]] = []
-        """What has others, who have no session, let go of its files, before they are closed."""
+        """Called before its files are closed: what holds some without a session lets go of them."""
         self._looking = new_mutex()
         """Held for a round of look_after(), and while files are let go of."""
         # Own lock.
@@ -361,7 +361,7 @@ class Database:
         """Tell whether a user is a superuser of `default`, for whom the last places are kept.
 
         Superusers of another tablespace may do everything in it, and are many: they have none of
-        these, or they would keep out who has to end them. Any thread.
+        these, or they would keep out the administrator, who has to end them. Any thread.
         """
         return self.name == DEFAULT and self.is_superuser(user)
 

@@ -256,7 +256,7 @@ class Instance:
         """Return all tablespaces in the order of their making, `default` first."""
         errors = self._errors
         return [
-            TablespaceState(each, self._open_database(each), errors.get(each.id))
+            TablespaceState(each, self._open_database(each.id), errors.get(each.id))
             for each in self.listed.present
         ]
 
@@ -264,8 +264,8 @@ class Instance:
         """Return the tablespaces that are open."""
         return [each for each in self._databases.values() if not each.is_closed]
 
-    def _open_database(self, entry: TablespaceEntry) -> Database | None:
-        found = self._databases.get(entry.id)
+    def _open_database(self, tablespace_id: bytes) -> Database | None:
+        found = self._databases.get(tablespace_id)
         return None if found is None or found.is_closed else found
 
     def find(self, name: str) -> Database | None:
@@ -275,10 +275,7 @@ class Instance:
 
     def open_of(self, tablespace_id: bytes) -> Database | None:
         """Return the tablespace of an id, whatever its name is now; None: it is not served."""
-        if tablespace_id in self._doubtful and self._list_failure is not None:
-            return None
-        found = self._databases.get(tablespace_id)
-        return None if found is None or found.is_closed else found
+        return None if tablespace_id in self._doubtful else self._open_database(tablespace_id)
 
     def sessions(self) -> list[Session]:
         """Return the sessions that are open now, in the order of their making."""
@@ -288,7 +285,7 @@ class Instance:
     def opened(self, name: str) -> Database:
         """Return an open tablespace, and never wait. 3D000: there is none; else why not."""
         entry = self._entry(name)
-        database = self._open_database(entry)
+        database = self._open_database(entry.id)
         if database is None:
             raise self._errors.get(entry.id) or OperationalError(
                 f'tablespace "{name}" is not open yet', sqlstate="57P03", retry=Retry.SAFE
@@ -302,7 +299,7 @@ class Instance:
         as they were, and the next call tries again.
         """
         self.default.check_usable()
-        found = self._open_database(self._entry(name))
+        found = self._open_database(self._entry(name).id)
         if found is not None:
             return found
         with self._changing:
@@ -326,15 +323,12 @@ class Instance:
                 sqlstate="3D000",
                 hint=f'Did you mean "{close}"?' if close else "systablespaces lists them.",
             )
-        if self._list_failure is not None and self._is_doubtful(entry):
+        if self._list_failure is not None and entry.id in self._doubtful:
             raise self._list_failure
         return entry
 
-    def _is_doubtful(self, entry: TablespaceEntry) -> bool:
-        return entry.id in self._doubtful
-
     def _open_one(self, entry: TablespaceEntry) -> Database:
-        found = self._open_database(entry)
+        found = self._open_database(entry.id)
         if found is not None:
             return found
         self._let_go(entry)  # an interrupt has kept it from being closed to the end
@@ -365,7 +359,7 @@ class Instance:
             _log.warning("%s: that it was made cannot be said: %s", self.where_of(entry), error)
 
     def _note_error(self, entry: TablespaceEntry, error: Error) -> None:
-        """Have it told to who asks for a tablespace that is not open; it is opened again."""
+        """Have opened() raise it as long as the tablespace is not open; it is opened again."""
         self._errors = {**self._errors, entry.id: error}
 
     def _forget_error(self, entry: TablespaceEntry) -> None:
@@ -427,8 +421,8 @@ class Instance:
     def drop(self, name: str, *, is_forced: bool = False) -> None:
         """Remove a tablespace with all that is in it; is_forced: its sessions are ended (57P01).
 
-        55006: sessions use it. On any other error it is as it was, and is opened by the next who
-        asks; but with 58030 and UNKNOWN it may be gone when the directory is opened again.
+        55006: sessions use it. On any other error it is as it was, and is opened by the next
+        caller; but with 58030 and UNKNOWN it may be gone when the directory is opened again.
         """
         with self._changing:
             self._check_changeable()

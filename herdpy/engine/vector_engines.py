@@ -1,4 +1,4 @@
-"""VectorEngines: DuckDB for one directory: an instance for all, and one for each who has limits.
+"""VectorEngines: DuckDB for one directory: an instance for all, and one for each owner with limits.
 
 What DuckDB bounds, memory and spilling, it bounds by instance. So a user whose role has a maximum
 of query_memory or temp_file_limit gets one of its own, for all its queries together, with a folder
@@ -286,7 +286,7 @@ class TablespaceVectors:
         self._tablespace = tablespace
         self._on_refused = on_refused
         self.bounds = NO_BOUNDS
-        """Set by the tablespace; who has other ones gets another instance."""
+        """Set by the tablespace; with other ones it gets another instance."""
 
     def of(self, user: User | None, maxima: Maxima) -> "VectorEngine":
         """Return what runs a user's queries; 53200: others with limits have all the memory."""

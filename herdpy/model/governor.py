@@ -279,7 +279,7 @@ class Governor:
         """Return the accounts, those above before those below them; of `top` and below it.
 
         Not of what is below the account of the name `without`, right below `top`, nor of itself.
-        Everything is measured: who asks for many accounts settles once, and reads each.
+        Everything is measured: a caller that lists many accounts settles once, and reads each.
         """
         self.settle()
         return [

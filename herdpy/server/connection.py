@@ -257,7 +257,7 @@ class ServerConnection(asyncio.Protocol):
         finally:
             if secured is None or secured.is_closing() or self._machine.state is State.CLOSED:
                 (secured or transport).abort()
-                # Who ends during a handshake is not told so by every kind of loop.
+                # Not every kind of loop tells that the connection ended during the handshake.
                 self.connection_lost(None)
         if secured is None or self._is_lost:
             return

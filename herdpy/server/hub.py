@@ -117,7 +117,7 @@ class Hub:
     def find_served(self, tablespace: str) -> Served | None:
         """Return a tablespace that is open, None: it is not, or there is none.
 
-        Who has not logged in may name any, so looking for one that is absent costs next to nothing.
+        An unauthenticated client may name any, so that one which is absent costs next to nothing.
         """
         if tablespace == TABLESPACE:
             return self.default

@@ -52,7 +52,7 @@ class OpenResults:
     """Results with rows to fetch of one tablespace, and of each of its users.
 
     Beside `default` a tablespace has a share of those of all connections, and the last are kept for
-    `default`: a customer must not keep out the others, nor who has to end what it does.
+    `default`: one must not keep out the others, nor the administrator.
     """
 
     __slots__ = ("_kept", "_mutex", "_of_all", "by_user", "count", "count_max", "refusals")

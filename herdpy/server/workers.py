@@ -87,7 +87,7 @@ class Workers:
         return future
 
     def submit_page(self, job: Callable[[], T]) -> "asyncio.Future[T]":
-        """Run what makes a page for who has not logged in: one at a time, beside all statements."""
+        """Make a page for an unauthenticated client: one at a time, beside all statements."""
         return self._submit(self._pages, job)
 
     def submit_proof(self, job: Callable[[], T]) -> "asyncio.Future[T]":

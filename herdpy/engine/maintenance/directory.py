@@ -211,7 +211,7 @@ def finish_tablespace(disk: Disk, folder: str) -> None:
 def remove_tablespace(disk: Disk, folder: str) -> None:
     """Remove the folder of a tablespace that is none, as far as it is there; durable on return.
 
-    With all that is in it, also what is not ours: its name is an id that nobody else gives.
+    With all that is in it, also what is not ours: its name is an id, which no other program gives.
     """
     if disk.exists(folder):
         _empty(disk, folder, but=UNFINISHED)

@@ -138,7 +138,7 @@ class Replica:
         self.is_over_limit = False
         """It has more than these, when it was last looked at; check_room() says so."""
         self._has_compaction = False  # more than the budget had room for, when it was looked at
-        # Last: what comes behind it could be interrupted, and nobody has the replica to close.
+        # Last: what comes behind it could be interrupted, and no caller has the replica to close.
         manifest = Manifest.load(disk, self._path, rng)
         try:
             self._site = LogSite(disk, folder, manifest, config, threads, self.log_appends.measure)
@@ -298,7 +298,7 @@ class Replica:
         return sum(byte_count for number, byte_count in retired.items() if number in kept)
 
     def _kept_segments(self) -> set[int]:
-        """Return the segments that are kept by who reads for longer than a statement."""
+        """Return the segments that are kept by readers that last longer than a statement."""
         backups = [backup for each in self._backups if (backup := each()) is not None]
         return set().union(
             *(holder.segments() for holder in self.tablespace.registry.holders()),

@@ -126,7 +126,7 @@ class SessionCore:
 
         Under the mutex.
         """
-        if self.ended:  # before the other: what was killed may be closed by the same who did it
+        if self.ended:  # before the other: what was killed may be closed by the same caller
             raise copy(self.ended[0])
         if self.is_closed:
             raise InterfaceError("the session is closed")

@@ -75,6 +75,8 @@ class FastPath:
         wants it, and end_write() follows as soon as the outcome is done, before any other call.
         """
         core, tablespace = self._core, self._tablespace
+        if text is None and core.mutex.locked():
+            return None  # the housekeeper may be rolling back what was idle for too long
         read = prepared.read_row
         if prepared.is_write:
             write = prepared.write_row or prepared.new_write_row()
@@ -88,8 +90,6 @@ class FastPath:
                 tablespace.monitor.release()
         elif read is None:
             return None
-        if text is None and core.mutex.locked():
-            return None  # the housekeeper may be rolling back what was idle for too long
         with core.mutex:
             # The gate.
             if (

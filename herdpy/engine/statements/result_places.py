@@ -23,7 +23,7 @@ from herdpy.model.access import User
 from herdpy.model.role_settings import OPEN_RESULTS
 
 _RESERVED = 2
-"""The last places, for superusers of `default` and who has logged in there as no user."""
+"""The last places, for superusers of `default` and sessions without a user there."""
 _SHARE = 0.75
 """Of the places one user may have, unless its role says otherwise."""
 _GRANT_S = 1.0

@@ -180,7 +180,7 @@ class Gate:
         return (name, DEFAULT) == (user, tablespace)
 
     def why_not(self, user: str, tablespace: str, database: "Database | None") -> str:
-        """Return for the audit log why a login failed, which the one who tried is not told.
+        """Return for the audit log why a login failed, which the client is not told.
 
         `database` is what the name `tablespace` has led to; None: to none that is open.
         """

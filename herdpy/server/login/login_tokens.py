@@ -46,7 +46,7 @@ class Proven(NamedTuple):
         return self.login.user
 
     def counts(self, now: "Proven | None") -> bool:
-        """Return whether it does, `now` being how who has both names may log in now."""
+        """Return whether it does, `now` being how the user of both names may log in now."""
         return now == self and self.login.may_login
 
 

@@ -3,8 +3,9 @@
 One thread at a time: that which runs the connection's request. A piece is made when it is asked
 for, so that a driver that reads slowly costs no memory; one that reads no more is ended after a
 while, because files that were deleted meanwhile are kept for it. KeptExports has a tablespace's
-backups that have ended, or whose connections did, for a while: who lost the rest of one may go on
-from where it was. They go with their tablespace: a name or number leads to those of no other one.
+backups that have ended, or whose connections did, for a while: a client that lost the rest of one
+may go on from where it was. They go with their tablespace: a name or number leads to those of no
+other one.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ class OpenExport:
     def __init__(self, export: Backup | Dump, clock: Clock) -> None:
         self._export = export
         self._clock = clock
-        # Own mutex, which the one who reads holds while a piece is made.
+        # Own mutex, which the reading thread holds while a piece is made.
         self._mutex = new_mutex()
         self._read_s = clock.monotonic()
         self._is_watched = True

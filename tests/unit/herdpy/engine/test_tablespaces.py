@@ -858,7 +858,7 @@ def test_a_drop_waits_for_the_housekeeper_s_step() -> None:
 
 
 def test_an_interrupted_drop_leaves_no_log_open() -> None:
-    """What was accepted without being durable is there for who opens the tablespace again."""
+    """What was accepted without being durable is there when the tablespace is opened again."""
     for number in range(100):
         disk = SimulatedDisk(1)
         left = [number]

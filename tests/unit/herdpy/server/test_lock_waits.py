@@ -387,7 +387,7 @@ def test_the_last_connections_are_superusers() -> None:
 
 
 def test_the_last_places_are_no_other_tablespace_s(server: RunningServer) -> None:
-    """Its superusers may be as many as there are customers."""
+    """Its superusers may be as many as there are tenants."""
     with connected(server.url) as root:
         root.execute("CREATE USER root PASSWORD 'secret-1' SUPERUSER")
         root.execute("CREATE TABLESPACE sales OWNER root")

@@ -409,7 +409,7 @@ def test_a_login_under_way_ends_with_its_password(
     assert "has changed since" in failed[0]["reason"]
 
 
-# --- what who has not logged in learns ------------------------------------------------------------
+# --- what unauthenticated clients learn ----------------------------------------------------------
 
 
 def salt_of(client: Any, tablespace: str, user: str) -> str:

@@ -212,7 +212,7 @@ def test_names_are_as_prometheus_wants_them(server: RunningServer) -> None:
 def test_metrics_of_many_tablespaces_are_made_beside_the_loop(server: RunningServer) -> None:
     with herdpy.connect(server.url, autocommit=True) as connection:
         for number in range(5):
-            connection.execute(f"CREATE TABLESPACE customer_{number}")
+            connection.execute(f"CREATE TABLESPACE tenant_{number}")
         others = "SELECT id FROM systablespaces WHERE tablespace <> 'default'"
         ids = {label for (label,) in connection.execute(others).fetchall()}
     measured: list[tuple[str, int]] = []
@@ -235,7 +235,7 @@ def test_metrics_of_many_tablespaces_are_made_beside_the_loop(server: RunningSer
     assert set(times.values()) == {3}  # by the limits, the accounts and the tablespaces
     labels = {dict(labels).get("tablespace") for _, labels in found}
     assert labels == ids | {"default", None}
-    assert "customer" not in pages.get("/metrics")[1]
+    assert "tenant" not in pages.get("/metrics")[1]
 
 
 def test_metrics_by_other_methods(server: RunningServer) -> None:
