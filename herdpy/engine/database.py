@@ -19,7 +19,15 @@ from herdpy.engine.access.rows import (
     role_setting_rows,
     user_rows,
 )
-from herdpy.engine.limit_rows import CONNECTIONS_MAX, LimitRows, engine_limits, engine_waits
+from herdpy.engine.limit_rows import (
+    CONNECTIONS_MAX,
+    LimitRows,
+    WaitRow,
+    engine_limits,
+    engine_waits,
+    shown_waits,
+    wait_rows,
+)
 from herdpy.engine.maintenance.directory import (
     DIRECTORY,
     LOGS,
@@ -173,7 +181,7 @@ class Database:
             "sysrolesettings": role_setting_rows,
             "sysgrants": lambda catalog: grant_rows(catalog, self.name),
             "syslimits": lambda _: self.limits.limit_rows(),
-            "syswaits": lambda _: self.limits.wait_rows(),
+            "syswaits": lambda _: wait_rows(self.waits()),
             "sysstagings": lambda _: staging_rows(tablespace.state.staged),
             "sysdisks": lambda _: [(self.name, *replica.space.figures())],
             "sysleases": lambda _: lease_rows(tablespace.applier.leases, self.clock.monotonic()),
@@ -255,6 +263,10 @@ class Database:
     def _shown_sessions(self) -> list[Session]:
         """Return the sessions that its superusers see and may end: in `default` those of all."""
         return self.instance.sessions() if self.name == DEFAULT else self.sessions()
+
+    def waits(self) -> list[WaitRow]:
+        """Return which sessions wait, the longest wait first; of `default` those of all."""
+        return shown_waits(self.instance.databases() if self.name == DEFAULT else [self])
 
     def end_lost(self, asker: int, user: User | None, token_session: str) -> None:
         """End the user's session of these tokens, lost by its client, if it holds locks."""

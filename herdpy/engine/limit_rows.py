@@ -86,23 +86,37 @@ class LimitRows:
                 found[row.name, row.user] = row
         return sorted(found.values())
 
-    def waits(self) -> list[WaitRow]:
-        """Return who waits, each session once, the longest wait first."""
-        found: dict[int, WaitRow] = {}
+    def waits(self) -> Iterator[WaitRow]:
+        """Yield who waits, as each source has it."""
         for source in self._waits:
-            for row in source():
-                found.setdefault(row.session, row)
-        return sorted(found.values(), key=lambda row: -row.waited_s)
+            yield from source()
 
     def limit_rows(self) -> Iterator[Row]:
         """Yield the rows of syslimits."""
         yield from self.limits()
 
-    def wait_rows(self) -> Iterator[Row]:
-        """Yield the rows of syswaits."""
-        for row in self.waits():
-            held_by = listed(row.held_by) or None
-            yield row.session, row.statement, row.waits_for, row.waited_s, held_by
+
+def shown_waits(databases: Sequence["Database"]) -> list[WaitRow]:
+    """Return who waits in these, each session once, the longest wait first.
+
+    What a server knows is of all tablespaces: sessions of others are left out, as waiters and as
+    holders.
+    """
+    shown = {session.id for database in databases for session in database.sessions()}
+    found: dict[int, WaitRow] = {}
+    for database in databases:
+        for row in database.limits.waits():
+            if row.session in shown and row.session not in found:
+                held_by = tuple(number for number in row.held_by if number in shown)
+                found[row.session] = row._replace(held_by=held_by)
+    return sorted(found.values(), key=lambda row: -row.waited_s)
+
+
+def wait_rows(waits: Iterable[WaitRow]) -> Iterator[Row]:
+    """Yield the rows of syswaits."""
+    for row in waits:
+        held_by = listed(row.held_by) or None
+        yield row.session, row.statement, row.waits_for, row.waited_s, held_by
 
 
 def listed(sessions: Sequence[int]) -> str:

@@ -105,6 +105,13 @@ class Account:
     def path(self) -> str:
         return self.name if self.parent is None else f"{self.parent.path}/{self.name}"
 
+    @property
+    def title(self) -> str:
+        """What errors call it: where a server's directory is, is not for its clients."""
+        if self.parent is None:
+            return "the process"
+        return "the database" if self.parent.parent is None else self.name
+
     def child(self, name: str, bytes_max: int | None = None, *, is_view: bool = False) -> "Account":
         """Return the account of this name below it, made if missing, with this bound.
 
@@ -244,7 +251,7 @@ class Reservation:
                 f"{what} would hold more than the {self.bytes_max:,} bytes that one may", hint=hint
             )
         return MemoryLimitError(
-            f"{what} found no memory: {refuser.path} holds {refuser.bytes_used:,} bytes of the "
+            f"{what} found no memory: {refuser.title} holds {refuser.bytes_used:,} bytes of the "
             f"{refuser.bytes_max or 0:,} that it may",
             hint=hint,
         )

@@ -158,7 +158,7 @@ def _limits(hub: "Hub") -> "Iterator[Metric]":
     yield from families
     waiting = GaugeMetricFamily("herdpy_waiting", "Sessions that wait now.", labels=["for"])
     counts = dict.fromkeys(WAITS_FOR, 0)
-    for row in hub.database.limits.waits():
+    for row in hub.database.waits():
         counts[row.waits_for] = counts.get(row.waits_for, 0) + 1
     for what, count in sorted(counts.items()):
         waiting.add_metric([what], count)

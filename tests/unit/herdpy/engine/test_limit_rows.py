@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 import herdpy
+from herdpy.engine.limit_rows import WaitRow
 from herdpy.engine.session.session import Session
 from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.errors import LockTimeoutError, QueryCanceledError
@@ -161,6 +162,29 @@ def test_who_waits_for_a_lock_is_shown_with_who_holds_it(engine: Engine) -> None
     run(holder, "COMMIT")
     waiter.execute(update)
     assert run(root, "SELECT * FROM syswaits") == []
+
+
+def test_waits_of_other_tablespaces_are_shown_in_default_alone(engine: Engine) -> None:
+    root = session_of(engine)
+    run(root, "CREATE TABLESPACE sales", "CREATE TABLESPACE lent")
+    instance = engine.database.instance
+    sales, lent = (instance.database(name) for name in ("sales", "lent"))
+    first, holder, waiter = (sales.session(Settings(), autocommit=True) for _ in range(3))
+    run(first, "CREATE TABLE t (id INTEGER PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    run(holder, "BEGIN", "DELETE FROM t")
+    waiter.leaves_waits = True
+    with pytest.raises(MustWaitError):
+        waiter.execute("DELETE FROM t")
+    # A server knows of all tablespaces who waits for workers, and who has these.
+    at_workers = WaitRow(holder.id, None, "worker", 1.0, (root.id, first.id))
+    for database in (engine.database, sales, lent):
+        database.limits.add(lambda: (), lambda: (at_workers,))
+    query = "SELECT client_id, waits_for, held_by FROM syswaits ORDER BY waits_for"
+    lock = (waiter.id, "lock", str(holder.id))
+    assert run(root, query) == [lock, (holder.id, "worker", f"{root.id}, {first.id}")]
+    assert run(first, query) == [lock, (holder.id, "worker", str(first.id))]
+    assert run(lent.session(Settings(), autocommit=True), query) == []
+    run(holder, "COMMIT")
 
 
 def test_a_thread_that_waits_is_shown_too(engine: Engine) -> None:

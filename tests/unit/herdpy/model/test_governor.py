@@ -39,13 +39,14 @@ def test_a_refusal_changes_nothing_and_says_why() -> None:
     assert not one.grow_to(2 * MIB + 1)  # over the kind's
     assert not other.grow_to(MIB + 1)  # over its own
     assert figures(governor) == before
-    assert "process/db/transactions" in one.refusal("the statement", "").message
+    assert "found no memory: transactions holds" in one.refusal("the statement", "").message
     assert "1,048,576" in other.refusal("the statement", "").message
     assert isinstance(other.refusal("", ""), MemoryLimitError)
     assert kind.refused == 2
     database.child("memtables").set(2 * MIB)  # over or not
     assert not one.grow_to(2 * MIB)  # over the database's
     assert one.refuser is database
+    assert "found no memory: the database holds" in one.refusal("it", "").message
     database.child("memtables").set(0)
     assert one.grow_to(2 * MIB)  # exactly, though the next step would be over
     assert one.byte_count == 2 * MIB

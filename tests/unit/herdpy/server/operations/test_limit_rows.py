@@ -55,7 +55,7 @@ def samples_of(server: RunningServer) -> dict[tuple[str, ...], float]:
 
 
 def waits_of(server: RunningServer) -> list[WaitRow]:
-    return server.engine.database.limits.waits()
+    return server.engine.database.waits()
 
 
 @contextmanager
