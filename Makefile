@@ -161,7 +161,7 @@ integration: setup ## real processes and real disks; a client in Node, where npm
 	$(PYTEST) tests/integration tests/interop/test_grpc_node.py tests/findings -m "(integration or not finding) and not long"
 
 long: setup ## whole jobs of real processes, of half a minute and more each; ends in every phase of statements
-	$(PYTEST) tests/unit tests/integration -m long
+	$(PYTEST) tests/unit tests/integration tests/findings -m long
 
 interrupts: setup ## Ctrl-C at every line of every statement (half an hour)
 	HERDPY_LINE_STRIDE=1 $(PYTEST) --timeout 3600 tests/unit/herdpy/engine/test_keyboard_interrupt.py
@@ -211,16 +211,16 @@ test: setup ## everything that must pass before a push, each part with its secon
 	$(call part,docs)
 	$(call part,fuzz N=100)
 	$(call part,pg-oracle N=2000 SEED=1)
-	$(call part,fuzz-wire N=100000 SEED=1)
+	$(call part,fuzz-wire N=50000 SEED=1)
 	$(call part,fuzz-cost N=200)
-	$(call part,crash N=1000)
-	$(call part,damage N=400)
+	$(call part,crash N=500)
+	$(call part,damage N=200)
 	$(call part,sim-ledger N=300)
-	$(call part,sim-recovery N=100)
+	$(call part,sim-recovery N=50)
 	$(call part,sim-server N=100)
 	$(call part,kill N=10)
 	$(call part,kill-staging N=10)
-	$(call part,interpreters ON=$(lastword $(VERSIONS)) SUITES="tests/contract tests/dbapi -k 'not tcp-sync and not grpc-sync'") # the oldest; setup took the newest
+	$(call part,interpreters ON=$(lastword $(VERSIONS)) SUITES="tests/contract tests/dbapi -k 'not tcp and not grpc'") # the oldest; setup took the newest
 
 spark: setup ## a real local Spark and a real server: every option, type, operation and error
 	$(PY) -m pytest -q --timeout 600 -m "not big" tests/spark

@@ -19,7 +19,7 @@ _FOREIGN_THREADS = ("pytest_timeout", "MainThread", "Dummy")
 
 hypothesis.settings.register_profile(
     "herdpy",
-    max_examples=int(os.environ.get("HERDPY_EXAMPLES", "100")),
+    max_examples=int(os.environ.get("HERDPY_EXAMPLES", "25")),
     deadline=None,  # no real time in tests
     derandomize="CI" in os.environ,  # see pytest_configure
     print_blob=True,

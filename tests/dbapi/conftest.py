@@ -1,6 +1,7 @@
 """The DB-API suites run over every transport and over both faces of the driver.
 
-Of herdpy.aio's face each test meets one transport, in turn; all of them: `make faces`. What is
+The blocking face meets the database in process and one of the others, herdpy.aio's one of all, in
+turn; all of them: `make faces`. What is
 marked sync_face is about the blocking face alone.
 """
 

@@ -294,6 +294,7 @@ os._exit(0)  # the log is replayed by the next
 
 
 @pytest.mark.finding("E13")
+@pytest.mark.long
 def test_rows_of_a_megabyte_are_written_and_compacted_by_bytes(tmp_path: Path) -> None:
     totals = {"written": "120 7140", "changed": "100 105050", "opened": "100 105050"}
     for part, expected in totals.items():

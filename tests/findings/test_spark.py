@@ -121,6 +121,7 @@ def active(spark: Any) -> Any:
 
 @pytest.mark.finding("K1")
 @pytest.mark.finding("K2")
+@pytest.mark.long
 def test_a_failing_duplicate_leaves_the_healthy_run_alone(spark: Any, shared: Shared) -> None:
     """The other program fails while this one, under the same jobId, is at its task."""
     shared.table("id BIGINT PRIMARY KEY, v TEXT")
@@ -241,6 +242,7 @@ def wait_for_no_lease(shared: Shared) -> None:
 
 
 @pytest.mark.finding("K8")
+@pytest.mark.long
 def test_a_lease_is_renewed_while_no_task_reads(spark: Any, shared: Shared) -> None:
     shared.table("id BIGINT PRIMARY KEY, v TEXT")
     frame = shared.load(spark, leaseSeconds=20)  # renewed within 7, however slow the machine is

@@ -188,6 +188,7 @@ def test_a_drained_bookie_may_go(cluster: CommandedCluster, tmp_path: Path) -> N
         read_all(cluster, ledger_id)
 
 
+@pytest.mark.long
 def test_a_drain_that_may_not_fence_leaves_a_silent_writer_and_names_its_ledger(
     cluster: CommandedCluster,
 ) -> None:

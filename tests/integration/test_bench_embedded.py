@@ -25,6 +25,7 @@ print('{"end": 1}')
 
 
 @pytest.mark.timeout(300)  # it waits for the disk some thousand times
+@pytest.mark.long
 def test_every_case_runs(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "tests.benchmarks.embedded", "--rows", "1000", "--rounds", "1"],

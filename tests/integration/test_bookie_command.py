@@ -84,6 +84,7 @@ def test_bookies(local: dict[str, Any]) -> None:
         assert 0 < line["free_bytes"] <= line["total_bytes"]
 
 
+@pytest.mark.long
 def test_bookies_that_ask_for_certificates(local: dict[str, Any], tmp_path: Path) -> None:
     """Commands with a certificate go on; without one they are told what is missing."""
     pem = make_certificate(tmp_path)
@@ -215,6 +216,7 @@ def test_format_makes_and_destroys(local: dict[str, Any]) -> None:
     assert again["instance_id"] != made["instance_id"]
 
 
+@pytest.mark.long
 def test_cookies(local: dict[str, Any], tmp_path: Path) -> None:
     zookeeper, bookie_id = local["zookeeper"], local["bookies"][0]["bookie_id"]
     (stored,) = lines_of(run("cookie", "get", bookie_id, "--json", zookeeper=zookeeper))

@@ -215,6 +215,7 @@ def receiving(port: int, refusals: int = 0) -> Generator[Receiver]:
 
 
 @pytest.mark.timeout(300)  # seven processes, ten commands
+@pytest.mark.long
 def test_a_drain_is_told_in_order_though_receiver_and_auditor_are_away_for_a_while(
     cluster: CommandedCluster, tmp_path: Path
 ) -> None:

@@ -53,6 +53,7 @@ def test_a_bookie_with_disks_of_its_own_starts_again_after_an_orderly_stop(
         registered(cluster, bookies)
 
 
+@pytest.mark.long
 def test_damage_is_found_offline_and_mended_by_the_running_bookie(
     zookeeper: ZooKeeperProcess, zookeeper_root: str, tmp_path: Path
 ) -> None:

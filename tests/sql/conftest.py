@@ -1,6 +1,7 @@
 """The SQL suites run over every transport and over both faces of the driver.
 
-Of herdpy.aio's face the *.test files meet one transport each, in turn; everything over all of
+The blocking face meets the database in process and one of the others, herdpy.aio's, of which the
+*.test files are, one of all, in turn; everything over all of
 them: `make faces`.
 """
 

@@ -67,6 +67,7 @@ def sqlstate(session: Session, text: str) -> str:
     return caught.value.sqlstate
 
 
+@pytest.mark.long
 def test_spilling_of_a_user_has_a_limit(database: Database) -> None:
     root, ann, eve = (session_of(database, name) for name in (None, "ann", "eve"))
     run(root, "ALTER ROLE ann SET MAXIMUM query_memory = '30MB'")

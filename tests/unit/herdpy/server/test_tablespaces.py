@@ -128,7 +128,7 @@ def test_statements_by_the_network(server: RunningServer) -> None:
 
 def test_a_tablespace_is_dropped_with_its_connections(server: RunningServer) -> None:
     """While one computes, one has a transaction open, and one fetches a result."""
-    sales = url_of(server, "ada", "sales")
+    sales = url_of(server, "ada", "sales") + "?retry_timeout_s=0.1"
     others = [herdpy.connect(sales, password="of sales", autocommit=True) for _ in range(3)]
     computing, writing, fetching = others
     writing.execute("CREATE TABLE n (i BIGINT PRIMARY KEY)")

@@ -51,6 +51,7 @@ from tests.fixtures.storages import (
     write_lac,
 )
 from tests.sim.disk import SimulatedDisk
+from tests.sim.loop import SimulatedLoop
 
 BIG = bytes(20_000)
 
@@ -58,6 +59,15 @@ BIG = bytes(20_000)
 def run(test: Callable[[SimulatedDisk, MemoryIndex], Awaitable[None]]) -> None:
     disk = SimulatedDisk(7)
     asyncio.run(test(disk, MemoryIndex()))  # type: ignore[arg-type]
+    assert disk.open_paths == []
+
+
+def run_in_simulated_time(test: Callable[[SimulatedDisk, MemoryIndex], Awaitable[None]]) -> None:
+    disk, loop = SimulatedDisk(7), SimulatedLoop(7)
+    try:
+        loop.run_until_complete(test(disk, MemoryIndex()))  # type: ignore[arg-type]
+    finally:
+        loop.close()
     assert disk.open_paths == []
 
 
@@ -1180,4 +1190,4 @@ def test_a_bookie_that_can_keep_no_more_in_memory_while_flushes_fail_is_read_onl
             assert (await read(bookie, 7, entry_id))[0] is Status.OK
         await bookie.close()
 
-    run(test)
+    run_in_simulated_time(test)
