@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from herdpy.driver.connection import Connection as Connection
     from herdpy.driver.connection import connect as connect
     from herdpy.driver.cursor import Cursor as Cursor
-    from herdpy.driver.exports import restore as restore
     from herdpy.driver.pool import Pool as Pool
+    from herdpy.driver.restoring import restore as restore
     from herdpy.driver.types import BINARY as BINARY
     from herdpy.driver.types import DATETIME as DATETIME
     from herdpy.driver.types import NUMBER as NUMBER
@@ -57,7 +57,7 @@ _HOMES = {
     "Cursor": "herdpy.driver.cursor",
     "Pool": "herdpy.driver.pool",
     "connect": "herdpy.driver.connection",
-    "restore": "herdpy.driver.exports",
+    "restore": "herdpy.driver.restoring",
     **dict.fromkeys(_ERRORS.split(), "herdpy.errors"),
     **dict.fromkeys(_TYPES.split(), "herdpy.driver.types"),
 }

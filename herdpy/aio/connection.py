@@ -117,7 +117,9 @@ class AsyncConnection(Strict, PublicErrors):
     checkpoint = awaited(driver.Connection.checkpoint)
     reset = awaited(driver.Connection.reset)
     backup = _aside(driver.Connection.backup)
+    backup_all = _aside(driver.Connection.backup_all)
     dump = _aside(driver.Connection.dump)
+    dump_all = _aside(driver.Connection.dump_all)
 
     def transaction(self, durability: str | None = None) -> AsyncTransaction:
         """Return an async context manager: begin, then commit, or roll back if it raises."""

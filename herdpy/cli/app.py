@@ -16,6 +16,7 @@ from herdpy.cli.output import MODES
 from herdpy.cli.passwords import connect_here
 from herdpy.cli.settings import Loaded, load_here, setting_options
 from herdpy.cli.shell import Shell
+from herdpy.driver.connection import Connection
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -55,7 +56,11 @@ def shell(directory: str, commands: tuple[str, ...], file: str | None, mode: str
             texts.append(sys.stdin.read())
         is_new = directory != ":memory:" and "://" not in directory and not Path(directory).exists()
         with reporting(), connect_here(directory, autocommit=True) as connection:
-            ran = Shell(connection, console, errors, mode=mode)
+
+            def connect_to(tablespace: str) -> Connection:
+                return connect_here(directory, autocommit=True, tablespace=tablespace)
+
+            ran = Shell(connection, console, errors, connect_to, mode=mode)
             try:
                 if is_interactive:
                     from herdpy.cli.prompt import converse

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -16,6 +17,10 @@ from herdpy.cli.console import error_console, output_console, reporting
 from herdpy.cli.passwords import connect_here
 from herdpy.driver.dsn import without_passwords
 from herdpy.errors import OperationalError, ProgrammingError
+from herdpy.model.tablespace_limits import tablespace_limits
+
+if TYPE_CHECKING:
+    from herdpy.engine.maintenance.doctor import ExaminedTablespace
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
@@ -32,43 +37,57 @@ _OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace FILE when i
 
 @click.command()
 @click.argument("source")
-@click.argument("file", type=_FILE)
-@_OVERWRITE
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--overwrite", is_flag=True, help="Replace FILE, or what is in FOLDER.")
 @_TABLESPACE
+@click.option(
+    "--all", "is_all", is_flag=True, help="Each tablespace, into a FOLDER in the place of FILE."
+)
 @reporting()
-def backup(source: str, file: Path, overwrite: bool, tablespace: str | None) -> None:
+def backup(source: str, file: Path, overwrite: bool, tablespace: str | None, is_all: bool) -> None:
     """Write a backup of SOURCE, a directory or a server's URL, to FILE.
 
     It is one tablespace at one moment, with its users and rights: of a server
     (herd://localhost:7000) while others go on writing. FILE is there when it is
     complete, durable and verified.
+
+    With --all it is a folder with a backup of each tablespace, each at a moment of its own; for
+    superusers of the tablespace default. The last file in it is BACKUP: it is complete then.
     """
+    if is_all:
+        _check_all_alone("backup", tablespace=tablespace)
     console = output_console()
     _check_there(source)
     opened = connect_here(source, tablespace=tablespace)
     with opened as connection, _progress_bar(console, "backup") as tick:
-        length = connection.backup(file, overwrite=overwrite, progress=tick)
+        write = connection.backup_all if is_all else connection.backup
+        length = write(file, overwrite=overwrite, progress=tick)
     shown = without_passwords(source)
     console.print(f"backed up {shown} to {file}: {length:,} bytes, verified")
 
 
 @click.command()
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path, exists=True))
+@click.argument("file", type=click.Path(path_type=Path, exists=True))
 @click.argument("directory", type=_DIRECTORY)
 @click.option("--replace", is_flag=True, help="Replace the database that is in DIRECTORY.")
+@click.option(
+    "--tablespace", help="Of a folder of backup --all: only this one, which becomes default."
+)
 @reporting()
-def restore(file: Path, directory: Path, replace: bool) -> None:
-    """Make DIRECTORY the database of the backup FILE.
+def restore(file: Path, directory: Path, replace: bool, tablespace: str | None) -> None:
+    """Make DIRECTORY the database of the backup FILE, or of a folder of `herdpy backup --all`.
 
-    All of FILE is verified before anything is written. With --replace the old database is whole
-    until the new one is: nothing lies between.
+    All of it is verified before anything is written. With --replace the old database is whole
+    until the new one is: nothing lies between. A folder makes a new DIRECTORY only, with all
+    tablespaces, their names, limits and rights.
     """
-    from herdpy.driver import exports
+    from herdpy.driver import restoring
 
     console = output_console()
     with _progress_bar(console, "restore") as tick:
-        exports.restore(file, directory, replace=replace, progress=tick)
-    console.print(f"restored {file} to {directory}")
+        restoring.restore(file, directory, tablespace=tablespace, replace=replace, progress=tick)
+    one = "" if tablespace is None else f"tablespace {tablespace} of "
+    console.print(f"restored {one}{file} to {directory}")
 
 
 @click.command()
@@ -77,24 +96,36 @@ def restore(file: Path, directory: Path, replace: bool) -> None:
 @_OVERWRITE
 @click.option("--salvage", is_flag=True, help="Write what is whole of a damaged directory.")
 @_SALVAGED
+@click.option("--all", "is_all", is_flag=True, help="All tablespaces, with their limits.")
 @reporting()
 def dump(
-    source: str, file: Path | None, overwrite: bool, salvage: bool, tablespace: str | None
+    source: str,
+    file: Path | None,
+    overwrite: bool,
+    salvage: bool,
+    tablespace: str | None,
+    is_all: bool,
 ) -> None:
     """Write SOURCE, a directory or a server's URL, as SQL to FILE or standard output.
 
     `herdpy shell ./new -f FILE` runs it. All tables are as they are at one moment. With --salvage
     SOURCE is a directory that no process may have open: what of it is damaged is named and left
-    out, and the exit code is 1 when there is any.
+    out, and the exit code is 1 when there is any. With --all it is all tablespaces, each at a
+    moment of its own; for superusers of the tablespace default.
     """
+    if is_all:
+        _check_all_alone("dump", tablespace=tablespace, salvage=salvage)
     if salvage:
         _salvage(source, file, overwrite=overwrite, tablespace=tablespace)
         return
+    from herdpy.driver.all_dumps import AllDumps
+
     console = output_console()
     _check_there(source)
     with connect_here(source, tablespace=tablespace) as connection:
         if file is None:
-            export = connection.live_session().export("dump")
+            session = connection.live_session()
+            export = AllDumps(session) if is_all else session.export("dump")
             try:
                 for piece in export.pieces():
                     sys.stdout.buffer.write(piece)
@@ -103,7 +134,8 @@ def dump(
                 export.close()
             return
         with _progress_bar(console, "dump") as tick:
-            length = connection.dump(file, overwrite=overwrite, progress=tick)
+            write = connection.dump_all if is_all else connection.dump
+            length = write(file, overwrite=overwrite, progress=tick)
     shown = without_passwords(source)
     console.print(f"dumped {shown} to {file}: {length:,} bytes")
 
@@ -162,6 +194,9 @@ def doctor(directory: Path) -> None:
     _print_damages(console, report.damages)
     for note in report.notes:
         console.print(Text(f"note: {note}", style="dim"))
+    if len(report.tablespaces) > 1:
+        for each in report.tablespaces:
+            console.print(Text(_tablespace_line(each)))
     console.print(
         f"{directory}: {report.table_count:,} tables, {report.page_count:,} pages with "
         f"{report.row_count:,} rows in {report.segment_count:,} segments of "
@@ -173,6 +208,17 @@ def doctor(directory: Path) -> None:
             console.print(Text("advice: ", style="bold").append(advice, style="default"))
         sys.exit(1)
     console.print("no damage")
+
+
+def _tablespace_line(found: "ExaminedTablespace") -> str:
+    values = [(name, getattr(found.limits, name)) for name in tablespace_limits]
+    limits = [f"{name} {value:,}" for name, value in values if value is not None]
+    counts = (
+        [f"{found.table_count:,} tables, {found.role_count:,} roles, {found.right_count:,} rights"]
+        if found.table_count is not None
+        else ["damaged"]
+    )
+    return f"tablespace {found.name} in {found.folder}/: {', '.join(counts + limits)}"
 
 
 @contextmanager
@@ -188,6 +234,17 @@ def _progress_bar(console: Console, what: str) -> Generator[Callable[[int, int],
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total or None)
+
+
+def _check_all_alone(command: str, *, tablespace: str | None, salvage: bool = False) -> None:
+    """Refuse --all beside what is of one tablespace."""
+    if tablespace is not None or salvage:
+        beside = "--salvage" if salvage else f"--tablespace {tablespace}"
+        raise ProgrammingError(
+            f"{command}: --all is of all tablespaces, found {beside} beside it",
+            sqlstate="22023",
+            hint="Leave one of the two out.",
+        )
 
 
 def _check_there(source: str) -> None:

@@ -52,11 +52,16 @@ class Shell:
         connection: Connection,
         console: Console,
         errors: Console,
+        connect_to: Callable[[str], Connection],
         *,
         mode: str = "box",
         has_timer: bool = False,
     ) -> None:
+        """`connect_to` opens another tablespace of the database; the caller closes `connection`."""
         self.connection = connection
+        self._connect_to = connect_to
+        self._opened: Connection | None = None
+        """What .tablespace has opened, and connection is then."""
         self.console = console
         self.errors = errors
         self.mode = mode
@@ -73,6 +78,8 @@ class Shell:
         if self.connection.in_transaction:
             self.connection.rollback()
             self.errors.print("the open transaction was rolled back", style="yellow")
+        if self._opened is not None:
+            self._opened.close()
 
     # --- input -----------------------------------------------------------------------------------
 
@@ -259,6 +266,17 @@ class Shell:
         for table in tables:
             self.console.out(f"{create_table_text(table)};")
 
+    def use_tablespace(self, name: str) -> None:
+        """Run what follows in another tablespace, on a connection of its own."""
+        if self.connection.in_transaction:
+            raise ProgrammingError(
+                ".tablespace: a transaction is open", sqlstate="25001", hint="COMMIT or ROLLBACK."
+            )
+        before, self._opened = self._opened, self._connect_to(name.rstrip(";"))
+        self.connection = self._opened
+        if before is not None:
+            before.close()
+
     def set_timer(self, word: str) -> None:
         if word not in ("on", "off"):
             raise ProgrammingError(f".timer: expected on or off, found {word}")
@@ -329,6 +347,7 @@ COMMANDS = {
     ".rows": _Command(Shell.set_rows, "N|all", "how many rows a box shows", 1, 1),
     ".schema": _Command(Shell.show_schema, "[TABLE]", "CREATE TABLE of one or all", 0, 1),
     ".tables": _Command(Shell.show_tables, "", "the tables"),
+    ".tablespace": _Command(Shell.use_tablespace, "NAME", "go on in another tablespace", 1, 1),
     ".timer": _Command(Shell.set_timer, "on|off", "time every statement", 1, 1),
 }
 """The `.` commands by name; a statement never begins with a dot."""

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from herdpy.driver.box import Box
     from herdpy.driver.defaults import ColumnDefault
     from herdpy.driver.exports import Progress as ExportProgress
+    from herdpy.driver.interfaces import Export
     from herdpy.features import HeldLease
 
 
@@ -500,6 +501,33 @@ class Connection(Strict, PublicErrors):
         """
         return self._export("backup", path, overwrite=overwrite, progress=progress)
 
+    def backup_all(
+        self,
+        path: "str | os.PathLike[str]",
+        *,
+        overwrite: bool = False,
+        progress: "ExportProgress | None" = None,
+    ) -> int:
+        """Write a backup of each tablespace to a folder here, and return their length in bytes.
+
+        For superusers of `default`, on a connection to it (42501). Each is as backup() makes it, at
+        its own moment, one after the other: there is no moment of all. The folder is made if
+        missing, must be empty unless overwrite=True (58P02), and is a backup when the last file in
+        it, BACKUP, is there; until then a former one is whole. herdpy.restore() makes a directory
+        with all tablespaces of it, or of one. `progress` is called with (bytes done, 0): how much
+        there is in all is not known.
+        """
+        with loading():
+            from herdpy.driver.backup_sets import backup_to_folder
+
+        return backup_to_folder(
+            self.live_session(),
+            path,
+            outside=self._own_directory(),
+            overwrite=overwrite,
+            progress=progress,
+        )
+
     def dump(
         self,
         path: "str | os.PathLike[str]",
@@ -513,6 +541,27 @@ class Connection(Strict, PublicErrors):
         """
         return self._export("dump", path, overwrite=overwrite, progress=progress)
 
+    def dump_all(
+        self,
+        path: "str | os.PathLike[str]",
+        *,
+        overwrite: bool = False,
+        progress: "ExportProgress | None" = None,
+    ) -> int:
+        """Write all tablespaces as one script to a file here; return its length.
+
+        For superusers of `default`, on a connection to it (42501). Each is as dump() shows it, at
+        its own moment, one after the other; what makes them, with their limits, comes first. The
+        shell runs it: `herdpy shell ./new -f FILE`.
+        """
+        with loading():
+            from herdpy.driver.all_dumps import AllDumps
+
+        session = self.live_session()
+        return self._write_export(
+            lambda: AllDumps(session), "dump", path, overwrite=overwrite, progress=progress
+        )
+
     def _export(
         self,
         kind: str,
@@ -521,20 +570,39 @@ class Connection(Strict, PublicErrors):
         overwrite: bool,
         progress: "ExportProgress | None",
     ) -> int:
+        session = self.live_session()
+        return self._write_export(
+            lambda: session.export(kind), kind, path, overwrite=overwrite, progress=progress
+        )
+
+    def _write_export(
+        self,
+        begin: "Callable[[], Export]",
+        kind: str,
+        path: "str | os.PathLike[str]",
+        *,
+        overwrite: bool,
+        progress: "ExportProgress | None",
+    ) -> int:
         with loading():
             from herdpy.driver.exports import export_to_file
-            from herdpy.driver.local import DatabaseClaim
 
-        session, claim = self.live_session(), self._claim
-        outside = claim.target.path if isinstance(claim, DatabaseClaim) else None
         return export_to_file(
-            lambda: session.export(kind),
+            begin,
             kind,
             path,
-            outside=outside,
+            outside=self._own_directory(),
             overwrite=overwrite,
             progress=progress,
         )
+
+    def _own_directory(self) -> str | None:
+        """Return the database's directory on this machine; None: of a server, or in memory."""
+        with loading():
+            from herdpy.driver.local import DatabaseClaim
+
+        claim = self._claim
+        return claim.target.path if isinstance(claim, DatabaseClaim) else None
 
     def close(self) -> None:
         """Roll back what is open and close; repeatable.

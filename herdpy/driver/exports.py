@@ -1,4 +1,4 @@
-"""Backups and dumps into files, and databases out of backups.
+"""Backups and dumps into files.
 
 A file appears under its name when it is complete, durable and read back; until then it is called
 "<name>.part". Any thread may call.
@@ -37,12 +37,7 @@ def export_to_file(
     """
     found, shown = local_path(path, f"{kind}: expected the path of a file")
     disk, name = local.disk_of_file(found)
-    if outside is not None and f"{shown}/".startswith(f"{outside}/"):
-        raise ProgrammingError(
-            f"{kind}: {shown} lies in the database's own directory {outside}",
-            sqlstate="22023",
-            hint="name a file somewhere else, best on another disk",
-        )
+    check_outside(kind, shown, outside)
     try:
         check_free(disk, name, shown, overwrite=overwrite)
         export = begin()
@@ -53,7 +48,17 @@ def export_to_file(
         finally:
             export.close()
     except OSError as error:
-        raise _file_error(kind, shown, error) from error
+        raise file_error(kind, shown, error) from error
+
+
+def check_outside(kind: str, shown: str, outside: str | None) -> None:
+    """Raise 22023 for what lies in the database's own directory."""
+    if outside is not None and f"{shown}/".startswith(f"{outside}/"):
+        raise ProgrammingError(
+            f"{kind}: {shown} lies in the database's own directory {outside}",
+            sqlstate="22023",
+            hint="name a file somewhere else, best on another disk",
+        )
 
 
 def write_export(
@@ -69,7 +74,7 @@ def write_export(
     """Write an export to a file of a disk, all or nothing, durably; OSError or an Error."""
     part = f"{name}.part"
     try:
-        length = _write(export, disk, part, progress)
+        length = write_part(export, disk, part, progress)
         if kind == "backup":
             # Before it has its name: what cannot be read back is no backup.
             read_backup(disk.map(part, length).view, f"{shown}.part")
@@ -92,7 +97,8 @@ def check_free(disk: Disk, name: str, shown: str, *, overwrite: bool) -> None:
         )
 
 
-def _write(export: Export, disk: Disk, name: str, progress: Progress | None) -> int:
+def write_part(export: Export, disk: Disk, name: str, progress: Progress | None) -> int:
+    """Write an export to a new file, durably, and return its length; one that is there goes."""
     local.remove_quietly(disk, name)
     # Never a file that is there already: another user could have made it, or a link to another.
     file = disk.open(name, exclusive=True)
@@ -109,39 +115,8 @@ def _write(export: Export, disk: Disk, name: str, progress: Progress | None) -> 
     return offset
 
 
-def restore(
-    backup: "str | os.PathLike[str]",
-    directory: "str | os.PathLike[str]",
-    *,
-    replace: bool = False,
-    progress: Progress | None = None,
-) -> None:
-    """Make `directory` (made if missing) the database of a backup file.
-
-    The whole file is verified before anything is written: CorruptionError. A database that is
-    there already is replaced only with replace=True (42P04), all at once, and never while it is
-    open (55006). `progress` is called with (bytes done, bytes in all): first for reading, then for
-    writing. Another error leaves the directory as it was, or saying that it is half a database.
-    """
-    from herdpy.engine.maintenance.restore import restore as write
-    from herdpy.engine.maintenance.restore import verify_backup
-
-    file, shown = local_path(backup, "restore: expected the path of a file")
-    disk, name = local.disk_of_file(file)
-    path, where = local_path(directory, "restore: expected a directory to restore to")
-    try:
-        mapping = disk.map(name, disk.size(name))
-    except OSError as error:
-        raise _file_error("restore", shown, error) from error
-    content = verify_backup(mapping.view, shown, progress)
-    try:
-        there = local.disk_of_directory(path)
-        write(content, there, local.new_rng(), where, is_replacing=replace, progress=progress)
-    except OSError as error:
-        raise disk_error(error) from error
-
-
-def _file_error(what: str, shown: str, error: OSError) -> Error:
+def file_error(what: str, shown: str, error: OSError) -> Error:
+    """Return what to raise for a file that could not be read or written."""
     found = disk_error(error)
     if found.sqlstate == "53100":
         return found

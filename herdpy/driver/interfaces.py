@@ -92,8 +92,11 @@ class DriverSession(Protocol):
 
     def cancel(self) -> None: ...
 
-    def export(self, kind: str) -> "Export":
-        """Begin a "backup" or a "dump"; the caller closes it."""
+    def export(self, kind: str, tablespace: str = "") -> "Export":
+        """Begin a "backup", a "dump" or the list of "tablespaces"; the caller closes it.
+
+        `tablespace` is the id of the one that it is of; "": the session's.
+        """
         ...
 
     def perform(self, feature: "Feature[T]", *arguments: Any) -> T:
@@ -102,7 +105,7 @@ class DriverSession(Protocol):
 
 
 class Export(Protocol):
-    """A backup or a dump on its way out."""
+    """A backup, a dump or a list of tablespaces on its way out."""
 
     @property
     def byte_count(self) -> int:

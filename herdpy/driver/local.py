@@ -288,6 +288,12 @@ def remove_quietly(disk: Disk, name: str) -> None:
         disk.unlink(name)
 
 
+def remove_folder_quietly(disk: Disk, name: str) -> None:
+    """Remove an empty folder as far as the disk lets us."""
+    with suppress(OSError):
+        disk.remove_directory(name)
+
+
 class ThreadWaiting:
     """How a pool waits in the thread that calls; any thread."""
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
@@ -85,6 +85,11 @@ from herdpy.storage.tablespace_list import (
     take_list,
 )
 
+if TYPE_CHECKING:
+    from herdpy.engine.maintenance.backup import Backup
+    from herdpy.engine.maintenance.dump import Dump
+
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _AGAIN_S = 5.0
 _HINT_NAMES_MAX = 50
@@ -306,6 +311,39 @@ class Instance:
             self.default.check_usable()
             return self._open_one(self._entry(name))
 
+    def listing(self) -> TablespaceList:
+        """Return the list of the tablespaces that are there, all with ids.
+
+        55000: the directory is of FORMAT 1 until its next checkpoint. 58030: it is not known what
+        the list on the disk says.
+        """
+        with self._changing:
+            self._check_changeable()
+            self._check_identified()
+            return msgspec.structs.replace(self.listed, entries=tuple(self.listed.present))
+
+    def backup_of(self, tablespace_id: bytes) -> "Backup":
+        """Return a backup of the tablespace of an id, as of now; the caller closes it.
+
+        3D000: there is none any more. Errors as those of database() and Database.backup().
+        """
+        return self._export_of(tablespace_id, Database.backup)
+
+    def dump_of(self, tablespace_id: bytes) -> "Dump":
+        """Return a dump as backup_of() returns a backup."""
+        return self._export_of(tablespace_id, Database.dump)
+
+    def _export_of(self, tablespace_id: bytes, begin: Callable[[Database], T]) -> T:
+        self.default.check_usable()
+        with self._changing:
+            self.default.check_usable()
+            database = self._open_one(self._entry_of(tablespace_id))
+        try:
+            return begin(database)
+        except Error:
+            self._entry_of(tablespace_id)  # it was dropped meanwhile
+            raise
+
     def open_all(self) -> list[TablespaceState]:
         """Open every tablespace; return those that cannot be opened."""
         for entry in self.listed.present:
@@ -326,6 +364,16 @@ class Instance:
         if self._list_failure is not None and entry.id in self._doubtful:
             raise self._list_failure
         return entry
+
+    def _entry_of(self, tablespace_id: bytes) -> TablespaceEntry:
+        found = next((each for each in self.listed.present if each.id == tablespace_id), None)
+        if found is None:
+            raise OperationalError(
+                f"tablespace {tablespace_id.hex()} does not exist",
+                sqlstate="3D000",
+                hint="It was dropped; systablespaces lists those that are there.",
+            )
+        return self._entry(found.name)
 
     def _open_one(self, entry: TablespaceEntry) -> Database:
         found = self._open_database(entry.id)

@@ -213,13 +213,18 @@ class ScramProof(Message, tag=15):
 
 
 class Export(Numbered, tag=40):
-    """Begin a "backup" or a "dump", in the place of one that is under way. Piece or Failed."""
+    """Begin a "backup", a "dump" or the list of "tablespaces", in the place of what is under way.
+
+    Piece or Failed.
+    """
 
     kind: str
     snapshot: str = ""
     """Go on with the backup that the first Piece called so; its connection has ended."""
     offset: int = 0
     """Of the first byte that is missing."""
+    tablespace: str = ""
+    """Of which one it is to be, by its id, 32 hexadecimal digits; "": the session's."""
 
 
 class NextPiece(Numbered, tag=41):

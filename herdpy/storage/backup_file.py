@@ -77,6 +77,8 @@ class BackupContent(NamedTuple):
 
     head: BackupHead
     segments: dict[int, BackedUpSegment]
+    sha256: bytes
+    """Of all before the last block."""
 
     @property
     def byte_count(self) -> int:
@@ -156,8 +158,8 @@ def read_backup(view: memoryview, where: str, progress: Progress | None = None) 
                 f"{found}, {len(body)} bytes",
             )
         segments[number] = BackedUpSegment(body, crc)
-    content = BackupContent(head, segments)
     start, sha256 = reader.offset, reader.sha256()
+    content = BackupContent(head, segments, sha256)
     kind, _, body, _ = reader.block()
     if kind != _KIND_END:
         raise reader.damage(start, f"expected the end, found a block of kind {kind}")

@@ -10,38 +10,34 @@ docs/formats/tablespaces.md. Little-endian:
     16      4      u32    CRC32C of bytes 0 to 16 and of the body
     20      n      bytes  body: msgpack of TablespaceList; nothing behind it
 
-A directory without the file has one tablespace, `default`. One edit is one new file, written beside
-the old one, synced, and renamed into its place: before the rename the old list counts, behind it
-the new one. CorruptionError names file and offset.
+A directory without the file has one tablespace, `default`. One edit is one new file
+(whole_file.py). CorruptionError names file and offset.
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
-from struct import Struct
 
-import google_crc32c
 import msgspec
 
-from bookie.runtime.interfaces import DISK_FULL, Disk
-from herdpy.errors import (
-    CorruptionError,
-    DiskFullError,
-    InvariantViolation,
-    NotSupportedError,
-    expecting_file,
-)
+from bookie.runtime.interfaces import Disk
+from herdpy.errors import CorruptionError, InvariantViolation, expecting_file
 from herdpy.limits import identifier_bytes_max, tablespaces_max
+from herdpy.storage.whole_file import (
+    BODY_OFFSET,
+    decode_whole,
+    encode_whole,
+    stage_whole,
+    staged_name,
+    take_whole,
+)
 
 TABLESPACES = "TABLESPACES"
-STAGED = f"{TABLESPACES}.new"
+STAGED = staged_name(TABLESPACES)
 DEFAULT = "default"
 ID_BYTES = 16
 _MAGIC = b"HERDPTSL"
-_HEAD = Struct("<8sHHI")
 _VERSION = 1
-_CRC_BYTES = 4
-_BODY = _HEAD.size + _CRC_BYTES
 
 BY_FOLDER_HINT = (
     "`herdpy dump --salvage --tablespace FOLDER` saves what is in a folder of 32 hexadecimal "
@@ -132,31 +128,12 @@ def read_list(disk: Disk) -> TablespaceList | None:
         return None
     with expecting_file(TABLESPACES):
         data = disk.read(TABLESPACES)
-    return _decode(data)
+    return decode_list(data)
 
 
 def stage_list(disk: Disk, listed: TablespaceList) -> None:
-    """Write and sync the next list beside the one that counts; take_list() makes it count.
-
-    DiskFullError, OSError: nothing has changed.
-    """
-    _check(listed, InvariantViolation)
-    data = _encode(listed)
-    with suppress(FileNotFoundError):
-        disk.unlink(STAGED)
-    try:
-        file = disk.open(STAGED, create=True, exclusive=True)
-        try:
-            file.write_at(0, data)
-            file.sync()
-        finally:
-            file.close()
-    except OSError as error:
-        with suppress(OSError):  # on a full disk it would stay, and take room
-            disk.unlink(STAGED)
-        if error.errno in DISK_FULL:
-            raise DiskFullError(f"{TABLESPACES}: no space left on the disk") from error
-        raise
+    """Write and sync the next list, see stage_whole(); take_list() makes it count."""
+    stage_whole(disk, TABLESPACES, encode_list(listed))
 
 
 def forget_staged(disk: Disk) -> None:
@@ -168,50 +145,35 @@ def forget_staged(disk: Disk) -> None:
 
 def take_list(disk: Disk) -> None:
     """Have the staged list count: durable on return. On an error it is not known which one does."""
-    disk.rename(STAGED, TABLESPACES)
-    disk.sync_directory("")
+    take_whole(disk, TABLESPACES)
 
 
-def _encode(listed: TablespaceList) -> bytes:
-    body = msgspec.msgpack.encode(listed)
-    head = _HEAD.pack(_MAGIC, _VERSION, 0, len(body))
-    return head + google_crc32c.value(head + body).to_bytes(_CRC_BYTES, "little") + body
+def encode_list(listed: TablespaceList) -> bytes:
+    """Return the bytes of a list, as the file and the wire have them."""
+    _check(listed, InvariantViolation)
+    return encode_whole(_MAGIC, _VERSION, msgspec.msgpack.encode(listed))
 
 
-def _decode(data: bytes) -> TablespaceList:
-    if len(data) < _BODY:
-        raise _damage(len(data), f"expected {_BODY} bytes or more, found {len(data)}")
-    magic, version, zero, length = _HEAD.unpack_from(data)
-    if magic != _MAGIC:
-        raise _damage(0, f"expected {_MAGIC!r}, found {magic!r}")
-    head, body = data[: _HEAD.size], data[_BODY:]
-    found = int.from_bytes(data[_HEAD.size : _BODY], "little")
-    if version == _VERSION and len(body) != length:
-        at = min(_BODY + length, len(data))
-        raise _damage(at, f"expected a body of {length} bytes, found {len(body)}")
-    if google_crc32c.value(head + body) != found:
-        raise _damage(_HEAD.size, "the checksum is not that of header and body")
-    if version != _VERSION or zero:
-        raise NotSupportedError(
-            f"{TABLESPACES} has version {version}; this herdpy reads {_VERSION} (offset 8)",
-            hint="Open the directory with the newer herdpy that wrote it.",
-        )
+def decode_list(data: bytes) -> TablespaceList:
+    """Return the list of these bytes. CorruptionError; NotSupportedError."""
+    body = decode_whole(data, TABLESPACES, _MAGIC, _VERSION, _damage)
     try:
         listed = msgspec.msgpack.decode(body, type=TablespaceList)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise _damage(_BODY, f"malformed: {error}") from error
-    _check(listed, lambda problem: _damage(_BODY, problem))
+        raise _damage(BODY_OFFSET, f"malformed: {error}") from error
+    _check(listed, lambda problem: _damage(BODY_OFFSET, problem))
     return listed
 
 
 def _check(listed: TablespaceList, error: Callable[[str], Exception]) -> None:
     """Raise what is wrong with a list, before it is written and after it is read."""
-    problem = _problem_of(listed)
+    problem = problem_of(listed)
     if problem is not None:
         raise error(problem)
 
 
-def _problem_of(listed: TablespaceList) -> str | None:
+def problem_of(listed: TablespaceList) -> str | None:
+    """Return why it can be no list of tablespaces; None: it can."""
     entries = listed.entries
     if not entries or entries[0].name != DEFAULT or entries[0].state != PRESENT:
         return f"the first tablespace is not {DEFAULT}"

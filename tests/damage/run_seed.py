@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from bookie.runtime.os_disk import OsDisk
-from herdpy.driver import exports
+from herdpy.driver import restoring
 from herdpy.driver.doctor import examine, salvaging
 from herdpy.engine.database import Database
 from herdpy.engine.maintenance.directory import FORMAT_HINT, INTERRUPTED_RESTORE_HINT
@@ -405,7 +405,7 @@ def _try_backup(life: Life, rng: random.Random, folder: Path) -> Outcome:
     (folder / "a.backup").write_bytes(changed)
     target = folder / "restored"
     try:
-        exports.restore(folder / "a.backup", target)
+        restoring.restore(folder / "a.backup", target)
     except Error as error:
         check_named(error, is_offset_known=True)
         if changed == data or target.exists():

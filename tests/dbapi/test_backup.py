@@ -8,7 +8,7 @@ import pytest
 import herdpy
 from herdpy.sql.reading.script import split_statements
 from herdpy.storage.backup_file import PIECE_BYTES
-from tests.fixtures.servers import RunningServer, running_server
+from tests.fixtures.servers import PATH, RunningServer, running_server
 
 ROWS = [
     (1, "it's; -- no\ncomment", -0.0, b"\x00\xff", "12345678901234567890.12", True),
@@ -81,6 +81,78 @@ def test_a_dump_makes_the_same_tables(target: str, tmp_path: Path) -> None:
     assert text.count("INSERT INTO heap") == 3
 
 
+def in_default(target: str) -> str:
+    """Return the target of the tablespace default, wherever the suite works."""
+    return target if PATH == "" else target.removesuffix(PATH)
+
+
+def test_backup_of_all_tablespaces(target: str, tmp_path: Path) -> None:
+    with herdpy.connect(in_default(target), autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (v TEXT)")
+        connection.execute("INSERT INTO t VALUES ('of default')")
+        connection.execute("CREATE TABLESPACE sales WITH (connections_max = 7)")
+        connection.execute("CREATE TABLESPACE stock")
+        seen: list[tuple[int, int]] = []
+        folder = tmp_path / "set"
+        length = connection.backup_all(folder, progress=lambda *step: seen.append(step))
+        sizes = [path.stat().st_size for path in folder.glob("*.backup")]
+        assert length == sum(sizes) == seen[-1][0]
+        assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+        with pytest.raises(herdpy.ProgrammingError, match="not overwritten") as there:
+            connection.backup_all(folder)
+        assert there.value.sqlstate == "58P02"
+        connection.execute("INSERT INTO t VALUES ('later')")
+        assert connection.backup_all(folder, overwrite=True) > 0
+        assert len(list(folder.iterdir())) == len(sizes) + 1
+    herdpy.restore(folder, tmp_path / "new")
+    with herdpy.connect(tmp_path / "new") as new:
+        assert new.execute("SELECT v FROM t ORDER BY v").fetchall() == [("later",), ("of default",)]
+        text = "SELECT connections_max FROM systablespaces WHERE tablespace IN ('sales', 'stock')"
+        assert new.execute(text).fetchall() == [(7,), (None,)]
+    with herdpy.connect(tmp_path / "new", tablespace="stock") as stock:
+        assert stock.execute("SHOW TABLES").fetchall() == []
+    herdpy.restore(folder, tmp_path / "new-stock", tablespace="stock")
+    with herdpy.connect(tmp_path / "new-stock") as stock:
+        assert stock.execute("SHOW TABLES").fetchall() == []
+
+
+def test_dump_of_all_tablespaces(target: str, tmp_path: Path) -> None:
+    with herdpy.connect(in_default(target), autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (v TEXT)")
+        connection.execute("CREATE TABLESPACE sales WITH (connections_max = 7)")
+        length = connection.dump_all(tmp_path / "all.sql")
+    text = (tmp_path / "all.sql").read_text()
+    assert length == len(text.encode())
+    made = "CREATE TABLESPACE IF NOT EXISTS sales WITH (connections_max = 7);\n"
+    assert made in text
+    first, second = text.split("\n.tablespace sales\n")
+    assert "CREATE TABLE t (" in first
+    assert "CREATE TABLE t (" not in second
+
+
+def test_an_interrupted_backup_of_all_leaves_nothing(target: str, tmp_path: Path) -> None:
+    class StopError(Exception):
+        pass
+
+    def stop(_done: int, _total: int) -> None:
+        raise StopError
+
+    with herdpy.connect(in_default(target), autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (v TEXT)")
+        with pytest.raises(StopError):
+            connection.backup_all(tmp_path / "set", progress=stop)
+        assert list(tmp_path.iterdir()) == []
+        (tmp_path / "set").mkdir()
+        with pytest.raises(StopError):
+            connection.backup_all(tmp_path / "set", progress=stop)
+        assert list((tmp_path / "set").iterdir()) == []
+        connection.backup_all(tmp_path / "set")
+        (tmp_path / "file").write_text("mine")
+        with pytest.raises(herdpy.OperationalError, match="Not a directory"):
+            connection.backup_all(tmp_path / "file")
+        assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_a_file_that_exists_is_kept(target: str, tmp_path: Path) -> None:
     file = tmp_path / "a.backup"
     file.write_text("mine")
@@ -136,6 +208,27 @@ def test_not_into_the_directory_itself(tmp_path: Path) -> None:
         with pytest.raises(herdpy.OperationalError, match="is open in another process") as caught:
             herdpy.restore(tmp_path / "a.backup", tmp_path / "data", replace=True)
         assert caught.value.sqlstate == "55006"
+
+
+def test_what_restore_is_not_given(tmp_path: Path) -> None:
+    with herdpy.connect(tmp_path / "data") as connection:
+        with pytest.raises(herdpy.ProgrammingError, match="own directory"):
+            connection.backup_all(tmp_path / "data" / "set")
+        connection.backup(tmp_path / "a.backup")
+        connection.backup_all(tmp_path / "set")
+    new = tmp_path / "new"
+    for source, options, code in (
+        ("a.backup", {"tablespace": "sales"}, "22023"),
+        ("set", {"replace": True}, "0A000"),
+        ("set", {"tablespace": "sales"}, "3D000"),
+        ("data", {}, "58P01"),
+    ):
+        with pytest.raises(herdpy.Error) as caught:
+            herdpy.restore(tmp_path / source, new, **options)  # type: ignore[arg-type]
+        assert caught.value.sqlstate == code
+        assert caught.value.hint
+        assert not new.exists()
+    herdpy.restore(tmp_path / "set", tmp_path / "data", tablespace="default", replace=True)
 
 
 def test_a_damaged_backup_restores_nothing(tmp_path: Path) -> None:

@@ -328,6 +328,11 @@ class SimulatedDisk:
             raise ValueError(f"kind {kind!r}: expected one of {sorted(KINDS)}")
         self._faults.append(_Fault(kind, errno, after, times, path))
 
+    @property
+    def pending_faults(self) -> int:
+        """How many of the faults that fail() announced have not come."""
+        return sum(fault.times for fault in self._faults)
+
     def heal(self) -> None:
         """Take back all faults that fail() announced."""
         self._faults.clear()

@@ -58,7 +58,7 @@ SECTIONS = (
             *_parts("herdpy/driver/box.py", "Box"),
             *_parts("herdpy/driver/pipeline.py", "Pipeline"),
             Part("Pool", "herdpy/driver/pool.py", base="Lending"),
-            *_parts("herdpy/driver/exports.py", "restore"),
+            *_parts("herdpy/driver/restoring.py", "restore"),
         ),
     ),
     Section(

@@ -149,9 +149,9 @@ class RetryingSession:
                     hint="run it again",
                 ) from error
 
-    def export(self, kind: str) -> "Export":
-        """Begin a backup or a dump, on the connection of the moment."""
-        return self._run(lambda session: session.export(kind), Kind.READ, _impossible)
+    def export(self, kind: str, tablespace: str = "") -> "Export":
+        """Begin a backup, a dump or the list of tablespaces, on the connection of the moment."""
+        return self._run(lambda session: session.export(kind, tablespace), Kind.READ, _impossible)
 
     def begin(self, durability: str | None = None) -> None:
         self._run(lambda session: session.begin(durability), Kind.READ, lambda: None)

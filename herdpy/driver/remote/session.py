@@ -238,9 +238,9 @@ class RemoteSession:
     def reset(self) -> None:
         """Do nothing: RetryingSession notes what SET changed."""
 
-    def export(self, kind: str) -> "RemoteExport":
-        """Begin a backup or a dump."""
-        return RemoteExport(self, self.ask(messages.Export, kind))
+    def export(self, kind: str, tablespace: str = "") -> "RemoteExport":
+        """Begin a backup, a dump, or the list of tablespaces."""
+        return RemoteExport(self, self.ask(messages.Export, kind, "", 0, tablespace))
 
     def end_export(self, request: int | None) -> None:
         """Drop an export, and the piece that is under way."""

@@ -1,4 +1,4 @@
-"""Who may make, change and remove tablespaces, and which role a new one begins with.
+"""Who may make, change, remove and back up tablespaces, and which role a new one begins with.
 
 Superusers of `default` may, in a session of it. A tablespace has its own users: a new one gets the
 role of its maker, or the one that OWNER names, with its password, as its first superuser.
@@ -14,7 +14,11 @@ from herdpy.engine.access.rights import Rights, check_superuser
 from herdpy.errors import ProgrammingError
 from herdpy.model.access import Access, Fact, LoginSecret, User
 from herdpy.sql import tree
-from herdpy.storage.tablespace_list import DEFAULT, NO_LIMITS, TablespaceLimits
+from herdpy.storage.tablespace_list import (
+    DEFAULT,
+    NO_LIMITS,
+    TablespaceLimits,
+)
 
 if TYPE_CHECKING:
     from herdpy.engine.state.tablespace import Tablespace
@@ -43,6 +47,17 @@ class TablespaceServices(Protocol):
     def rng(self) -> Rng: ...
 
 
+def check_all(database: TablespaceServices, rights: Rights | None, what: str) -> None:
+    """Raise 42501 for who may not do what is about all tablespaces."""
+    if database.name != DEFAULT:
+        raise ProgrammingError(
+            f'permission denied to {what} in a session of "{database.name}"',
+            sqlstate="42501",
+            hint=f"Superusers of {DEFAULT} may: connect to it without naming a tablespace.",
+        )
+    check_superuser(rights, what)
+
+
 def change_tablespaces(
     database: TablespaceServices,
     statement: tree.TablespaceStatement,
@@ -50,13 +65,7 @@ def change_tablespaces(
     rights: Rights | None,
 ) -> None:
     """Carry a statement out; durable on return. Errors as those of Tablespaces; 42501."""
-    if database.name != DEFAULT:
-        raise ProgrammingError(
-            f'permission denied to change tablespaces in a session of "{database.name}"',
-            sqlstate="42501",
-            hint=f"Superusers of {DEFAULT} may: connect to it without naming a tablespace.",
-        )
-    check_superuser(rights, "change tablespaces")
+    check_all(database, rights, "change tablespaces")
     instance = database.instance
     match statement:
         case tree.CreateTablespace():

@@ -20,6 +20,22 @@ from herdpy.storage.backup_file import BackupHead, write_blocks
 from herdpy.storage.manifest import ManifestState, without_log, without_pins
 from herdpy.storage.segment import Segment
 from herdpy.storage.table_pages import PageEntry
+from herdpy.storage.tablespace_list import TablespaceList, encode_list
+
+
+class Listing:
+    """The list of tablespaces on its way out, for who backs up each of them."""
+
+    def __init__(self, listed: TablespaceList) -> None:
+        self._data = encode_list(listed)
+        self.byte_count = len(self._data)
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the bytes of a list (storage/tablespace_list.py)."""
+        yield self._data
+
+    def close(self) -> None:
+        """Do nothing: it holds nothing."""
 
 
 class Backup:

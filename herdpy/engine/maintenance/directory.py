@@ -191,14 +191,19 @@ def make_tablespace(disk: Disk, folder: str, tablespace_id: bytes, rng: Rng) -> 
 
     It is unfinished until finish_tablespace().
     """
-    disk.make_directory(folder)
-    disk.open(f"{folder}/{UNFINISHED}", create=True).close()
-    disk.sync_directory(folder)  # before there is anything that it tells of
-    make_folders(disk, folder)
+    begin_tablespace(disk, folder)
     state = ManifestState(rng.randbytes(16), identity=Identity(tablespace_id))
     Manifest.put(disk, f"{folder}/MANIFEST", state, rng).close()
     disk.sync_directory(folder)
     disk.sync_directory("")
+
+
+def begin_tablespace(disk: Disk, folder: str) -> None:
+    """Make the folders of a tablespace that is unfinished until finish_tablespace()."""
+    disk.make_directory(folder)
+    disk.open(f"{folder}/{UNFINISHED}", create=True).close()
+    disk.sync_directory(folder)  # before there is anything that it tells of
+    make_folders(disk, folder)
 
 
 def finish_tablespace(disk: Disk, folder: str) -> None:
@@ -252,7 +257,7 @@ def check_listed(disk: Disk, listed: TablespaceList) -> None:
         if name not in folders:
             raise _older_list(f"it does not list the tablespace in folder {name}")
     for each in listed.leftovers:
-        if each.state == MAKING and _is_finished(disk, each.folder):
+        if each.state == MAKING and is_finished(disk, each.folder):
             raise _older_list(
                 f'it says that tablespace "{each.name}" in folder {each.folder} is being made, '
                 "which was finished"
@@ -267,7 +272,8 @@ def _older_list(problem: str) -> CorruptionError:
     )
 
 
-def _is_finished(disk: Disk, folder: str) -> bool:
+def is_finished(disk: Disk, folder: str) -> bool:
+    """Return whether what is in a folder is more than an interrupted making of it has left."""
     is_there = any(disk.exists(f"{folder}/{name}") for name in ("MANIFEST", *PARTS_OF_OTHERS))
     return is_there and not disk.exists(f"{folder}/{UNFINISHED}")
 

@@ -26,8 +26,9 @@ from herdpy.engine.maintenance.file_logs import check_log_files, file_log_reader
 from herdpy.engine.maintenance.leftovers import check_leftovers
 from herdpy.engine.maintenance.recovery import apply_records, state_at_checkpoint
 from herdpy.engine.state.memtable import Memtable
-from herdpy.engine.state.state import TableState
+from herdpy.engine.state.state import State, TableState
 from herdpy.errors import CorruptionError, Error, damaged, misplaced
+from herdpy.model.access import Grant, Role, right_names
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
 from herdpy.storage.backup_file import Progress
@@ -38,6 +39,7 @@ from herdpy.storage.segment import Segment, segment_name, segment_number
 from herdpy.storage.table_pages import PageEntry, TablePages, open_entry
 from herdpy.storage.tablespace_list import (
     TablespaceEntry,
+    TablespaceLimits,
     TablespaceList,
     only_default,
     read_list,
@@ -52,6 +54,18 @@ MALFORMED = (Error, ValueError, LookupError, OverflowError, OSError)
 """What readers of a database say of bytes that no herdpy has written."""
 
 
+class ExaminedTablespace(msgspec.Struct, kw_only=True):
+    """A tablespace, and what it has as of the end of its log; None: damage hides it."""
+
+    name: str
+    folder: str
+    limits: TablespaceLimits
+    table_count: int | None = None
+    role_count: int | None = None
+    right_count: int | None = None
+    """Rights of roles on tables and the tablespace, those of owners not counted."""
+
+
 class Report(msgspec.Struct, kw_only=True):
     """What was found. Without damages the database opens, and every row of it can be read."""
 
@@ -61,6 +75,8 @@ class Report(msgspec.Struct, kw_only=True):
     """What to do about them, each once."""
     notes: list[str] = []
     """What is unusual and harmless."""
+    tablespaces: list[ExaminedTablespace] = []
+    """Those that the list of tablespaces has; if it is damaged, those that have a folder."""
     segment_count: int = 0
     byte_count: int = 0
     """Of the segments."""
@@ -162,6 +178,13 @@ class Survey:
                 f"folder is that of {entry.id.hex()}"
             )
         return listed
+
+    def begin_tablespace(self) -> ExaminedTablespace:
+        """Have the tablespace in the report, and return what is to be filled in."""
+        entry = self._entry or TablespaceEntry(b"", DIRECTORY)
+        made = ExaminedTablespace(name=entry.name, folder=self.folder, limits=entry.limits)
+        self.report.tablespaces.append(made)
+        return made
 
     def check_format(self) -> bool:
         """Look for FORMAT; return whether it is as it must be."""
@@ -294,6 +317,15 @@ class Survey:
         return True
 
 
+def _note_content(examined: ExaminedTablespace, state: State) -> None:
+    facts = state.catalog.access.facts
+    examined.table_count = sum(table.id in state.tables for table in state.catalog.tables())
+    examined.role_count = sum(isinstance(fact, Role) for fact in facts)
+    examined.right_count = sum(
+        len(right_names(fact.rights)) for fact in facts if isinstance(fact, Grant)
+    )
+
+
 class _Doctor:
     def __init__(self, survey: Survey) -> None:
         self.survey = survey
@@ -301,6 +333,7 @@ class _Doctor:
     def run(self) -> None:
         survey = self.survey
         damages = len(survey.report.damages)
+        examined = survey.begin_tablespace()
         try:
             listed = survey.manifest()
         except Error as error:
@@ -316,7 +349,9 @@ class _Doctor:
         records = survey.records(listed)
         try:
             if is_whole:
-                apply_records(state_at_checkpoint(listed, tables, pinned), records)
+                applier = state_at_checkpoint(listed, tables, pinned)
+                apply_records(applier, records)
+                _note_content(examined, applier.state)
             for _ in records:
                 pass  # what was not applied is read all the same
         except MALFORMED as error:

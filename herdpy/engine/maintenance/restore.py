@@ -5,8 +5,14 @@ file is durable: the file RESTORE says so in between, and a restore into it begi
 database is replaced by one rename of its manifest: until then it is whole, from then on the new
 one is; segments get numbers that the old ones do not have. A log is not in a backup: the restored
 database begins one under a new id, behind the backup's Lsn.
+
+Several backups, one for each tablespace, make a new directory only: the rename of FORMAT decides.
+Before a folder is made it is in the list of tablespaces, and UNFINISHED lies in it until the
+directory is a database (docs/formats/tablespaces.md); so a restore that begins again knows what it
+may remove.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 import msgspec
@@ -22,10 +28,14 @@ from herdpy.engine.maintenance.directory import (
     MANIFEST,
     RESTORE,
     SEGMENTS,
+    begin_tablespace,
     check_format,
+    finish_tablespace,
     foreign_names,
+    is_finished,
     locked_error,
     make_folders,
+    remove_tablespace,
     tablespace_folders,
     write_format,
 )
@@ -50,7 +60,16 @@ from herdpy.storage.backup_file import (
 )
 from herdpy.storage.manifest import FILE_ID_BYTES, Identity, Manifest, ManifestState, renumbered
 from herdpy.storage.segment import Segment, segment_header, segment_name, segment_number
-from herdpy.storage.tablespace_list import TABLESPACES, forget_staged, read_list
+from herdpy.storage.tablespace_list import (
+    MAKING,
+    TABLESPACES,
+    TablespaceEntry,
+    TablespaceList,
+    forget_staged,
+    read_list,
+    stage_list,
+    take_list,
+)
 from herdpy.storage.verify import check_definition
 
 # What readers of checked bytes say when the checksums are right and the content is forged.
@@ -127,9 +146,11 @@ def restore(
     try:
         has_database = _check_target(disk, where, is_replacing=is_replacing)
         _announce(disk)
+        _remove_others(disk)  # of what was interrupted before
         make_folders(disk)
         disk.sync_directory(DIRECTORY)
-        state = _write_segments(content, disk, rng, progress or (lambda *_: None))
+        tablespace_id = rng.randbytes(FILE_ID_BYTES)
+        state = _write_segments(content, disk, rng, DIRECTORY, tablespace_id, progress)
         _remove_list(disk)
         if has_database:
             write_format(disk)  # an older herdpy must not meet the new manifest
@@ -144,15 +165,80 @@ def restore(
         lock.close()
 
 
+def restore_all(
+    contents: Sequence[tuple[TablespaceEntry, BackupContent]],
+    disk: Disk,
+    rng: Rng,
+    where: str,
+    *,
+    progress: Progress | None = None,
+) -> None:
+    """Make the directory of `disk` the database of verified backups; durable on return.
+
+    Of each tablespace one, `default` first, under the names and limits of these entries and new
+    ids. ProgrammingError 42P04: there is a database; another error as those of restore().
+    """
+    _check_target(disk, where, is_replacing=False)
+    lock = _locked(disk, where)
+    try:
+        _check_target(disk, where, is_replacing=False)
+        _announce(disk)
+        _remove_others(disk)
+        _remove_list(disk)
+        make_folders(disk)
+        disk.sync_directory(DIRECTORY)
+        entries = [
+            msgspec.structs.replace(entry, id=rng.randbytes(FILE_ID_BYTES)) for entry, _ in contents
+        ]
+        if len(entries) > 1:
+            _put_list(disk, 1, [entries[0], *(_with_state(each, MAKING) for each in entries[1:])])
+        total = sum(content.byte_count for _, content in contents)
+        done = 0
+        for entry, (_, content) in zip(entries, contents, strict=True):
+            if entry is not entries[0]:
+                begin_tablespace(disk, entry.folder)
+            step = _from(done, total, progress)
+            state = _write_segments(content, disk, rng, entry.folder, entry.id, step)
+            Manifest.put(disk, f"{entry.folder}/MANIFEST", state, rng).close()
+            disk.sync_directory(entry.folder)
+            done += content.byte_count
+        _remove_old(disk, Manifest.read(disk, MANIFEST))  # of what was interrupted before
+        if len(entries) > 1:
+            _put_list(disk, 2, entries)
+        disk.sync_directory("")
+        write_format(disk)  # this decides
+        for entry in entries[1:]:
+            finish_tablespace(disk, entry.folder)
+        disk.unlink(RESTORE)
+        disk.sync_directory("")
+    finally:
+        lock.close()
+
+
+def _with_state(entry: TablespaceEntry, state: int) -> TablespaceEntry:
+    return msgspec.structs.replace(entry, state=state)
+
+
+def _put_list(disk: Disk, version: int, entries: Sequence[TablespaceEntry]) -> None:
+    stage_list(disk, TablespaceList(version, tuple(entries)))
+    take_list(disk)
+
+
+def _from(done: int, total: int, progress: Progress | None) -> Progress | None:
+    """Return a progress that goes on behind so many bytes, of so many in all."""
+    return None if progress is None else lambda more, _: progress(done + more, total)
+
+
 def _check_target(disk: Disk, where: str, *, is_replacing: bool) -> bool:
     """Return whether there is a database; raise unless it may be written to."""
     names = disk.list("")
-    if _has_others(disk):
+    others = _others(disk)
+    if others and (FORMAT in names or any(is_finished(disk, each) for each in others)):
         raise NotSupportedError(
-            f"{where} has several tablespaces, and a backup is of one: it takes the place of none",
-            hint="Restore it into a new directory, where it is the tablespace default.",
+            f"{where} has several tablespaces, and is not replaced by a backup",
+            hint="Name a new directory.",
         )
-    foreign = foreign_names(disk)
+    foreign = [name for name in foreign_names(disk) if name not in others]
     if foreign:
         raise OperationalError(
             f"{where} is no herdpy database, it holds {foreign[0]!r}: nothing is written to it",
@@ -172,15 +258,21 @@ def _check_target(disk: Disk, where: str, *, is_replacing: bool) -> bool:
     return FORMAT in names
 
 
-def _has_others(disk: Disk) -> bool:
-    """Return whether there are tablespaces beside `default`, or what is left of some."""
-    if tablespace_folders(disk):
-        return True
+def _others(disk: Disk) -> list[str]:
+    """Return the folders of tablespaces beside `default`, or of what is left of some."""
+    found = tablespace_folders(disk)
     try:
         listed = read_list(disk)
-    except CorruptionError:  # of none, and is removed
-        return False
-    return listed is not None and len(listed.entries) > 1
+    except CorruptionError:  # of what has a folder, and is removed
+        return found
+    entries = () if listed is None else listed.entries[1:]
+    return [*found, *(each.folder for each in entries if each.folder not in found)]
+
+
+def _remove_others(disk: Disk) -> None:
+    """Remove what an interrupted restore has left of tablespaces beside `default`, durably."""
+    for folder in _others(disk):
+        remove_tablespace(disk, folder)
 
 
 def _remove_list(disk: Disk) -> None:
@@ -208,16 +300,22 @@ def _announce(disk: Disk) -> None:
 
 
 def _write_segments(
-    content: BackupContent, disk: Disk, rng: Rng, progress: Progress
+    content: BackupContent,
+    disk: Disk,
+    rng: Rng,
+    folder: str,
+    tablespace_id: bytes,
+    progress: Progress | None,
 ) -> ManifestState:
     """Write the segments under numbers that none had here, and return what to list."""
-    leftover = max(map(segment_number, disk.list(SEGMENTS)), default=0)
+    segments = f"{folder}/segments"
+    leftover = max(map(segment_number, disk.list(segments)), default=0)
     listed = content.head.state
     done = 0
     written: list[str] = []
     try:
         for number, segment in sorted(content.segments.items()):
-            path = f"{SEGMENTS}/{segment_name(number + leftover)}"
+            path = f"{segments}/{segment_name(number + leftover)}"
             written.append(path)
             file = disk.open(path, create=True, exclusive=True)
             try:
@@ -225,7 +323,8 @@ def _write_segments(
                     piece = bytes(segment.view[start : start + PIECE_BYTES])
                     file.write_at(start, piece)
                     done += len(piece)
-                    progress(done, content.byte_count)
+                    if progress is not None:
+                        progress(done, content.byte_count)
                 file.write_at(0, segment_header(number + leftover, listed.segment_id(number)))
                 file.sync()
             finally:
@@ -235,7 +334,7 @@ def _write_segments(
                     "the backup's file changed while it was being restored",
                     hint="restore again, from a file that no process writes to",
                 )
-        disk.sync_directory(SEGMENTS)
+        disk.sync_directory(segments)
     except (OSError, Error):
         for path in written:
             with suppress(OSError):  # unlisted: the next open removes it
@@ -245,7 +344,7 @@ def _write_segments(
     return msgspec.structs.replace(
         renumbered(listed, leftover),
         log_id=rng.randbytes(16),
-        identity=Identity(rng.randbytes(FILE_ID_BYTES)),
+        identity=Identity(tablespace_id),
     )
 
 

@@ -12,11 +12,13 @@ when they are used. What is here ends a session, and stops what it runs: its own
 maintenance thread for time. cancel() and kill() never wait for what runs.
 """
 
+import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from herdpy.engine.access.rights import check_superuser
+from herdpy.engine.access.tablespaces import check_all
 from herdpy.engine.session.activity import Client, Running
 from herdpy.engine.session.commit_outcomes import CommitOutcomes
 from herdpy.engine.session.core import SessionCore
@@ -31,7 +33,7 @@ from herdpy.model.role_settings import capped
 from herdpy.model.settings import Settings
 
 if TYPE_CHECKING:
-    from herdpy.engine.maintenance.backup import Backup
+    from herdpy.engine.maintenance.backup import Backup, Listing
     from herdpy.engine.maintenance.dump import Dump
     from herdpy.engine.session.ingest import Ingest
     from herdpy.engine.session.leasing import Leasing
@@ -39,7 +41,10 @@ if TYPE_CHECKING:
     from herdpy.engine.statements.interfaces import DatabaseServices
     from herdpy.features import Feature
 
+    Export = Backup | Dump | Listing
+
 T = TypeVar("T")
+_ID = re.compile("[0-9a-f]{32}")
 
 
 class Session(SessionCore):
@@ -160,17 +165,46 @@ class Session(SessionCore):
         """Raise 42501 for who may not read everything: superusers only."""
         self.runner.run(lambda: check_superuser(self.planner.rights(), "export"), "EXPORT")
 
-    def export(self, kind: str) -> "Backup | Dump":
-        """Begin a "backup" or a "dump"; the caller closes it. Not part of a transaction.
+    def export(self, kind: str, tablespace: str = "") -> "Export":
+        """Begin a "backup", a "dump" or the list of "tablespaces"; the caller closes it.
 
-        Who may not checkpoint may not have either.
+        Not part of a transaction. Who may not checkpoint may have none. `tablespace` is the id, 32
+        hexadecimal digits, of another one; that and the list are for superusers of `default`
+        (42501).
         """
         self.checkpoint()
-        if kind not in ("backup", "dump"):
-            raise ProgrammingError(f"export: expected 'backup' or 'dump', found {kind!r}")
+        if tablespace or kind == "tablespaces":
+            return self._export_of_all(kind, tablespace)
         if kind == "backup":
             return self.runner.run(self.database.backup, "BACKUP")
-        return self.runner.run(self.database.dump, "DUMP")
+        if kind == "dump":
+            return self.runner.run(self.database.dump, "DUMP")
+        raise ProgrammingError(
+            f"export: expected 'backup', 'dump' or 'tablespaces', found {kind!r}", sqlstate="22023"
+        )
+
+    def _export_of_all(self, kind: str, tablespace: str) -> "Export":
+        """Begin a backup or a dump of any tablespace, or the list of them."""
+        with loading():
+            from herdpy.engine.maintenance.backup import Listing
+
+        database = self.database
+
+        def run() -> "Export":
+            check_all(database, self.planner.rights(), "export all tablespaces")
+            instance = database.instance
+            if kind == "tablespaces":
+                return Listing(instance.listing())
+            if kind not in ("backup", "dump") or not _ID.fullmatch(tablespace):
+                raise ProgrammingError(
+                    "export: expected a 'backup' or 'dump' of a tablespace's id of 32 hexadecimal "
+                    f"digits, found {kind[:20]!r} of {tablespace[:64]!r}",
+                    sqlstate="22023",
+                )
+            begin = instance.backup_of if kind == "backup" else instance.dump_of
+            return begin(bytes.fromhex(tablespace))
+
+        return self.runner.run(run, kind.upper())
 
     # --- its end ---------------------------------------------------------------------------------
 

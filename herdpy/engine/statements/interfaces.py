@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from bookie.runtime.interfaces import Clock, Driver, Rng
 from herdpy.config import Config
+from herdpy.engine.access.tablespaces import Tablespaces
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.model.access import User
+from herdpy.storage.tablespace_list import TablespaceList
 
 if TYPE_CHECKING:
-    from herdpy.engine.access.tablespaces import Tablespaces
     from herdpy.engine.maintenance.backup import Backup
     from herdpy.engine.maintenance.dump import Dump
     from herdpy.engine.maintenance.replica import Replica
@@ -23,13 +24,21 @@ if TYPE_CHECKING:
     from herdpy.exec.vector.duck import VectorEngine
 
 
+class ExportedTablespaces(Tablespaces, Protocol):
+    """All tablespaces of a directory: engine.instance.Instance."""
+
+    def listing(self) -> TablespaceList: ...
+    def backup_of(self, tablespace_id: bytes) -> "Backup": ...
+    def dump_of(self, tablespace_id: bytes) -> "Dump": ...
+
+
 class DatabaseServices(Protocol):
     """Implemented by engine.database.Database, where each method says what it does. Any thread."""
 
     @property
     def name(self) -> str: ...
     @property
-    def instance(self) -> "Tablespaces": ...
+    def instance(self) -> "ExportedTablespaces": ...
     @property
     def clock(self) -> Clock: ...
     @property

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.interfaces import Clock
-from herdpy.engine.maintenance.backup import Backup
+from herdpy.engine.maintenance.backup import Backup, Listing
 from herdpy.engine.maintenance.dump import Dump
 from herdpy.errors import OperationalError, Retry
 
@@ -36,7 +36,7 @@ NO_SNAPSHOT = SnapshotIdentity()
 
 
 class OpenExport:
-    def __init__(self, export: Backup | Dump, clock: Clock) -> None:
+    def __init__(self, export: Backup | Dump | Listing, clock: Clock) -> None:
         self._export = export
         self._clock = clock
         # Own mutex, which the reading thread holds while a piece is made.

@@ -517,8 +517,10 @@ class Requests:
         if message.snapshot:
             export = self._kept_exports.take(message.snapshot, message.offset)
         else:
-            export = OpenExport(self._session.export(message.kind), self._clock)
-        self._audit("exported", kind=message.kind)
+            begun = self._session.export(message.kind, message.tablespace)
+            export = OpenExport(begun, self._clock)
+        of = {"of": message.tablespace} if message.tablespace else {}
+        self._audit("exported", kind=message.kind, **of)
         self._export = export
         self._kept_exports.watch(export)
         return self._next_piece(message.request, export.identity)

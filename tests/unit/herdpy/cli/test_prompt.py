@@ -21,7 +21,9 @@ from herdpy.cli.shell import Shell
 def shell() -> Iterator[Shell]:
     with herdpy.connect(autocommit=True) as connection:
         connection.execute('CREATE TABLE flights (carrier TEXT, "Tail" TEXT, dep_delay INTEGER)')
-        made = Shell(connection, Console(file=io.StringIO()), Console(file=io.StringIO()))
+        made = Shell(
+            connection, Console(file=io.StringIO()), Console(file=io.StringIO()), herdpy.connect
+        )
         yield made
         made.close()
 

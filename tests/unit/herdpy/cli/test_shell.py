@@ -6,6 +6,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,7 +50,9 @@ class Desk:
 def desk() -> Iterator[Desk]:
     out, err = io.StringIO(), io.StringIO()
     with herdpy.connect(autocommit=True) as connection:
-        shell = Shell(connection, Console(file=out, width=80), Console(file=err, width=80))
+        shell = Shell(
+            connection, Console(file=out, width=80), Console(file=err, width=80), herdpy.connect
+        )
         yield Desk(shell, out, err)
         shell.close()
 
@@ -165,7 +168,7 @@ def test_tables_and_schema(desk: Desk) -> None:
     assert desk.run(".schema Pet")[1] == text
     everything = desk.run(".schema")[1]
     other = herdpy.connect(autocommit=True)
-    shell = Shell(other, desk.shell.console, desk.shell.errors)
+    shell = Shell(other, desk.shell.console, desk.shell.errors, herdpy.connect)
     assert shell.run_script(everything)
     assert [(t.name, t.columns, t.key) for t in shell.tables()] == [
         (t.name, t.columns, t.key) for t in desk.shell.tables()
@@ -289,7 +292,7 @@ def test_the_session_in_the_examples_is_real() -> None:
     out = io.StringIO()
     with herdpy.connect(autocommit=True) as connection:
         console = Console(file=out, width=80)
-        shell = Shell(connection, console, console)
+        shell = Shell(connection, console, console, herdpy.connect)
         text = ""
         for line in session.splitlines():
             match = re.match(r"(?:herdpy\*?| +…)> (.*)", line)
@@ -305,3 +308,35 @@ def test_the_session_in_the_examples_is_real() -> None:
         shell.close()
     shown = "\n".join(line.rstrip() for line in out.getvalue().splitlines())
     assert shown == session.rstrip("\n")
+
+
+def test_another_tablespace(tmp_path: Path) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    data = tmp_path / "data"
+
+    def connect_to(tablespace: str) -> herdpy.Connection:
+        return herdpy.connect(data, tablespace=tablespace, autocommit=True)
+
+    with herdpy.connect(data, autocommit=True) as connection:
+        shell = Shell(connection, Console(file=out), Console(file=err), connect_to, mode="csv")
+        script = """
+CREATE TABLESPACE sales; CREATE TABLESPACE "a b";
+.tablespace sales
+CREATE TABLE t (v TEXT);
+.tablespace "a b"
+INSERT INTO t VALUES (1);
+"""
+        assert not shell.run_script(script)
+        assert 'table "t" does not exist' in err.getvalue()
+        assert not shell.run_script(".tablespace nothing\n")
+        assert "does not exist" in err.getvalue()
+        assert shell.run_script(".tablespace sales\nBEGIN; INSERT INTO t VALUES ('x');")
+        assert not shell.run_script(".tablespace default\n")
+        assert "a transaction is open" in err.getvalue()
+        assert shell.run_script("COMMIT;\n.tablespace default\n.tablespace sales\n")
+        out.truncate(0)
+        assert shell.run_script("SELECT v FROM t;")
+        assert "x" in out.getvalue()
+        assert connection.execute("SELECT count(*) FROM sysclients").fetchall() == [(2,)]
+        shell.close()
+        assert connection.execute("SELECT count(*) FROM sysclients").fetchall() == [(1,)]

@@ -34,6 +34,7 @@ def test_all_that_is_made_is_the_owners(tmp_path: Path, umask: int) -> None:
     fill(tmp_path / "data")
     with herdpy.connect(tmp_path / "data") as connection:
         connection.backup(tmp_path / "backup")
+        connection.backup_all(tmp_path / "set")
         connection.dump(tmp_path / "dump")
     herdpy.restore(tmp_path / "backup", tmp_path / "restored")
     found = sorted(tmp_path.rglob("*"))

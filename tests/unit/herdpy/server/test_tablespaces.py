@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -582,3 +583,49 @@ def test_a_kept_backup_goes_with_its_tablespace(backed_up: RunningServer) -> Non
         request = pb.SnapshotRequest(tablespace="sales", snapshot=name)
         call = client.GetSnapshot(request, metadata=metadata)
         assert sqlstate_of(lambda: list(call)) == "55000"
+
+
+def test_a_backup_of_all_is_for_superusers_of_default(
+    server: RunningServer, tmp_path: Path
+) -> None:
+    for user, tablespace in (("bob", "default"), ("bob", "sales"), ("ada", "sales")):
+        url = url_of(server, user, tablespace)
+        with herdpy.connect(url, password=f"of {tablespace}") as connection:
+            with pytest.raises(herdpy.ProgrammingError) as refused:
+                connection.backup_all(tmp_path / "set")
+            assert refused.value.sqlstate == "42501"
+            assert connection.execute("SELECT 1").fetchall() == [(1,)]
+    assert list(tmp_path.iterdir()) == []
+    with herdpy.connect(url_of(server, "ada", "default"), password="of default") as connection:
+        connection.backup_all(tmp_path / "set")
+    events = [json.loads(line) for line in server.audit]
+    shown = [(each["user"], each["kind"]) for each in events if each["event"] == "exported"]
+    assert shown == [("ada", "tablespaces"), *[("ada", "backup")] * 3]
+    of = {each["of"] for each in events if each["event"] == "exported" and "of" in each}
+    instance = server.engine.database.instance
+    assert of == {state.entry.id.hex() for state in instance.states()}
+    herdpy.restore(tmp_path / "set", tmp_path / "new")
+    with herdpy.connect(tmp_path / "new", tablespace="sales") as connection:
+        assert connection.execute("SELECT v FROM t").fetchall() == [("sales",)]
+        asked = "SELECT grantee FROM sysgrants WHERE object_name = 't' AND privilege = 'SELECT'"
+        assert ("bob",) in connection.execute(asked).fetchall()
+
+
+def test_a_tablespace_that_goes_during_its_backup_is_whole_in_it(
+    server: RunningServer, tmp_path: Path
+) -> None:
+    """Its files are read on, though they are removed."""
+    with herdpy.connect(url_of(server, "ada", "default"), password="of default") as connection:
+        session = connection.live_session()
+        sales = server.engine.database.instance.listed.find("sales")
+        assert sales is not None
+        export = session.export("backup", sales.id.hex())
+        do(server.engine, "DROP TABLESPACE sales")
+        (tmp_path / "sales.backup").write_bytes(b"".join(export.pieces()))
+        export.close()
+        with pytest.raises(herdpy.OperationalError) as gone:
+            session.export("backup", sales.id.hex())
+        assert gone.value.sqlstate == "3D000"
+    herdpy.restore(tmp_path / "sales.backup", tmp_path / "new")
+    with herdpy.connect(tmp_path / "new") as connection:
+        assert connection.execute("SELECT v FROM t").fetchall() == [("sales",)]
