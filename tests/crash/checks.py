@@ -29,9 +29,10 @@ def read_log(database: Database, after: Lsn) -> list[tuple[Lsn, bytes]]:
     """Write what is queued; return what a fresh reader finds behind `after` in the files."""
     database.tablespace.log.write()
     listed = database.replica.manifest.state
+    folder = f"{database.entry.folder}/log"
     reader = LogReader(
         database.disk,
-        [LogFile("default/log", *each) for each in listed.listed_log_files],
+        [LogFile(folder, *each) for each in listed.listed_log_files],
         log_id=listed.log_id,
         after=after,
         known_durable_sequence=0,
@@ -80,11 +81,31 @@ def check_recovered(world: World) -> None:
     """After recovery nothing is open, no lock is held or waited for, nothing is registered."""
     database = world.database
     tablespace = database.tablespace
-    if not world.is_filled or world.style.is_freeing_certain:  # else its ROLLBACK waits for room
+    is_room_certain = not world.shared.is_filled or world.style.is_freeing_certain
+    if is_room_certain:  # else its ROLLBACK waits for room
         assert not tablespace.applier.transactions, "a transaction is open after recovery"
     assert not tablespace.locks.held(), f"locks after recovery: {tablespace.locks.held()}"
     world.check_registry("snapshots registered after recovery")
     check_open_transactions(database)
+
+
+def check_survived(world: World) -> None:
+    """What is there is what a crash, or an opening of the log, may leave of what was there."""
+    check_recovered(world)
+    world.leases.survive(world.database)
+    database = world.database
+    world.model.survive(found_content(database), found_tokens(database))
+    check_digest(database)
+    check_reads(database, world.rng, world.model, with_vector=world.with_vector)
+
+
+def check_unchanged(world: World) -> None:
+    """Behind a clean close and open everything is there."""
+    found = found_content(world.database)
+    assert found == world.model.visible.plain(), "a clean close and open changed the content"
+    assert found_tokens(world.database) == world.model.visible.tokens
+    check_recovered(world)
+    world.leases.check(world.database)
 
 
 def check_reads(database: Database, rng: random.Random, model: Model, *, with_vector: bool) -> None:

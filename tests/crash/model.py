@@ -34,8 +34,9 @@ HEAP = Shape("k BIGINT, v BIGINT, s TEXT", 3, 0)
 # A name always has the same shape, so that a statement fits whatever table it meets.
 SHAPES = {"a": SINGLE, "b": PAIR, "h": HEAP, "c": SINGLE, "d": HEAP}
 
-ROLES = "sysroles"
-"""A table that is always there: statements about roles change it."""
+ROLES, GRANTS = "sysroles", "sysgrants"
+"""Tables that are always there: statements about roles and rights change them."""
+SYSTEM = {ROLES: 0, GRANTS: 1}
 
 
 class RefusedError(Exception):
@@ -50,8 +51,8 @@ class Content:
     """Everything committed at one moment: tables by name, rows by table number."""
 
     def __init__(self) -> None:
-        self.names: dict[str, int] = {ROLES: 0}
-        self.rows: dict[int, Rows] = {0: {}}
+        self.names: dict[str, int] = dict(SYSTEM)
+        self.rows: dict[int, Rows] = {number: {} for number in SYSTEM.values()}
         self.tokens: frozenset[Token] = frozenset()
         """Of the commits that carried one."""
         self.sequence = 0
@@ -97,8 +98,8 @@ class Content:
         return {name: ordered(self.rows[number].values()) for name, number in self.names.items()}
 
     def tables(self) -> dict[str, list[Row]]:
-        """Return plain() without what is no table."""
-        return {name: rows for name, rows in self.plain().items() if name != ROLES}
+        """Return plain() without what is no table of a user."""
+        return {name: rows for name, rows in self.plain().items() if name not in SYSTEM}
 
 
 def ordered(rows: Iterable[Row]) -> list[Row]:
@@ -158,9 +159,11 @@ class Pending(NamedTuple):
 class Model:
     """See the module. The simulation says when something was logged, done, or lost."""
 
-    def __init__(self) -> None:
-        self.visible = Content()
-        self._base = Content()  # after commit number `required`; below it nothing can be lost
+    def __init__(self, first: Content | None = None) -> None:
+        """first: what there is from the beginning."""
+        self.visible = (first or Content()).copy()
+        # After commit number `required`; below it nothing can be lost.
+        self._base = self.visible.copy()
         self._commits: list[Work] = []  # logged behind the base, in order
         self._required = 0  # how many of _commits must survive
         self._pending: list[Pending] = []  # a suffix of _commits: not visible yet
@@ -190,7 +193,7 @@ class Model:
         """Return number and rows as a transaction sees them; RefusedError 42P01 if none."""
         self.refresh()
         content = self.visible
-        if work is not None and work.base is not None and name != ROLES:  # that is as it is now
+        if work is not None and work.base is not None and name not in SYSTEM:  # as it is now
             content = work.base
         number = content.names.get(name)
         if work is not None and name in work.catalog:
@@ -226,7 +229,7 @@ class Model:
             if base is None or self.visible.changed.get((number, key), 0) <= base.sequence:
                 continue
             rows = (base.rows.get(number, {}), self.visible.rows.get(number, {}))
-            if number and any(key in each for each in rows):
+            if number not in SYSTEM.values() and any(key in each for each in rows):
                 raise AssertionError(f"row {key} was changed since the snapshot, and written over")
 
     # --- the life of a commit --------------------------------------------------------------------

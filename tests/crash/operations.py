@@ -10,7 +10,7 @@ import pyarrow as pa
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.staged import Operation as StagingOperation
 from herdpy.errors import Error
-from tests.crash.model import ROLES, SHAPES, Key, Model, RefusedError, Row, Rows, Work
+from tests.crash.model import GRANTS, ROLES, SHAPES, Key, Model, RefusedError, Row, Rows, Work
 
 KEYS = 60
 _WORDS = ("p", "q")
@@ -259,6 +259,43 @@ def role(rng: random.Random) -> Operation:
         return {(name,): row}, -1
 
     return Operation(f"{verb} {name}{option}", None, ROLES, effect)
+
+
+OWNER = ("o", True, True, False)
+"""The first role of a tablespace that is made with it, as sysroles shows it there."""
+VERIFIER = (
+    "SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:"
+    "wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
+)
+
+
+def owner() -> Operation:
+    """Return the statement that makes the user who owns tablespaces, with a password."""
+    name = OWNER[0]
+
+    def effect(old: Rows, _: Callable[[], int]) -> tuple[Changes, int]:
+        if (name,) in old:
+            raise RefusedError("42710")
+        return {(name,): (name, True, False, False)}, -1
+
+    return Operation(f"CREATE USER {name} PASSWORD '{VERIFIER}'", None, ROLES, effect)
+
+
+def grant(rng: random.Random, tablespace: str, *, has_owner: bool) -> Operation:
+    """Return a statement about a right of the owner of a tablespace, on all that is in it."""
+    name, right = OWNER[0], rng.choice(("SELECT", "INSERT", "UPDATE"))
+    is_grant = rng.random() < 0.7
+
+    def effect(old: Rows, _: Callable[[], int]) -> tuple[Changes, int]:
+        if not has_owner:
+            raise RefusedError("42704")
+        if ((name, right) in old) == is_grant:
+            return {}, -1  # nothing is logged
+        return {(name, right): (name, right) if is_grant else None}, -1
+
+    verb, to = ("GRANT", "TO") if is_grant else ("REVOKE", "FROM")
+    text = f"{verb} {right} ON TABLESPACE {tablespace} {to} {name}"
+    return Operation(text, None, GRANTS, effect)
 
 
 def staged(rng: random.Random, name: str) -> Operation:

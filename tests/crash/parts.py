@@ -14,12 +14,12 @@ from herdpy.engine.state.tablespace import Tablespace
 class Parts:
     """How often something comes between, in the histories of a seed; apart from all other chance.
 
-    `act` is the living world's; it is run wherever others are let in, while placed().
+    `act` is the living world's; it is run wherever a tablespace lets others in, while placed().
     """
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(f"parts of {seed}")
-        self.act: Callable[[], object] = lambda: None
+        self.act: Callable[[Tablespace], object] = lambda _: None
         self._share = self.rng.choice((0.0, 0.1, 0.3))
         self._long_share = self.rng.choice((0.0, 0.04, 0.1))
 
@@ -35,7 +35,7 @@ class Parts:
     def placed(self) -> Iterator[None]:
         before = Tablespace.let_others_in
         # Of a tablespace with one session, too: another may come there.
-        Tablespace.let_others_in = lambda _: self.act()  # type: ignore[method-assign]
+        Tablespace.let_others_in = lambda tablespace: self.act(tablespace)  # type: ignore[method-assign]
         try:
             yield
         finally:

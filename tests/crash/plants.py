@@ -1,8 +1,14 @@
 """The faults that the simulated crashes have to find (tests/fixtures/plants.py)."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
+import msgspec
+
+from herdpy.engine import instance
+from herdpy.engine.database import Database
+from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance import checkpoint, pins, replica
 from herdpy.engine.state import transaction_snapshot, transactions
 from herdpy.engine.state.applier import Applier
@@ -10,6 +16,8 @@ from herdpy.engine.state.commit_tokens import CommitTokens
 from herdpy.engine.state.disk_reserve import ReserveFile
 from herdpy.engine.state.disk_space import DiskSpace
 from herdpy.engine.state.locks import LockTable
+from herdpy.engine.state.log_space import with_log_space
+from herdpy.engine.state.memory import TablespaceMemory
 from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.staged import Stage, Staged
@@ -17,17 +25,29 @@ from herdpy.engine.state.state import State
 from herdpy.engine.state.tablespace import Entry, Tablespace
 from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
 from herdpy.engine.state.transactions import Transaction
+from herdpy.errors import OperationalError
 from herdpy.log.file_log import FileLog
 from herdpy.log.file_replay import LogReader
 from herdpy.log.interfaces import LogSpaceError
 from herdpy.log.log_files import LogFile, LogFiles
 from herdpy.log.record import Rows
+from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
 from herdpy.storage import arrow_shadows
 from herdpy.storage.checkpoint_writer import _Draft
 from herdpy.storage.manifest import Pin
 from herdpy.storage.segment import SegmentWriter
 from herdpy.storage.staged_writer import StageDraft
+from herdpy.storage.tablespace_list import (
+    LEAVING,
+    MAKING,
+    NO_LIMITS,
+    PRESENT,
+    STAGED,
+    TABLESPACES,
+    TablespaceLimits,
+    TablespaceList,
+)
 from tests.fixtures.plants import Plant
 from tests.fixtures.transaction_plants import (
     keep_a_row,
@@ -330,6 +350,108 @@ def _leaves_files(right: Any) -> Any:
     return lambda disk, directory, state: None
 
 
+def _list_not_synced(right: Any) -> Any:
+    return lambda disk: disk.rename(STAGED, TABLESPACES)
+
+
+def _name_not_synced(right: Any) -> Any:
+    def alter(
+        self: Instance, name: str, new_name: str | None, limits: TablespaceLimits | None
+    ) -> None:
+        take = instance.take_list
+        instance.take_list = _list_not_synced(take)
+        try:
+            right(self, name, new_name, limits)
+        finally:
+            instance.take_list = take
+
+    return alter
+
+
+class _UnsyncedNames:
+    """A disk that makes no names durable."""
+
+    def __init__(self, disk: Any) -> None:
+        self._disk = disk
+
+    def sync_directory(self, path: str) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+
+def _listed_before_the_folder(right: Any) -> Any:
+    def write(self: Instance, listed: TablespaceList) -> None:
+        for entry in listed.leftovers:
+            listed = listed.with_entry(msgspec.structs.replace(entry, state=PRESENT))
+        right(self, listed)
+
+    return write
+
+
+def _folder_not_synced(right: Any) -> Any:
+    return lambda disk, folder, tablespace_id, rng: right(
+        _UnsyncedNames(disk), folder, tablespace_id, rng
+    )
+
+
+def _removed_before_the_list(right: Any) -> Any:
+    def take(self: Instance, listed: TablespaceList) -> None:
+        for entry in listed.leftovers:
+            if entry.state == LEAVING:
+                instance.remove_tablespace(self.disk, entry.folder)
+        right(self, listed)
+
+    return take
+
+
+def _leftover_forgotten(right: Any) -> Any:
+    return lambda self, entry: True
+
+
+def _leftover_taken(right: Any) -> Any:
+    def read(disk: Any) -> Any:
+        listed = right(disk)
+        for entry in listed.leftovers if listed is not None else ():
+            if entry.state == MAKING:
+                listed = listed.with_entry(msgspec.structs.replace(entry, state=PRESENT))
+        return listed
+
+    return read
+
+
+def _limits_lost(right: Any) -> Any:
+    return lambda self, name, new_name, limits: right(self, name, new_name, limits or NO_LIMITS)
+
+
+def _roles_not_synced(right: Any) -> Any:
+    def begin_access(self: Database, facts: Any) -> None:
+        tablespace = self.tablespace
+        if facts:
+            with_log_space(tablespace, partial(tablespace.log_access, facts))
+            tablespace.request(Durability.NONE)
+            tablespace.apply_rest()
+
+    return begin_access
+
+
+def _memory_kept(right: Any) -> Any:
+    return lambda self: None
+
+
+def _doubt_forgotten(right: Any) -> Any:
+    def take(self: Instance, listed: TablespaceList) -> None:
+        try:
+            right(self, listed)
+        except OperationalError:
+            self._list_failure = None
+            self._doubtful = set()
+            raise
+
+    return take
+
+
 PLANTS: dict[str, Plant] = {
     "no directory fsync": Plant(SimulatedDisk, "sync_directory", _no_directory_sync),
     "manifest before segment": Plant(SegmentWriter, "finish", _unsynced_segment),
@@ -373,4 +495,15 @@ PLANTS: dict[str, Plant] = {
         transaction_snapshot, "_has_moved", _pages_tell_all
     ),
     "checkpoint leaves files": Plant(checkpoint, "remove_unlisted", _leaves_files),
+    "list of tablespaces not synced": Plant(instance, "take_list", _list_not_synced),
+    "name acknowledged before sync": Plant(Instance, "alter", _name_not_synced),
+    "tablespace listed before its folder": Plant(Instance, "_write", _listed_before_the_folder),
+    "folder of a tablespace not synced": Plant(instance, "make_tablespace", _folder_not_synced),
+    "folder removed before the list says so": Plant(Instance, "_take", _removed_before_the_list),
+    "leftover of a tablespace forgotten": Plant(Instance, "_removes", _leftover_forgotten),
+    "leftover taken for a tablespace": Plant(instance, "read_list", _leftover_taken),
+    "limits lost by a new name": Plant(Instance, "alter", _limits_lost),
+    "first roles of a tablespace not synced": Plant(Database, "begin_access", _roles_not_synced),
+    "memory of a dropped tablespace kept": Plant(TablespaceMemory, "close", _memory_kept),
+    "tablespace in doubt served": Plant(Instance, "_take", _doubt_forgotten),
 }

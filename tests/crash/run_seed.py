@@ -8,6 +8,7 @@ from tests.crash import checks, contended, long_transactions, operations
 from tests.crash.levels import Levels
 from tests.crash.model import Model
 from tests.crash.parts import Parts
+from tests.crash.tablespaces import Tablespaces
 from tests.crash.world import STYLES, LifeOver, Spills, World
 from tests.fixtures.small_sizes import small_sizes
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
@@ -57,26 +58,25 @@ def _run(seed: int, say: Callable[[str], object] | None, parts: Parts) -> Outcom
         parts=parts,
         levels=Levels(seed),
     )
+    others = Tablespaces(seed)
     disk.crash_at = rng.randrange(1, _STEPS_GUESS)
-    _until_crash(world, crashes, lambda: _live(world))
+    _until_crash(world, crashes, lambda: _live(world, others))
     done = world.done
-    for _ in range(style.short_lives):
-        world = _recover(world, crashes)
-        _check(world)
+    for _ in range(style.short_lives + others.more_lives):
+        world = _recover(world, others, crashes)
         if rng.random() < 0.5:
             world.disk.crash_at = world.disk.step_count + rng.randrange(1, 40)
-        _until_crash(world, crashes, lambda world=world: _live_on(world))
+        _until_crash(world, crashes, lambda world=world: _live_on(world, others))
         done.update(world.done)
-    world = _recover(world, crashes)
-    _check(world)
-    content = world.model.visible.plain()
+    world = _recover(world, others, crashes)
+    others.open_all()
+    listing = others.listing()
     world.close()
-    world.open()
-    assert checks.found_content(world.database) == content, "a close and open changed the content"
-    assert checks.found_tokens(world.database) == world.model.visible.tokens
-    checks.check_recovered(world)
-    world.leases.check(world.database)
+    others.open(world, check=checks.check_unchanged)
+    others.open_all()
+    assert others.listing() == listing, "a close and open changed the directory"
     world.close()
+    done.update(others.done)
     return Outcome(crashes, dict(done))
 
 
@@ -89,23 +89,25 @@ def _until_crash(world: World, crashes: list[tuple[str, str]], life: Callable[[]
     except SimulatedCrash as error:
         assert world.disk.crash_at is not None
         crashes.append(world.crash_site())
-        world.say(f"*** {error}, during {' > '.join(world.activities)}")
+        world.say(f"*** {error}, during {' > '.join(world.shared.activities)}")
 
 
-def _live_on(world: World) -> None:
+def _live_on(world: World, others: Tablespaces) -> None:
     """Live a short life after recovery."""
     for name in ("a", "b", "h"):
         if name not in world.model.visible.names:
             world.run(world.connections[0], operations.create(name))
     for _ in range(world.rng.randrange(12)):
-        _act(world)
+        _act(world, others)
     world.check_held()
 
 
-def _act(world: World) -> None:
+def _act(world: World, others: Tablespaces) -> None:
     """Do one random thing; a long transaction is many."""
     free = [each for each in world.connections if not each.is_busy and each.work is None]
-    if world.parts.draw_long() and free:
+    if others.draw():
+        others.live()
+    elif world.parts.draw_long() and free:
         long_transactions.live(world, world.parts.rng.choice(free))
     elif world.levels.draw_contended() and free:
         contended.live(world, world.levels.rng.choice(free))
@@ -113,17 +115,18 @@ def _act(world: World) -> None:
         world.act()
 
 
-def _live(world: World) -> None:
+def _live(world: World, others: Tablespaces) -> None:
     rng = world.rng
-    world.open(session_count=rng.choice((2, 3)))
+    others.open(world, session_count=rng.choice((2, 3)))
     first = world.connections[0]
     for name in ("a", "b", "h"):
         world.run(first, operations.create(name))
+    others.begin()
     count = 0
     while world.done["statement"] + world.done["commit"] + world.done["rollback"] < STATEMENTS:
         count += 1
         try:
-            _act(world)
+            _act(world, others)
         except LifeOver as error:
             if rng.random() < 0.5:
                 raise
@@ -131,49 +134,38 @@ def _live(world: World) -> None:
             _reopen(world)
         if count % 25 == 0:
             world.disk.heal()
-            if world.database.tablespace.log.failure is None:
-                checks.check_open_transactions(world.database)
-                checks.check_locks(world)
+            for each in world.shared.worlds.values():
+                if each.database.tablespace.log.failure is None:
+                    checks.check_open_transactions(each.database)
+                    checks.check_locks(each)
         if rng.random() < 0.01:
             _reopen(world)
         if rng.random() < 0.01:
             world.close()
-            world.open(session_count=rng.choice((2, 3)))
-            found = checks.found_content(world.database)
-            assert found == world.model.visible.plain(), (
-                "a clean close and open changed the content"
-            )
-            checks.check_recovered(world)
+            session_count = rng.choice((2, 3))
+            others.open(world, session_count=session_count, check=checks.check_unchanged)
     world.check_held()
 
 
 def _reopen(world: World) -> None:
     world.reopen()
-    _check(world)
+    for each in world.shared.worlds.values():
+        checks.check_survived(each)
 
 
-def _recover(world: World, crashes: list[tuple[str, str]]) -> World:
+def _recover(world: World, others: Tablespaces, crashes: list[tuple[str, str]]) -> World:
     """Return the world of the next process, which may itself crash while it recovers."""
     rng = world.rng
     crash_count = rng.choice((0, 0, 1, 2))
     while True:
         world = world.restart()
         if crash_count:
-            world.disk.crash_at = rng.randrange(1, 20)
+            world.disk.crash_at = rng.randrange(1, 20) + others.draw_later()
         crash_count -= 1
         try:
-            world.open()
+            others.open(world)
             world.disk.crash_at = None
             return world
         except SimulatedCrash as error:
             crashes.append(world.crash_site())
-            world.say(f"*** {error}, during {' > '.join(world.activities)}")
-
-
-def _check(world: World) -> None:
-    checks.check_recovered(world)
-    world.leases.survive(world.database)
-    database = world.database
-    world.model.survive(checks.found_content(database), checks.found_tokens(database))
-    checks.check_digest(world.database)
-    checks.check_reads(world.database, world.rng, world.model, with_vector=world.with_vector)
+            world.say(f"*** {error}, during {' > '.join(world.shared.activities)}")

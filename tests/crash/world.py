@@ -1,4 +1,7 @@
-"""World: one database over a simulated disk, driven by one thread, with its model beside it.
+"""World: one tablespace over a simulated disk, driven by one thread, with its model beside it.
+
+That of `default` opens and closes the directory. Another tablespace has a world of its own while it
+is open (tablespaces.py); what all worlds of a directory have in common is Shared.
 
 Statements of different sessions really overlap, without threads: wherever the engine holds no
 lock that a statement needs (a commit about to sync, a wait for a row lock, a checkpoint that
@@ -18,11 +21,13 @@ from bookie.runtime.ticket import Ticket
 from herdpy.config import Config
 from herdpy.engine.database import Database
 from herdpy.engine.instance import Instance
+from herdpy.engine.maintenance.directory import DIRECTORY
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import UsedToken
 from herdpy.engine.state.snapshots import Snapshot
 from herdpy.engine.state.state import State
 from herdpy.engine.state.system_tables import SYSTEM_TABLES
+from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
 from herdpy.engine.state.transactions import Transaction, TransactionState
 from herdpy.engine.statements.plan_cache import Prepared
@@ -39,7 +44,7 @@ from herdpy.storage.segment import segment_name
 from tests.crash import operations
 from tests.crash.leases import LeaseBook
 from tests.crash.levels import Levels
-from tests.crash.model import ROLES, SHAPES, Model, RefusedError, Row, Work, ordered
+from tests.crash.model import GRANTS, ROLES, SHAPES, Model, RefusedError, Row, Work, ordered
 from tests.crash.operations import Operation
 from tests.crash.parts import Parts
 from tests.fixtures.engines import attempt, attempt_and_wait
@@ -137,6 +142,26 @@ STYLES = (
     _small_disk(_FEW_BYTES, 128 * 1024),  # with room in the log, so that pages are what lacks
     _small_disk(0, 4096),
 )
+
+
+class Shared:
+    """What the worlds of all tablespaces of a directory have in common."""
+
+    def __init__(self) -> None:
+        self.activities: list[str] = []
+        self.has_fault = False
+        """The disk was told to fail."""
+        self.is_filled = False
+        """The disk has hardly any room."""
+        self.act_count = 0
+        self.turns: list[World] = []
+        """Whose statements run, the innermost last."""
+        self.worlds: dict[str, World] = {}
+        """Those that are open, by their folders."""
+        self.beside: Callable[[], object] = lambda: None
+        """Has something happen in any tablespace; run where others may go on."""
+        self.on_step: Callable[[str, str], object] = lambda op, path: None
+        """Is told each step of the disk, before it, that is of no open tablespace."""
 
 
 class Spills:
@@ -245,21 +270,19 @@ class World:
         spills: Spills | None = None,
         parts: Parts | None = None,
         levels: Levels | None = None,
-        is_filled: bool = False,
+        shared: Shared | None = None,
     ) -> None:
+        """Without `shared` it is the world of `default`, and of the disk's life."""
         self.levels = levels or Levels(0)
         self.spills = spills or Spills(0)
         self.parts = parts or Parts(0)
         self.leases = leases or LeaseBook()
-        self.is_filled = is_filled  # the disk has hardly any room
         self.disk = disk
         self.rng = rng
         self.model = model
         self.clock = SimulatedClock()
         self.with_vector = with_vector
         self.style = style
-        self.activities: list[str] = []
-        self.has_fault = False  # the disk was told to fail
         self.has_rollback = False  # appended, perhaps not written yet
         self.done: Counter[str] = Counter()  # what happened, by name; to see a vacuous run
         self.database: Database
@@ -271,10 +294,11 @@ class World:
         self._is_maintaining = False
         self._is_alone = False  # no other session may act now
         self._token_count = 0
-        self._act_count = 0
-        disk.latency = self._on_disk
-        self.parts.act = self._between_parts
-        disk.trace = []
+        self.shared = shared or Shared()
+        if shared is None:
+            disk.latency = self._on_any_disk
+            self.parts.act = self._between_any_parts
+            disk.trace = []
 
     def restart(self) -> "World":
         """Return the world of the next process, after a power failure or (seldom) a kill."""
@@ -287,7 +311,7 @@ class World:
                 disk.capacity_bytes = max(disk.capacity_bytes, disk.used_bytes)
             else:
                 disk.capacity_bytes = None
-        return World(
+        world = World(
             disk,
             self.rng,
             self.model,
@@ -298,14 +322,30 @@ class World:
             spills=self.spills,
             parts=self.parts,
             levels=self.levels,
-            is_filled=disk.capacity_bytes is not None,
+        )
+        world.shared.is_filled = disk.capacity_bytes is not None
+        return world
+
+    def of_another(self, rng: random.Random, model: Model, leases: LeaseBook) -> "World":
+        """Return the world of another tablespace of the directory; open() comes next."""
+        return World(
+            self.disk,
+            rng,
+            model,
+            self._say,
+            style=self.style,
+            leases=leases,
+            spills=self.spills,
+            parts=self.parts,
+            levels=self.levels,
+            shared=self.shared,
         )
 
     def crash_site(self) -> tuple[str, str]:
         """Return kind of step and activity of the crash that has just happened."""
         assert self.disk.trace
         kind, path, _ = self.disk.trace[-1]
-        activity = self.activities[-1] if self.activities else "statement"
+        activity = self.shared.activities[-1] if self.shared.activities else "statement"
         if activity == "commit" and self.has_rollback and "/log/" in path:
             activity = "rollback"  # its record is among what is written or synced
         return kind, activity
@@ -317,25 +357,24 @@ class World:
     @contextmanager
     def doing(self, activity: str) -> Iterator[None]:
         """Name what the disk is used for. After a crash the names stay, for the report."""
-        self.activities.append(activity)
+        self.shared.activities.append(activity)
         yield
-        self.activities.pop()
+        self.shared.activities.pop()
 
     # --- life ------------------------------------------------------------------------------------
 
-    def open(self, *, session_count: int = 2, log_retention: bool = False) -> None:
-        is_new = not self.disk._names.get("FORMAT")
-        with self.doing("creation" if is_new else "recovery"):
-            database = Instance(
-                disk=self.disk,
-                clock=self.clock,
-                rng=random.Random(self.rng.getrandbits(64)),
-                driver=SimulatedDriver(self.clock, lambda _: self._pump()),
-                config=self.style.config,
-                where="the simulated disk",
-                is_threaded=False,
-            ).start()
+    def open(
+        self,
+        *,
+        session_count: int = 2,
+        log_retention: bool = False,
+        database: Database | None = None,
+    ) -> None:
+        """Open the directory, or take a tablespace of it that its instance has opened."""
+        if database is None:
+            database = self._open_directory()
         self.database = database
+        self.shared.worlds[database.entry.folder] = self
         tablespace = database.tablespace
         database.plans = SharedPlans(lambda: tablespace.state.catalog)  # type: ignore[assignment]
         self._attach()
@@ -350,12 +389,53 @@ class World:
         tablespace.begin_lease = begin_lease_noted  # type: ignore[method-assign]
         if log_retention:
             tablespace.log.drop_before = lambda lsn: None  # type: ignore[method-assign]
+        self.connect(session_count)
+
+    def connect(self, session_count: int) -> None:
+        """Begin new sessions, in place of those that have ended."""
+        prefix = "" if self.is_default else f"{self.database.name}."
         self.connections = []
         for index in range(session_count):
             durability = self.rng.choice(self.style.durabilities)
             settings = Settings(durability=durability, lock_timeout_s=_LOCK_TIMEOUT_S)
-            session = database.session(settings, autocommit=True)
-            self.connections.append(Connection(f"s{index}", session, durability))
+            session = self.database.session(settings, autocommit=True)
+            self.connections.append(Connection(f"{prefix}s{index}", session, durability))
+
+    def disconnect(self) -> None:
+        """End all sessions; what they have open is rolled back."""
+        self.check_held(close_all=True)
+        for connection in self.connections:
+            connection.work = None
+            connection.session.close()
+        self.connections = []
+
+    @property
+    def is_busy(self) -> bool:
+        """A statement or a job of the tablespace is at work, further up."""
+        return bool(self._stack) or self._is_maintaining
+
+    def forget(self) -> None:
+        """Let go of all sessions, and of what is read: the tablespace was closed without it."""
+        for held in self._held:
+            held.close()
+        self._held = []
+        for connection in self.connections:
+            connection.work = None
+            connection.session.close()
+        self.connections = []
+
+    def _open_directory(self) -> Database:
+        is_new = not self.disk._names.get("FORMAT")
+        with self.doing("creation" if is_new else "recovery"):
+            return Instance(
+                disk=self.disk,
+                clock=self.clock,
+                rng=random.Random(self.rng.getrandbits(64)),
+                driver=SimulatedDriver(self.clock, lambda _: self._pump_any()),
+                config=self.style.config,
+                where="the simulated disk",
+                is_threaded=False,
+            ).start()
 
     def _attach(self) -> None:
         """Stand between the tablespace and its log."""
@@ -372,13 +452,27 @@ class World:
 
         tablespace.log.prepare = prepare_named  # type: ignore[method-assign]
 
+    @property
+    def is_default(self) -> bool:
+        return self.database.entry.folder == DIRECTORY
+
+    def others(self) -> "list[World]":
+        """Return the worlds of the other tablespaces that are open."""
+        return [world for world in self.shared.worlds.values() if world is not self]
+
     def reopen(self) -> None:
-        """Give the tablespace its log anew, also after it failed; sessions go on."""
+        """Give the tablespace its log anew, also after it failed; sessions go on.
+
+        With `default` all of them that are open.
+        """
         self.say("reopen")
         self.disk.heal()
-        if self.is_filled and not self.style.is_freeing_certain:
-            self.make_room()  # on a full disk it may fail, and then all is held
-        self.activities.clear()
+        shared = self.shared
+        if self.is_default:
+            shared.activities.clear()
+            shared.turns.clear()
+            if shared.is_filled and not self.style.is_freeing_certain:
+                self.make_room()  # on a full disk it may fail, and then all is held
         self._stack.clear()
         self._is_maintaining = self._is_alone = False
         space = self.database.tablespace
@@ -398,22 +492,32 @@ class World:
                 connection.session.rollback()
             connection.session.rollback()
         self.done["reopen"] += 1
+        if self.is_default:
+            for world in self.others():
+                world.reopen()
 
     def close(self) -> None:
-        """Close the database as a user would; open transactions are rolled back."""
+        """Close the database as a user would; open transactions are rolled back.
+
+        With `default` all other tablespaces are closed.
+        """
         self.say("close")
         self.disk.heal()
-        self.check_held(close_all=True)
-        self.check_registry("a snapshot stayed registered (I14)")
-        for connection in self.connections:
-            connection.work = None
+        worlds = [self, *self.others()] if self.is_default else [self]
+        for world in worlds:
+            world.check_held(close_all=True)
+            world.check_registry("a snapshot stayed registered (I14)")
+            for connection in world.connections:
+                connection.work = None
         with self.doing("close"):
             try:
                 self.database.close()
             except Error as error:
                 self._sqlstate(error)
                 raise
-        self.model.all_durable()
+        for world in worlds:
+            world.model.all_durable()
+            del self.shared.worlds[world.database.entry.folder]
 
     def check_registry(self, problem: str) -> None:
         """Only leases that are not in pages hold versions."""
@@ -424,6 +528,23 @@ class World:
         assert len(space.registry) == len(held) + len(taken), problem
 
     # --- overlapping -----------------------------------------------------------------------------
+
+    def _on_any_disk(self, op: str, path: str) -> None:
+        world = self.shared.worlds.get(path.partition("/")[0])
+        if world is None:
+            self.shared.on_step(op, path)
+        else:
+            world._on_disk(op, path)
+
+    def _between_any_parts(self, tablespace: Tablespace) -> None:
+        for world in self.shared.worlds.values():
+            if world.database.tablespace is tablespace:
+                world._between_parts()
+                return
+
+    def _pump_any(self) -> bool:
+        turns = self.shared.turns
+        return (turns[-1] if turns else self)._pump()
 
     def _on_disk(self, op: str, path: str) -> None:
         # Only a checkpoint or compaction writes segments, and then it holds no lock but its own.
@@ -458,7 +579,7 @@ class World:
         if not (is_logging and connection.is_to_fail) and not self.parts.draw():
             return
         chance = self.parts.rng.random()
-        self._act_count += 1
+        self.shared.act_count += 1
         if chance < 0.4:
             # What others commit before it logs is not in its snapshot, but in the model's.
             self._is_alone = connection.look is not None
@@ -483,6 +604,7 @@ class World:
     def interleave(self) -> None:
         if self._is_alone:
             return
+        self.shared.beside()
         for _ in range(self.rng.choice((1, 1, 2))):
             self.act(is_nested=True)
 
@@ -507,7 +629,7 @@ class World:
     def act(self, *, is_nested: bool = False) -> None:
         """Do one random thing."""
         rng = self.rng
-        self._act_count += 1
+        self.shared.act_count += 1
         if self.style.has_small_disk:
             self._change_room(is_nested=is_nested)
         free = [connection for connection in self.connections if not connection.is_busy]
@@ -539,13 +661,18 @@ class World:
 
     def _change_room(self, *, is_nested: bool) -> None:
         """Fill the disk, or make it large again, now and then; and look as maintenance does."""
-        if self.is_filled and self.rng.random() < 0.03:
+        if self.is_default and self.shared.is_filled and self.rng.random() < 0.03:
             self.make_room()
-        elif not self.is_filled and not is_nested and self.rng.random() < 0.1:
+        elif (
+            self.is_default
+            and not self.shared.is_filled
+            and not is_nested
+            and self.rng.random() < 0.1
+        ):
             self.fill()
         if self.rng.random() < 0.7:
             self.database.replica.space.look()
-        if self.is_filled and self.rng.random() < 0.08:
+        if self.shared.is_filled and self.rng.random() < 0.08:
             self.checkpoint()
 
     def fill(self) -> None:
@@ -553,13 +680,17 @@ class World:
 
         Only when nothing is in memory: what is would have to fit into the reserve.
         """
-        if self._is_maintaining or any(each.work is not None for each in self.connections):
+        worlds = list(self.shared.worlds.values())
+        open_works = (each.work is not None for world in worlds for each in world.connections)
+        if any(world._is_maintaining for world in worlds) or any(open_works):
             return
-        self.checkpoint()
+        for world in worlds:
+            if not world.database.is_closed:  # meanwhile
+                world.checkpoint()
         left = self.rng.choice((0, 0, 3_000, 20_000, 60_000))
         self.say(f"the disk is filled but for {left} bytes")
         self.disk.capacity_bytes = self.disk.used_bytes + left
-        self.is_filled = True
+        self.shared.is_filled = True
         self.done["fill"] += 1
         if self.style.is_tight:
             # The log would take all of it, and pages have no such room.
@@ -575,7 +706,7 @@ class World:
     def make_room(self) -> None:
         self.say("the disk has room again")
         self.disk.capacity_bytes = None
-        self.is_filled = False
+        self.shared.is_filled = False
         self.done["room again"] += 1
         space = self.database.replica.space
         assert not space.look(), "the disk is full although it has room"
@@ -589,13 +720,13 @@ class World:
 
     def _check_not_refused(self, what: str) -> None:
         """A statement has met 53100: it must be one that a full disk may refuse."""
-        if self.is_filled and self.style.is_freeing_certain:
+        if self.shared.is_filled and self.style.is_freeing_certain:
             raise AssertionError(f"{what} was refused by a full disk")
 
     def _draw(self, *, is_nested: bool) -> Operation:
         if self.style.is_uniform and self.rng.random() < 0.9:
             return operations.uniform(self.rng)
-        if self.is_filled and self.rng.random() < 0.5:
+        if self.shared.is_filled and self.rng.random() < 0.5:
             return operations.draw_for_full_disk(self.rng)
         return operations.draw(self.rng, with_vector=self.with_vector and not is_nested)
 
@@ -604,11 +735,13 @@ class World:
     @contextmanager
     def _in(self, connection: Connection) -> Iterator[None]:
         connection.is_busy = True
+        self.shared.turns.append(self)
         connection.logged = connection.to_log = connection.look = None
         connection.is_spilling = connection.is_to_fail = connection.is_cancelled = False
         self._stack.append(connection)
         yield
         self._stack.pop()
+        self.shared.turns.pop()
         connection.is_busy = False
 
     def note_logged(self) -> None:
@@ -849,7 +982,7 @@ class World:
         can_spill = operation.stage is None and not self._is_maintaining
         is_spilling = can_spill and (self.spills.draw() if may_spill is None else may_spill)
         database = self.database
-        space, acts = self.database.replica.space, self._act_count
+        space, acts = self.database.replica.space, self.shared.act_count
         reserve = space.figures().reserve_held_bytes
         with self._in(connection), self._maintaining(is_on=is_spilling):
             if own is None:
@@ -859,15 +992,19 @@ class World:
             connection.look, connection.is_to_fail = look, is_to_fail
             connection.is_spilling = is_spilling
             before, database.config = database.config, _SPILLING if is_spilling else _CONFIG
+            entry = database.entry
             try:
                 found = execute()
             finally:
-                database.config = before
+                is_altered = database.entry is not entry
+                database.config = (
+                    database.instance.config_of(database.entry) if is_altered else before
+                )
         self.done["statement"] += 1
         if operation.frees_space:
             if found == _FULL:
                 self._check_not_refused(operation.text)
-        elif acts == self._act_count and operation.stage is None and not is_spilling:
+        elif acts == self.shared.act_count and operation.stage is None and not is_spilling:
             left = space.figures().reserve_held_bytes
             # Of more rows than one part the COMMIT comes by itself, and a COMMIT may use it.
             has_commit = own is None and isinstance(found, int) and found > MONITOR_ROWS
@@ -933,9 +1070,9 @@ class World:
     def _sqlstate(self, error: Error) -> str:
         """Return what a history can go on after; LifeOver after a disk that failed on demand."""
         sqlstate = error.sqlstate
-        if self.has_fault and sqlstate != _FULL and sqlstate[:2] in ("58", "08"):
+        if self.shared.has_fault and sqlstate != _FULL and sqlstate[:2] in ("58", "08"):
             raise LifeOver(str(error)) from error
-        may_be_full = sqlstate == _FULL and (self.has_fault or self.is_filled)
+        may_be_full = sqlstate == _FULL and (self.shared.has_fault or self.shared.is_filled)
         if sqlstate[:2] in ("XX", "58", "08", "53") and not may_be_full:
             raise error
         return sqlstate
@@ -1000,10 +1137,11 @@ class World:
         """Nothing lies in the directory that is of no use; no checkpoint or compaction runs."""
         listed = self.database.replica.manifest.state
         known = {segment_name(number) for number in listed.segments}
-        left = set(self.disk.list("default/segments")) - known
+        folder = self.database.entry.folder
+        left = set(self.disk.list(f"{folder}/segments")) - known
         assert not left, f"segments that no manifest lists: {sorted(left)}"
         logs = {number for number, _ in listed.log_files}
-        spare = [path for n, path in numbered_files(self.disk, "default/log") if n not in logs]
+        spare = [path for n, path in numbered_files(self.disk, f"{folder}/log") if n not in logs]
         assert len(spare) <= _SPARES_MAX, f"log files of no use: {spare}"
 
     def _check_fault(self, error: Error, *, gives_way: bool = False) -> None:
@@ -1013,14 +1151,14 @@ class World:
         meanwhile: the room it was found to have is not kept from them, since it can begin again.
         """
         reserve_bytes = self.style.config.disk_reserve_bytes
-        may_be_full = self.is_filled and not reserve_bytes
-        if self.is_filled and self.style.is_tight:
+        may_be_full = self.shared.is_filled and not reserve_bytes
+        if self.shared.is_filled and self.style.is_tight:
             # Before anything is written, and when what goes on has used the reserve up.
             needed = self.database.replica.space.figures().needed_bytes
             may_be_full = "the rows in memory need" in error.message and needed < 3 * reserve_bytes
         if gives_way and reserve_bytes and error.sqlstate == "53100":
             may_be_full = True
-        if error.sqlstate[:2] == "XX" or not (self.has_fault or may_be_full):
+        if error.sqlstate[:2] == "XX" or not (self.shared.has_fault or may_be_full):
             raise error
         self.done["maintenance failed"] += 1
         self.say(f"failed: {error}")
@@ -1061,13 +1199,16 @@ class World:
             for each in self.leases.unsure - before:
                 self.leases.failed(each)
 
-    def inject(self) -> None:
+    def inject(
+        self, faults: tuple[tuple[str, int, str], ...] = _FAULTS, rng: random.Random | None = None
+    ) -> None:
         """Let the disk fail once or a few times, soon."""
-        kind, code, path = self.rng.choice(_FAULTS)
-        times = self.rng.choice((1, 1, 3))
+        rng = rng or self.rng
+        kind, code, path = rng.choice(faults)
+        times = rng.choice((1, 1, 3))
         self.say(f"fault: {kind} of {path or 'anything'} fails with errno {code}, {times} times")
-        self.disk.fail(kind, code, after=self.rng.randrange(3), times=times, path=path)
-        self.has_fault = True
+        self.disk.fail(kind, code, after=rng.randrange(3), times=times, path=path)
+        self.shared.has_fault = True
         self.done["fault"] += 1
 
     def compact(self) -> None:
@@ -1075,12 +1216,12 @@ class World:
             return
         self.say("compaction")
         self._is_maintaining = True
-        acts = self._act_count
+        acts = self.shared.act_count
         with self.doing("compaction"):
             try:
                 self.done["compaction"] += self.database.run_compaction()
             except Error as error:
-                self._check_fault(error, gives_way=self._act_count > acts)
+                self._check_fault(error, gives_way=self.shared.act_count > acts)
         self._is_maintaining = False
 
     # --- snapshots that must not change (I9) -----------------------------------------------------
@@ -1163,5 +1304,7 @@ def content_of(snapshot: Snapshot) -> dict[str, list[Row]]:
         if table.is_heap:
             rows = [row[:-1] for row in rows]
         found[table.name] = ordered(rows)
-    found[ROLES] = ordered(snapshot.source(SYSTEM_TABLES["sysroles"]).range(None, None))
+    found[ROLES] = ordered(snapshot.source(SYSTEM_TABLES[ROLES]).range(None, None))
+    rights = snapshot.source(SYSTEM_TABLES[GRANTS]).range(None, None)
+    found[GRANTS] = ordered(row[:1] + row[3:4] for row in rights if row[1] == "tablespace")
     return found
