@@ -31,7 +31,7 @@ def read_log(database: Database, after: Lsn) -> list[tuple[Lsn, bytes]]:
     listed = database.replica.manifest.state
     reader = LogReader(
         database.disk,
-        [LogFile("default/log", *each) for each in listed.listed_log_files],
+        [LogFile(f"{database.entry.folder}/log", *each) for each in listed.listed_log_files],
         log_id=listed.log_id,
         after=after,
         known_durable_sequence=0,

@@ -42,7 +42,7 @@ from tests.crash.levels import Levels
 from tests.crash.model import ROLES, SHAPES, Model, RefusedError, Row, Work, ordered
 from tests.crash.operations import Operation
 from tests.crash.parts import Parts
-from tests.fixtures.engines import attempt, attempt_and_wait
+from tests.fixtures.engines import TABLESPACE, attempt, attempt_and_wait, tablespace_of
 from tests.fixtures.shared_plans import SharedPlans
 from tests.fixtures.small_sizes import MONITOR_ROWS
 from tests.sim.clock import SimulatedClock
@@ -262,7 +262,8 @@ class World:
         self.has_fault = False  # the disk was told to fail
         self.has_rollback = False  # appended, perhaps not written yet
         self.done: Counter[str] = Counter()  # what happened, by name; to see a vacuous run
-        self.database: Database
+        self.default: Database  # which is the directory
+        self.database: Database  # of which the history is
         self.syncer: PumpSyncer
         self.connections: list[Connection] = []
         self._say = say
@@ -335,6 +336,9 @@ class World:
                 where="the simulated disk",
                 is_threaded=False,
             ).start()
+            self.default, self.connections = database, []
+            if TABLESPACE is not None:
+                database = tablespace_of(database, TABLESPACE)
         self.database = database
         tablespace = database.tablespace
         database.plans = SharedPlans(lambda: tablespace.state.catalog)  # type: ignore[assignment]
@@ -409,7 +413,7 @@ class World:
             connection.work = None
         with self.doing("close"):
             try:
-                self.database.close()
+                self.default.close()
             except Error as error:
                 self._sqlstate(error)
                 raise
@@ -1000,10 +1004,11 @@ class World:
         """Nothing lies in the directory that is of no use; no checkpoint or compaction runs."""
         listed = self.database.replica.manifest.state
         known = {segment_name(number) for number in listed.segments}
-        left = set(self.disk.list("default/segments")) - known
+        folder = self.database.entry.folder
+        left = set(self.disk.list(f"{folder}/segments")) - known
         assert not left, f"segments that no manifest lists: {sorted(left)}"
         logs = {number for number, _ in listed.log_files}
-        spare = [path for n, path in numbered_files(self.disk, "default/log") if n not in logs]
+        spare = [path for n, path in numbered_files(self.disk, f"{folder}/log") if n not in logs]
         assert len(spare) <= _SPARES_MAX, f"log files of no use: {spare}"
 
     def _check_fault(self, error: Error, *, gives_way: bool = False) -> None:
