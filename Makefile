@@ -35,7 +35,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-.PHONY: full-disk help setup fmt lint proto types layers unit contract sql dbapi faces check crash crash-sample damage kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-server sim-storage fuzz fuzz-cost ends fuzz-wire integration long interrupts threads \
+.PHONY: full-disk help setup fmt lint proto types layers unit contract sql dbapi faces check second-tablespace second-tablespace-sample crash crash-sample damage kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-server sim-storage fuzz fuzz-cost ends fuzz-wire integration long interrupts threads \
         findings compat pg-oracle docs reference interpreters bare test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-memory bench-calls bench-embedded bench-tablespaces \
         bench-ledger bench-recovery bench-herddb bench-network bench-neighbours bench-spark big clean
 
@@ -93,6 +93,13 @@ dbapi: setup ## the public DB-API suite and ours, in memory and on a directory
 faces: setup ## the SQL and DB-API suites over local, tcp and grpc, blocking and asyncio
 	HERDPY_FACES=all $(PYTEST) tests/sql tests/dbapi
 
+second-tablespace: setup ## the suites of SQL, the DB-API and the wire, and N simulated crashes, in a tablespace beside default
+	HERDPY_TEST_TABLESPACE=second $(IN_MEMORY) $(PYTEST) tests/sql tests/dbapi tests/contract/test_frame_document.py tests/contract/test_row_rules.py tests/crash/test_digest.py
+	HERDPY_TEST_TABLESPACE=second $(PY) -m tests.crash --runs $(or $(N),1000) $(if $(SEED),--seed $(SEED))
+
+second-tablespace-sample: setup ## the *.test files of SQL over TCP in a tablespace beside default
+	HERDPY_TEST_TABLESPACE=second $(IN_MEMORY) $(PYTEST) tests/sql/test_files.py -k "tcp and autocommit and not async"
+
 crash-sample: setup ## a hundred simulated crashes, every planted fault once, and some damaged directories
 	$(IN_MEMORY) $(PYTEST) tests/crash tests/damage
 
@@ -105,6 +112,7 @@ check: ## all that needs no process, disk or network of its own
 	$(call part,sql)
 	$(call part,dbapi)
 	$(call part,crash-sample)
+	$(call part,second-tablespace-sample)
 
 crash: setup ## simulated crashes: make crash N=2000 SEED=7 PLANT=all
 	$(PY) -m tests.crash $(runner_flags)

@@ -12,6 +12,8 @@ import hypothesis
 import pytest
 
 from herdpy.config import Config
+from tests.fixtures import of_default
+from tests.fixtures.engines import TABLESPACE
 
 _SEED_VARIABLE = "HERDPY_SEED"
 _RESERVE_BYTES = 2 * 1024 * 1024
@@ -40,6 +42,11 @@ def pytest_configure(config: pytest.Config) -> None:
     drawn = 1 if "CI" in os.environ else random.SystemRandom().randrange(2**32)
     # Set in the controller before it starts workers, which inherit it.
     os.environ.setdefault(_SEED_VARIABLE, str(drawn))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if TABLESPACE is not None:
+        of_default.mark(items)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -568,6 +568,8 @@ class Instance:
             before = set(self.listed.entries)
             doubtful = {each.id for each in listed.entries if each not in before}
             self._doubtful |= doubtful  # what is written to these might be lost with them
+            if not isinstance(error, Exception):
+                raise  # an interrupt is its sender's, and who comes next is told
             raise self._list_failure from error
 
     def _remove_leftovers(self) -> None:

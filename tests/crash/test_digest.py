@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from herdpy.engine.database import Database
 from herdpy.engine.maintenance.recovery import (
     open_pins,
     open_segments,
@@ -25,9 +26,10 @@ _STYLES = [style for style in STYLES if not style.has_faults]
 
 
 def _from_checkpoint(
-    disk: SimulatedDisk, listed: ManifestState, records: list[tuple[Lsn, bytes]]
+    database: Database, listed: ManifestState, records: list[tuple[Lsn, bytes]]
 ) -> Tablespace:
-    segments = open_segments(disk, "default/segments", listed)
+    folder = f"{database.entry.folder}/segments"
+    segments = open_segments(database.disk, folder, listed)
     tables = open_tables(listed.tables, segments)
     applier = state_at_checkpoint(listed, tables, open_pins(listed, segments))
     return checks.replayed_behind(applier, records)
@@ -65,5 +67,5 @@ def test_replay_from_each_checkpoint_gives_the_same_state(
     expected = state_digest(database.tablespace)
     assert state_digest(checks.replayed(records)) == expected
     for listed in checkpoints:
-        assert state_digest(_from_checkpoint(disk, listed, records)) == expected
+        assert state_digest(_from_checkpoint(database, listed, records)) == expected
     world.close()

@@ -21,7 +21,6 @@ from bookie.runtime.ticket import Ticket
 from herdpy.config import Config
 from herdpy.engine.database import Database
 from herdpy.engine.instance import Instance
-from herdpy.engine.maintenance.directory import DIRECTORY
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import UsedToken
 from herdpy.engine.state.snapshots import Snapshot
@@ -47,7 +46,7 @@ from tests.crash.levels import Levels
 from tests.crash.model import GRANTS, ROLES, SHAPES, Model, RefusedError, Row, Work, ordered
 from tests.crash.operations import Operation
 from tests.crash.parts import Parts
-from tests.fixtures.engines import attempt, attempt_and_wait
+from tests.fixtures.engines import TABLESPACE, attempt, attempt_and_wait, tablespace_of
 from tests.fixtures.shared_plans import SharedPlans
 from tests.fixtures.small_sizes import MONITOR_ROWS
 from tests.sim.clock import SimulatedClock
@@ -285,7 +284,9 @@ class World:
         self.style = style
         self.has_rollback = False  # appended, perhaps not written yet
         self.done: Counter[str] = Counter()  # what happened, by name; to see a vacuous run
-        self.database: Database
+        self.is_first = True  # it opened the directory
+        self.default: Database  # which is the directory, of the first world
+        self.database: Database  # of which the history is
         self.syncer: PumpSyncer
         self.connections: list[Connection] = []
         self._say = say
@@ -371,8 +372,11 @@ class World:
         database: Database | None = None,
     ) -> None:
         """Open the directory, or take a tablespace of it that its instance has opened."""
+        self.is_first = database is None
         if database is None:
-            database = self._open_directory()
+            database = self.default = self._open_directory()
+            if TABLESPACE is not None:
+                database = tablespace_of(database, TABLESPACE)
         self.database = database
         self.shared.worlds[database.entry.folder] = self
         tablespace = database.tablespace
@@ -393,7 +397,7 @@ class World:
 
     def connect(self, session_count: int) -> None:
         """Begin new sessions, in place of those that have ended."""
-        prefix = "" if self.is_default else f"{self.database.name}."
+        prefix = "" if self.is_first else f"{self.database.name}."
         self.connections = []
         for index in range(session_count):
             durability = self.rng.choice(self.style.durabilities)
@@ -452,10 +456,6 @@ class World:
 
         tablespace.log.prepare = prepare_named  # type: ignore[method-assign]
 
-    @property
-    def is_default(self) -> bool:
-        return self.database.entry.folder == DIRECTORY
-
     def others(self) -> "list[World]":
         """Return the worlds of the other tablespaces that are open."""
         return [world for world in self.shared.worlds.values() if world is not self]
@@ -468,7 +468,7 @@ class World:
         self.say("reopen")
         self.disk.heal()
         shared = self.shared
-        if self.is_default:
+        if self.is_first:
             shared.activities.clear()
             shared.turns.clear()
             if shared.is_filled and not self.style.is_freeing_certain:
@@ -492,7 +492,7 @@ class World:
                 connection.session.rollback()
             connection.session.rollback()
         self.done["reopen"] += 1
-        if self.is_default:
+        if self.is_first:
             for world in self.others():
                 world.reopen()
 
@@ -503,7 +503,7 @@ class World:
         """
         self.say("close")
         self.disk.heal()
-        worlds = [self, *self.others()] if self.is_default else [self]
+        worlds = [self, *self.others()] if self.is_first else [self]
         for world in worlds:
             world.check_held(close_all=True)
             world.check_registry("a snapshot stayed registered (I14)")
@@ -511,7 +511,7 @@ class World:
                 connection.work = None
         with self.doing("close"):
             try:
-                self.database.close()
+                (self.default if self.is_first else self.database).close()
             except Error as error:
                 self._sqlstate(error)
                 raise
@@ -661,10 +661,10 @@ class World:
 
     def _change_room(self, *, is_nested: bool) -> None:
         """Fill the disk, or make it large again, now and then; and look as maintenance does."""
-        if self.is_default and self.shared.is_filled and self.rng.random() < 0.03:
+        if self.is_first and self.shared.is_filled and self.rng.random() < 0.03:
             self.make_room()
         elif (
-            self.is_default
+            self.is_first
             and not self.shared.is_filled
             and not is_nested
             and self.rng.random() < 0.1

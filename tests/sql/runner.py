@@ -4,6 +4,7 @@ Blocks are separated by empty lines, # begins a comment:
     statement ok | statement error <SQLSTATE>, then the text;
     query [rowsort], then the text, ----, and the rows, values in PostgreSQL's text form between
     " | ". `rowsort` sorts both sides. DOUBLEs compare to 12 digits, DECIMALs to 10 places.
+{tablespace} is the name of the one that the suite runs in.
 """
 
 import math
@@ -14,6 +15,7 @@ from typing import Any
 
 from herdpy.exec.coerce import format_text
 from herdpy.model.python_values import kind_of
+from tests.fixtures.engines import TABLESPACE
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class Block:
 def read_blocks(path: Path) -> list[Block]:
     """Return the blocks of a file; a malformed one is a ValueError."""
     blocks: list[Block] = []
-    lines = path.read_text().split("\n")
+    text = path.read_text().replace("{tablespace}", TABLESPACE or "default")
+    lines = text.split("\n")
     index = 0
     while index < len(lines):
         if not lines[index] or lines[index].startswith("#"):
