@@ -169,7 +169,7 @@ class DatabaseClaim:
             shared.database = open_database(self.target, options.config())
         elif shared.options is not None:
             _check_same(shared.options, options, self.target)
-        database = shared.database.instance.database(self.target.tablespace)
+        database = shared.database.instance.tablespaces.database(self.target.tablespace)
         self._session = database.session(options.settings, autocommit=options.autocommit)
         return self._session
 

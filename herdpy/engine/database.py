@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from herdpy.engine.maintenance.backup import Backup
     from herdpy.engine.maintenance.dump import Dump
     from herdpy.engine.state.disk_space import DiskSpace
+    from herdpy.engine.tablespaces import Tablespaces
     from herdpy.exec.vector.duck import VectorEngine
 
 
@@ -262,11 +263,16 @@ class Database:
 
     def _shown_sessions(self) -> list[Session]:
         """Return the sessions that its superusers see and may end: in `default` those of all."""
-        return self.instance.sessions() if self.name == DEFAULT else self.sessions()
+        return self.tablespaces.sessions() if self.name == DEFAULT else self.sessions()
+
+    @property
+    def tablespaces(self) -> "Tablespaces":
+        """Those of the directory that it is of."""
+        return self.instance.tablespaces
 
     def waits(self) -> list[WaitRow]:
         """Return which sessions wait, the longest wait first; of `default` those of all."""
-        return shown_waits(self.instance.databases() if self.name == DEFAULT else [self])
+        return shown_waits(self.tablespaces.databases() if self.name == DEFAULT else [self])
 
     def end_lost(self, asker: int, user: User | None, token_session: str) -> None:
         """End the user's session of these tokens, lost by its client, if it holds locks."""

@@ -10,12 +10,12 @@ from herdpy.model.types import Row
 
 if TYPE_CHECKING:
     from herdpy.engine.database import Database
-    from herdpy.engine.instance import TablespaceState
+    from herdpy.engine.tablespaces import TablespaceState
 
 
 def visible_states(database: "Database", user: str | None) -> "list[TablespaceState]":
     """Return the tablespaces that a user of one may know of; None: a session without one."""
-    states = database.instance.states()
+    states = database.instance.tablespaces.states()
     if database.is_administrator(user):
         return states
     return [state for state in states if state.entry.name == database.name]

@@ -104,7 +104,7 @@ class Hub:
         """Return a tablespace that is open; 3D000: there is none of the name; else why not."""
         if tablespace == TABLESPACE:
             return self.default
-        return self._served_as(self.database.instance.opened(tablespace))
+        return self._served_as(self.database.instance.tablespaces.opened(tablespace))
 
     def _served_as(self, database: Database) -> Served:
         found = self._served.get(database)
@@ -121,7 +121,7 @@ class Hub:
         """
         if tablespace == TABLESPACE:
             return self.default
-        database = self.database.instance.find(tablespace)
+        database = self.database.instance.tablespaces.find(tablespace)
         return None if database is None else self._served_as(database)
 
     def login_of(self, tablespace: str, user: str) -> Proven | None:
@@ -131,12 +131,12 @@ class Hub:
 
     def login_in(self, tablespace_id: bytes, user: str) -> Proven | None:
         """Return the same of the tablespace of an id, whatever its name is now."""
-        database = self.database.instance.open_of(tablespace_id)
+        database = self.database.instance.tablespaces.open_of(tablespace_id)
         return None if database is None else proven_of(database, user)
 
     def name_of(self, tablespace_id: bytes) -> str:
         """Return the name that a tablespace has now; "": it is none any more."""
-        database = self.database.instance.open_of(tablespace_id)
+        database = self.database.instance.tablespaces.open_of(tablespace_id)
         return "" if database is None else database.name
 
     def admit(self, connection: "ServerConnection") -> Error | None:

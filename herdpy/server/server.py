@@ -62,7 +62,7 @@ class Server:
         """
         loop = asyncio.get_running_loop()
         instance = self._hub.database.instance
-        for state in await self._workers.submit(instance.open_all, is_urgent=True):
+        for state in await self._workers.submit(instance.tablespaces.open_all, is_urgent=True):
             _log.error("tablespace %s cannot be opened: %s", state.entry.name, state.error)
         self._server = await loop.create_server(
             self._tcp_connection, host, port, start_serving=False

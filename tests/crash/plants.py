@@ -6,9 +6,8 @@ from typing import Any
 
 import msgspec
 
-from herdpy.engine import instance
+from herdpy.engine import instance, tablespaces
 from herdpy.engine.database import Database
-from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance import checkpoint, pins, replica
 from herdpy.engine.state import transaction_snapshot, transactions
 from herdpy.engine.state.applier import Applier
@@ -25,6 +24,7 @@ from herdpy.engine.state.state import State
 from herdpy.engine.state.tablespace import Entry, Tablespace
 from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
 from herdpy.engine.state.transactions import Transaction
+from herdpy.engine.tablespaces import Tablespaces
 from herdpy.errors import OperationalError
 from herdpy.log.file_log import FileLog
 from herdpy.log.file_replay import LogReader
@@ -356,14 +356,14 @@ def _list_not_synced(right: Any) -> Any:
 
 def _name_not_synced(right: Any) -> Any:
     def alter(
-        self: Instance, name: str, new_name: str | None, limits: TablespaceLimits | None
+        self: Tablespaces, name: str, new_name: str | None, limits: TablespaceLimits | None
     ) -> None:
-        take = instance.take_list
-        instance.take_list = _list_not_synced(take)
+        take = tablespaces.take_list
+        tablespaces.take_list = _list_not_synced(take)
         try:
             right(self, name, new_name, limits)
         finally:
-            instance.take_list = take
+            tablespaces.take_list = take
 
     return alter
 
@@ -382,7 +382,7 @@ class _UnsyncedNames:
 
 
 def _listed_before_the_folder(right: Any) -> Any:
-    def write(self: Instance, listed: TablespaceList) -> None:
+    def write(self: Tablespaces, listed: TablespaceList) -> None:
         for entry in listed.leftovers:
             listed = listed.with_entry(msgspec.structs.replace(entry, state=PRESENT))
         right(self, listed)
@@ -397,10 +397,10 @@ def _folder_not_synced(right: Any) -> Any:
 
 
 def _removed_before_the_list(right: Any) -> Any:
-    def take(self: Instance, listed: TablespaceList) -> None:
+    def take(self: Tablespaces, listed: TablespaceList) -> None:
         for entry in listed.leftovers:
             if entry.state == LEAVING:
-                instance.remove_tablespace(self.disk, entry.folder)
+                tablespaces.remove_tablespace(self._disk, entry.folder)
         right(self, listed)
 
     return take
@@ -441,7 +441,7 @@ def _memory_kept(right: Any) -> Any:
 
 
 def _doubt_forgotten(right: Any) -> Any:
-    def take(self: Instance, listed: TablespaceList) -> None:
+    def take(self: Tablespaces, listed: TablespaceList) -> None:
         try:
             right(self, listed)
         except OperationalError:
@@ -495,15 +495,15 @@ PLANTS: dict[str, Plant] = {
         transaction_snapshot, "_has_moved", _pages_tell_all
     ),
     "checkpoint leaves files": Plant(checkpoint, "remove_unlisted", _leaves_files),
-    "list of tablespaces not synced": Plant(instance, "take_list", _list_not_synced),
-    "name acknowledged before sync": Plant(Instance, "alter", _name_not_synced),
-    "tablespace listed before its folder": Plant(Instance, "_write", _listed_before_the_folder),
-    "folder of a tablespace not synced": Plant(instance, "make_tablespace", _folder_not_synced),
-    "folder removed before the list says so": Plant(Instance, "_take", _removed_before_the_list),
-    "leftover of a tablespace forgotten": Plant(Instance, "_removes", _leftover_forgotten),
+    "list of tablespaces not synced": Plant(tablespaces, "take_list", _list_not_synced),
+    "name acknowledged before sync": Plant(Tablespaces, "alter", _name_not_synced),
+    "tablespace listed before its folder": Plant(Tablespaces, "_write", _listed_before_the_folder),
+    "folder of a tablespace not synced": Plant(tablespaces, "make_tablespace", _folder_not_synced),
+    "folder removed before the list says so": Plant(Tablespaces, "_take", _removed_before_the_list),
+    "leftover of a tablespace forgotten": Plant(Tablespaces, "_removes", _leftover_forgotten),
     "leftover taken for a tablespace": Plant(instance, "read_list", _leftover_taken),
-    "limits lost by a new name": Plant(Instance, "alter", _limits_lost),
+    "limits lost by a new name": Plant(Tablespaces, "alter", _limits_lost),
     "first roles of a tablespace not synced": Plant(Database, "begin_access", _roles_not_synced),
     "memory of a dropped tablespace kept": Plant(TablespaceMemory, "close", _memory_kept),
-    "tablespace in doubt served": Plant(Instance, "_take", _doubt_forgotten),
+    "tablespace in doubt served": Plant(Tablespaces, "_take", _doubt_forgotten),
 }

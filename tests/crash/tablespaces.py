@@ -133,7 +133,7 @@ class Tablespaces:
 
     def _take_up(self) -> None:
         """Take up what the list says; AssertionError if it is not allowed."""
-        found = {each.entry.name: each.entry for each in self._instance.states()[1:]}
+        found = {each.entry.name: each.entry for each in self._instance.tablespaces.states()[1:]}
         choices = [self._listed] if self._unsure is None else [self._listed, self._unsure]
         for choice in choices:
             if choice.keys() == found.keys() and all(
@@ -162,7 +162,7 @@ class Tablespaces:
             return None
         self._root.say(f"open tablespace {known.name}")
         failure = self._changing(
-            "opening of a tablespace", lambda: self._instance.database(known.name)
+            "opening of a tablespace", lambda: self._instance.tablespaces.database(known.name)
         )
         if failure is not None:
             self._check_fault(failure, is_opening=True)
@@ -171,7 +171,7 @@ class Tablespaces:
 
     def _enter(self, known: Known) -> World:
         """Return the world of a tablespace that has been opened, with what is in it checked."""
-        database = self._instance.opened(known.name)
+        database = self._instance.tablespaces.opened(known.name)
         self._listed[known.name] = known._replace(id=database.entry.id)
         world = self._root.of_another(self.rng, known.model, known.leases)
         world.open(session_count=self.rng.choice((1, 2)), database=database)
@@ -214,7 +214,7 @@ class Tablespaces:
         chance = self.rng.random()
         if chance < 0.05:
             self._root.say("remove what is left of tablespaces")
-            self._instance._remove_again()
+            self._instance.tablespaces._remove_again()
             self._check_directory()
         elif not self._listed or (chance < 0.15 and len(self._listed) < _COUNT_MAX):
             self._create()
@@ -442,7 +442,7 @@ class Tablespaces:
     def _check(self) -> None:
         """What the instance says and holds is what is known."""
         instance, worlds = self._instance, self._root.shared.worlds
-        entries = {each.entry.name: each.entry for each in instance.states()[1:]}
+        entries = {each.entry.name: each.entry for each in instance.tablespaces.states()[1:]}
         assert entries.keys() == self._listed.keys(), f"{[*entries]} for {[*self._listed]}"
         for name, known in self._listed.items():
             entry = entries[name]
@@ -509,7 +509,7 @@ class Tablespaces:
 
     def _check_directory(self) -> None:
         """Nothing lies in the directory that the list does not know."""
-        listed, disk = self._instance.listed, self._root.disk
+        listed, disk = self._instance.tablespaces.listed, self._root.disk
         may_stay = self._root.shared.has_fault
         folders = {each.folder for each in listed.present} - {DIRECTORY}
         known = folders | {FORMAT, LOCK, DIRECTORY, TABLESPACES}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Tablespaces(Protocol):
-    """Implemented by engine.instance.Instance, where each method says what it does."""
+    """Implemented by engine.tablespaces.Tablespaces, where each method says what it does."""
 
     def has(self, name: str) -> bool: ...
     def limits_of(self, name: str) -> TablespaceLimits: ...
@@ -42,7 +42,7 @@ class TablespaceServices(Protocol):
     @property
     def tablespace(self) -> "Tablespace": ...
     @property
-    def instance(self) -> Tablespaces: ...
+    def tablespaces(self) -> Tablespaces: ...
     @property
     def rng(self) -> Rng: ...
 
@@ -66,22 +66,22 @@ def change_tablespaces(
 ) -> None:
     """Carry a statement out; durable on return. Errors as those of Tablespaces; 42501."""
     check_all(database, rights, "change tablespaces")
-    instance = database.instance
+    tablespaces = database.tablespaces
     match statement:
         case tree.CreateTablespace():
-            if not (statement.if_not_exists and instance.has(statement.name)):
+            if not (statement.if_not_exists and tablespaces.has(statement.name)):
                 access = first_access(
                     database.tablespace.state.catalog.access, user, statement.owner, database.rng
                 )
-                instance.create(statement.name, _with(NO_LIMITS, statement.limits), access)
+                tablespaces.create(statement.name, _with(NO_LIMITS, statement.limits), access)
         case tree.AlterTablespace():
             limits = None
             if statement.new_name is None:
-                limits = _with(instance.limits_of(statement.name), statement.limits)
-            instance.alter(statement.name, statement.new_name, limits)
+                limits = _with(tablespaces.limits_of(statement.name), statement.limits)
+            tablespaces.alter(statement.name, statement.new_name, limits)
         case tree.DropTablespace():
-            if not (statement.if_exists and not instance.has(statement.name)):
-                instance.drop(statement.name, is_forced=statement.is_forced)
+            if not (statement.if_exists and not tablespaces.has(statement.name)):
+                tablespaces.drop(statement.name, is_forced=statement.is_forced)
         case _:
             raise TypeError(type(statement).__name__)
 

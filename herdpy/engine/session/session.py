@@ -192,16 +192,16 @@ class Session(SessionCore):
 
         def run() -> "Export":
             check_all(database, self.planner.rights(), "export all tablespaces")
-            instance = database.instance
+            tablespaces = database.tablespaces
             if kind == "tablespaces":
-                return Listing(instance.listing())
+                return Listing(tablespaces.listing())
             if kind not in ("backup", "dump") or not _ID.fullmatch(tablespace):
                 raise ProgrammingError(
                     "export: expected a 'backup' or 'dump' of a tablespace's id of 32 hexadecimal "
                     f"digits, found {kind[:20]!r} of {tablespace[:64]!r}",
                     sqlstate="22023",
                 )
-            begin = instance.backup_of if kind == "backup" else instance.dump_of
+            begin = tablespaces.backup_of if kind == "backup" else tablespaces.dump_of
             return begin(bytes.fromhex(tablespace))
 
         return self.runner.run(run, kind.upper())

@@ -175,7 +175,7 @@ class Gate:
         It is one of `default`, unless what is behind its last @ is a tablespace.
         """
         first, at, last = name.rpartition("@")
-        if at and self._database.instance.has(last):
+        if at and self._database.instance.tablespaces.has(last):
             return (first, last) == (user, tablespace)
         return (name, DEFAULT) == (user, tablespace)
 
@@ -186,10 +186,10 @@ class Gate:
         """
         if database is None:
             instance = self._database.instance
-            if not instance.has(tablespace):
+            if not instance.tablespaces.has(tablespace):
                 return "there is no such tablespace"
             try:
-                instance.opened(tablespace)
+                instance.tablespaces.opened(tablespace)
             except Error as error:
                 return f"the tablespace cannot be opened: {error.message}"
             return "the tablespace was not open yet"

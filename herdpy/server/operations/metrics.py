@@ -224,7 +224,7 @@ def _tablespaces(hub: "Hub") -> "Iterator[Metric]":
         GaugeMetricFamily("herdpy_tablespace_log_bytes", "Appended.", labels=names),
         GaugeMetricFamily("herdpy_tablespace_maintenance_failing", "Steps.", labels=names),
     )
-    for entry, database, _ in hub.database.instance.states():
+    for entry, database, _ in hub.database.instance.tablespaces.states():
         is_ready = database is not None and stopped_by(database) is None
         label = entry.name if entry.name == DEFAULT else entry.id.hex()
         ready.add_metric([label], float(is_ready))

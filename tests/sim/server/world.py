@@ -167,7 +167,7 @@ class ServerHost:
         """The tablespace that the clients use; None: there is none now."""
         if self.database is None:
             return None
-        states = self.database.instance.states()
+        states = self.database.instance.tablespaces.states()
         name = self.world.plan.tablespace
         return next((each.database for each in states if each.entry.name == name), None)
 
@@ -177,7 +177,7 @@ class ServerHost:
             each.tablespace.failure is not None
             or each.tablespace.is_held
             or each.replica.manifest.failure is not None
-            for each in database.instance.databases()
+            for each in database.instance.tablespaces.databases()
         )
         return is_stopped and not self._is_reopening
 
@@ -193,7 +193,9 @@ class ServerHost:
             plans = SharedPlans(has_latest=True)
 
             def catalog() -> Any:
-                owner = next(each for each in instance.databases() if each.plans is plans)
+                owner = next(
+                    each for each in instance.tablespaces.databases() if each.plans is plans
+                )
                 return owner.tablespace.state.catalog
 
             plans.catalog = catalog
@@ -221,7 +223,7 @@ class ServerHost:
     def _check_digest(self, database: Database) -> None:
         """Compare the state after a start with that before the stop. In a thread of this node."""
         if self._digest is not None:
-            served = database.instance.database(self.world.plan.tablespace)
+            served = database.instance.tablespaces.database(self.world.plan.tablespace)
             if state_digest(served.tablespace, has_position=False) != self._digest:
                 raise CheckError("digest", "the state after a restart is not the one before it")
         self._digest = None
@@ -233,7 +235,7 @@ class ServerHost:
         name, database = self.world.plan.tablespace, self.database
         if self._position is None or database is None:
             return
-        if not database.instance.has(name):
+        if not database.instance.tablespaces.has(name):
             raise CheckError("durability", f"tablespace {name} is gone")
         served = self.served
         if served is None:

@@ -168,7 +168,7 @@ def test_waits_of_other_tablespaces_are_shown_in_default_alone(engine: Engine) -
     root = session_of(engine)
     run(root, "CREATE TABLESPACE sales", "CREATE TABLESPACE lent")
     instance = engine.database.instance
-    sales, lent = (instance.database(name) for name in ("sales", "lent"))
+    sales, lent = (instance.tablespaces.database(name) for name in ("sales", "lent"))
     first, holder, waiter = (sales.session(Settings(), autocommit=True) for _ in range(3))
     run(first, "CREATE TABLE t (id INTEGER PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     run(holder, "BEGIN", "DELETE FROM t")

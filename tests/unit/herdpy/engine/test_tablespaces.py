@@ -19,7 +19,8 @@ from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_disk import OsDisk
 from bookie.runtime.os_rng import OsRng
 from herdpy.config import Config
-from herdpy.engine.instance import Instance, run_all
+from herdpy.engine.closing import run_all
+from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.directory import UNFINISHED
 from herdpy.engine.maintenance.doctor import examine
 from herdpy.engine.maintenance.quiet import QuietWatch
@@ -72,7 +73,7 @@ def instance(
 
 
 def session(found: Instance, name: str = "default", user: str | None = None) -> Session:
-    return found.database(name).session(Settings(), autocommit=True, user=user)
+    return found.tablespaces.database(name).session(Settings(), autocommit=True, user=user)
 
 
 def do(found: Instance, text: str, name: str = "default") -> None:
@@ -84,7 +85,7 @@ def do(found: Instance, text: str, name: str = "default") -> None:
 
 
 def names(found: Instance) -> list[str]:
-    return [state.entry.name for state in found.states()]
+    return [state.entry.name for state in found.tablespaces.states()]
 
 
 def folders(disk: Disk) -> list[str]:
@@ -133,7 +134,7 @@ def test_plans_of_all_share_one_room() -> None:
         for number in range(4):
             for each in sessions:
                 rows(each, f"SELECT {number}")
-        caches = [each.plans for each in found.databases()]
+        caches = [each.plans for each in found.tablespaces.databases()]
         assert sum(map(len, caches)) == 3
         assert sum(len(cache.latest) for cache in caches) == 3
         for each in sessions:
@@ -149,18 +150,18 @@ def test_the_creator_s_role_is_copied() -> None:
         ada = session(found, user="ada")
         run(ada, "CREATE TABLESPACE sales")
         run(ada, "CREATE TABLESPACE stock OWNER bob")
-        here, there = found.default.login("ada"), found.database("sales").login("ada")
+        here, there = found.default.login("ada"), found.tablespaces.database("sales").login("ada")
         assert here is not None
         assert there is not None
         assert there.verifier == here.verifier
-        secrets = {found.database("sales").login_secret, found.default.login_secret}
+        secrets = {found.tablespaces.database("sales").login_secret, found.default.login_secret}
         assert len(secrets - {None}) == 2
-        assert found.database("sales").is_superuser("ada")
-        assert found.database("sales").login("bob") is None
-        assert found.database("stock").is_superuser("bob")
+        assert found.tablespaces.database("sales").is_superuser("ada")
+        assert found.tablespaces.database("sales").login("bob") is None
+        assert found.tablespaces.database("stock").is_superuser("bob")
         assert not found.default.is_superuser("bob")
         do(found, "CREATE USER eve PASSWORD 'secret of eve'", "sales")  # gets an id of its own
-        eve = found.database("sales").login("eve")
+        eve = found.tablespaces.database("sales").login("eve")
         assert eve is not None
         assert eve.user.id != there.user.id
         assert found.default.login("eve") is None
@@ -208,13 +209,13 @@ def test_who_may() -> None:
 def test_refused(text: str, sqlstate: str) -> None:
     with instance(MemoryDisk()) as found:
         do(found, "CREATE TABLESPACE sales")
-        before = found.listed
+        before = found.tablespaces.listed
         with pytest.raises(Error) as refused:
             do(found, text)
         assert refused.value.sqlstate == sqlstate
         if "sales.t" in text:
             assert "tablespace=" in str(refused.value)
-        assert found.listed == before
+        assert found.tablespaces.listed == before
 
 
 def test_no_part_of_a_transaction() -> None:
@@ -250,7 +251,7 @@ def test_what_is_used_is_not_dropped() -> None:
         do(found, "DROP TABLESPACE sales")
         assert folders(disk) == []
         with pytest.raises(OperationalError) as gone:
-            found.database("sales")
+            found.tablespaces.database("sales")
         assert gone.value.sqlstate == "3D000"
         do(found, "CREATE TABLESPACE sales")
         assert rows(session(found, "sales"), "SELECT * FROM sysusers") == []
@@ -325,7 +326,7 @@ def test_a_forced_drop_that_has_no_effect_ends_no_session(monkeypatch: pytest.Mo
         do(found, "CREATE TABLESPACE sales")
         user = session(found, "sales")
         with monkeypatch.context() as patched:
-            patched.setattr("herdpy.engine.instance.stage_list", _no_room)
+            patched.setattr("herdpy.engine.tablespaces.stage_list", _no_room)
             with pytest.raises(Error) as full:
                 do(found, "DROP TABLESPACE sales WITH (FORCE)")
             assert full.value.sqlstate == "53100"
@@ -367,7 +368,7 @@ def test_a_name_and_limits_change_while_it_is_used() -> None:
         assert full.value.retry is Retry.SAFE
         do(found, "ALTER TABLESPACE stock RESET (connections_max)")
         session(found, "stock")
-        memory = found.database("stock").memory
+        memory = found.tablespaces.database("stock").memory
         assert memory.account.bytes_max == 64 * 2**20
         do(found, "ALTER TABLESPACE stock SET (memory_bytes_max = '32MB')")
         assert memory.account.bytes_max == 32 * 2**20
@@ -375,7 +376,7 @@ def test_a_name_and_limits_change_while_it_is_used() -> None:
         second.close()
     with instance(disk) as found:
         assert names(found) == ["default", "stock"]
-        assert found.limits_of("stock").memory_bytes_max == 32 * 2**20
+        assert found.tablespaces.limits_of("stock").memory_bytes_max == 32 * 2**20
         assert rows(session(found, "stock"), "SELECT id FROM t") == [(1,)]
 
 
@@ -400,14 +401,16 @@ def test_a_list_of_many_measures_each_once() -> None:
         for number in range(10):
             do(found, f"CREATE TABLESPACE t{number}")
         measured: list[str] = []
-        for database in found.databases():
+        for database in found.tablespaces.databases():
             memtables = database.memory.memtables
             measure = memtables.measure
             assert measure is not None
             memtables.measure = partial(_counted, measure, measured, database.name)
         used = rows(session(found), "SELECT tablespace, memory_bytes FROM systablespaces")
         assert sorted(measured) == sorted(names(found))
-        kinds = {each.name: each.memory.kinds()[0].bytes_used for each in found.databases()}
+        kinds = {
+            each.name: each.memory.kinds()[0].bytes_used for each in found.tablespaces.databases()
+        }
         of_others = sum(count for name, count in kinds.items() if name != "default")
         assert dict(used) == kinds | {"default": kinds["default"] - of_others}
 
@@ -421,7 +424,7 @@ def test_systablespaces_shows_a_log_that_has_stopped() -> None:
     disk = SimulatedDisk(1)
     with instance(disk) as found:
         with_rows(found)
-        disk.fail("sync", errno.EIO, path=f"{found.database('other').entry.folder}/log")
+        disk.fail("sync", errno.EIO, path=f"{found.tablespaces.database('other').entry.folder}/log")
         with pytest.raises(OperationalError):
             do(found, "INSERT INTO t VALUES (2, 'x')", "other")
         shown = rows(session(found), "SELECT tablespace, state, error FROM systablespaces")
@@ -434,20 +437,20 @@ def test_systablespaces_shows_a_log_that_has_stopped() -> None:
 def test_a_name_is_looked_up_and_a_hint_looked_for_among_a_bounded_number() -> None:
     with instance(MemoryDisk()) as found:
         do(found, "CREATE TABLESPACE sales")
-        assert found.find("sales") is found.opened("sales")
-        assert found.find("salse") is None
+        assert found.tablespaces.find("sales") is found.tablespaces.opened("sales")
+        assert found.tablespaces.find("salse") is None
         with pytest.raises(OperationalError) as absent:
-            found.opened("salse")
+            found.tablespaces.opened("salse")
         assert absent.value.hint == 'Did you mean "sales"?'
-        listed = found.listed
+        listed = found.tablespaces.listed
         for number in range(100):
             listed = listed.with_entry(TablespaceEntry(b"%16d" % number, f"name_{number:05}"))
-        found.listed = listed
-        assert found.find("name_00099") is None  # it is not open
+        found.tablespaces.listed = listed
+        assert found.tablespaces.find("name_00099") is None  # it is not open
         with pytest.raises(OperationalError) as near:
-            found.opened("name_0009")  # most like names that come late
+            found.tablespaces.opened("name_0009")  # most like names that come late
         assert near.value.hint in [f'Did you mean "name_{each:05}"?' for each in range(50)]
-        found.listed = listed.without([b"%16d" % number for number in range(100)])
+        found.tablespaces.listed = listed.without([b"%16d" % number for number in range(100)])
 
 
 def test_the_disk_that_a_tablespace_may_have() -> None:
@@ -465,8 +468,8 @@ def test_the_disk_that_a_tablespace_may_have() -> None:
         assert full.value.sqlstate == "53100"
         do(found, "CREATE TABLE t (id BIGINT)")  # of `default`
         run(user, "DELETE FROM t")
-        found.database("sales").run_checkpoint()
-        found.database("sales").run_compaction()
+        found.tablespaces.database("sales").run_checkpoint()
+        found.tablespaces.database("sales").run_compaction()
         run(user, "INSERT INTO t VALUES (1, 'y')")
         assert rows(user, "SELECT v FROM t") == [("y",)]
         do(found, "ALTER TABLESPACE sales RESET (disk_bytes_max)")
@@ -490,10 +493,10 @@ def test_one_statement_does_not_pass_the_limit_of_the_disk(transaction_memory_by
         with pytest.raises(Error) as refused:
             run(user, many)
         assert refused.value.sqlstate == "53100"
-        assert found.database("sales").replica.disk_bytes() < 5 * 2**20  # of 20 MB
+        assert found.tablespaces.database("sales").replica.disk_bytes() < 5 * 2**20  # of 20 MB
         assert rows(user, "SELECT count(*) FROM t") == [(0,)]
-        found.database("sales").run_checkpoint()
-        while found.database("sales").run_compaction():
+        found.tablespaces.database("sales").run_checkpoint()
+        while found.tablespaces.database("sales").run_compaction():
             pass
         run(user, "INSERT INTO t VALUES (1, 'x')")
 
@@ -506,7 +509,7 @@ def test_what_is_kept_of_deleted_pages_counts(kept_by: str) -> None:
         run(user, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
         for number in range(20):
             run(user, "INSERT INTO t VALUES (?, ?)", number, OsRng().randbytes(20_000).hex())
-        database = found.database("sales")
+        database = found.tablespaces.database("sales")
         database.run_checkpoint()
         full = database.replica.disk_bytes()
         run(reader, "BEGIN ISOLATION LEVEL REPEATABLE READ")
@@ -550,7 +553,7 @@ def test_memtables_have_one_share_and_the_largest_goes_first() -> None:
             one = session(found, name)
             for number in range(count):
                 run(one, "INSERT INTO t VALUES (?, ?)", number, "x" * 10_000)
-        large, small = found.database("large"), found.database("small")
+        large, small = found.tablespaces.database("large"), found.tablespaces.database("small")
         share = config.memtable_bytes_max
         sizes = [each.tablespace.memtable_bytes() for each in (large, small)]
         assert max(sizes) < share < sum(sizes)
@@ -595,12 +598,14 @@ def content(disk: Disk) -> dict[str, list[Any]]:
     with instance(disk) as found:
         shown = {
             name: rows(session(found, name), "SELECT v FROM t WHERE id = 1")
-            if found.database(name).tablespace.state.catalog.table("t")
+            if found.tablespaces.database(name).tablespace.state.catalog.table("t")
             else []
             for name in names(found)
         }
         assert folders(disk) == sorted(
-            state.entry.folder for state in found.states() if state.entry.name != "default"
+            state.entry.folder
+            for state in found.tablespaces.states()
+            if state.entry.name != "default"
         )
         return shown
 
@@ -680,7 +685,7 @@ def test_a_fault_in_any_step_of_create_leaves_nothing() -> None:
                     is_done = False
                 assert ("sales" in names(found)) == is_done, (op, skip)
                 disk.heal()
-                is_known = found._list_failure is None
+                is_known = found.tablespaces._list_failure is None
                 if is_known:
                     do(found, "CREATE TABLESPACE IF NOT EXISTS sales")
                     assert len(folders(disk)) == 2
@@ -702,7 +707,7 @@ def test_a_tablespace_whose_end_is_in_doubt_is_not_served() -> None:
             do(found, "DROP TABLESPACE other")
         assert doubt.value.retry is Retry.UNKNOWN
         with pytest.raises(OperationalError) as refused:
-            found.database("other")
+            found.tablespaces.database("other")
         assert refused.value.sqlstate == "58030"
     assert content(disk.crash(is_power_lost=False)) == KEPT
 
@@ -718,7 +723,7 @@ def test_a_drop_that_finds_no_room_at_all_has_no_effect() -> None:
             disk.heal()
             assert full.value.sqlstate == "53100"
             assert f"{TABLESPACES}.new" not in disk.list("")
-            one = found.opened("other").session(Settings(), autocommit=True)
+            one = found.tablespaces.opened("other").session(Settings(), autocommit=True)
             assert rows(one, "SELECT v FROM t") == [("other",)]
             one.close()
         do(found, "DROP TABLESPACE other")
@@ -733,8 +738,8 @@ def test_a_drop_frees_a_full_disk() -> None:
         disk.capacity_bytes = disk.used_bytes
         do(found, "DROP TABLESPACE other")
         assert folders(disk) == []
-        assert read_list(disk) == found.listed
-        assert len(found.listed.entries) == 1
+        assert read_list(disk) == found.tablespaces.listed
+        assert len(found.tablespaces.listed.entries) == 1
 
 
 def test_what_cannot_be_removed_keeps_nothing_else_from_being_done() -> None:
@@ -742,7 +747,7 @@ def test_what_cannot_be_removed_keeps_nothing_else_from_being_done() -> None:
     with instance(disk) as found:
         with_rows(found)
         do(found, "CREATE TABLESPACE gone")
-        left = found.database("gone").entry.folder
+        left = found.tablespaces.database("gone").entry.folder
         disk.fail("unlink", errno.EIO, times=1_000, path=left)
         do(found, "DROP TABLESPACE gone")
         do(found, "CREATE TABLESPACE third")
@@ -755,10 +760,10 @@ def test_what_cannot_be_removed_keeps_nothing_else_from_being_done() -> None:
         disk.heal()
         found.look_after()  # not yet again
         assert left in folders(disk)
-        found._again_s = 0.0
+        found.tablespaces._again_s = 0.0
         found.look_after()
         assert left not in folders(disk)
-        assert found.listed.leftovers == []
+        assert found.tablespaces.listed.leftovers == []
     assert content(disk.crash()) == {**KEPT, "third": []}
 
 
@@ -772,10 +777,10 @@ def test_a_list_that_cannot_be_written_without_what_is_left_is_written_later() -
         fresh = disk.crash()
         fresh.fail(op, errno.EIO, times=1_000, path=TABLESPACES)
         with instance(fresh) as found:
-            assert [each.name for each in found.listed.leftovers] == ["other"]
+            assert [each.name for each in found.tablespaces.listed.leftovers] == ["other"]
             fresh.heal()
             do(found, "CREATE TABLESPACE third")
-            assert found.listed.leftovers == []
+            assert found.tablespaces.listed.leftovers == []
             assert names(found) == ["default", "third"]
 
 
@@ -787,14 +792,14 @@ def test_all_that_is_in_the_folder_of_a_dropped_tablespace_goes(tmp_path: Path) 
     root.mkdir()
     with instance(OsDisk(root)) as found:
         do(found, "CREATE TABLESPACE sales")
-        folder = root / found.database("sales").entry.folder
+        folder = root / found.tablespaces.database("sales").entry.folder
         (folder / ".snapshot" / "deep").mkdir(parents=True)
         (folder / ".snapshot" / "deep" / "file").write_text("x")
         (folder / "segments" / "empty").mkdir()
         (folder / "link").symlink_to(outside)
         do(found, "DROP TABLESPACE sales")
         assert not folder.exists()
-        assert found.listed.leftovers == []
+        assert found.tablespaces.listed.leftovers == []
     assert (outside / "kept").exists()
 
 
@@ -817,7 +822,7 @@ def test_a_drop_waits_for_the_housekeeper_s_step() -> None:
     disk = SimulatedDisk(1)
     with instance(disk) as found:
         with_rows(found)
-        other = found.database("other")
+        other = found.tablespaces.database("other")
         other.run_checkpoint()
         do(found, "INSERT INTO t VALUES (2, 'x')", "other")
         is_writing, is_dropping, may_go_on = (threading.Event() for _ in range(3))
@@ -870,7 +875,7 @@ def test_an_interrupted_drop_leaves_no_log_open() -> None:
         with instance(disk) as found:
             with_rows(found)
             keep = Settings(durability=Durability.NONE)
-            one = found.database("other").session(keep, autocommit=True)
+            one = found.tablespaces.database("other").session(keep, autocommit=True)
             run(one, "INSERT INTO t VALUES (2, 'x')")
             one.close()
             asker = session(found)
@@ -881,7 +886,7 @@ def test_an_interrupted_drop_leaves_no_log_open() -> None:
                 pass
             disk.latency = None
             asker.close()
-            if left[0] < 0 and "other" in names(found) and found._list_failure is None:
+            if left[0] < 0 and "other" in names(found) and found.tablespaces._list_failure is None:
                 two = session(found, "other")
                 assert rows(two, "SELECT id FROM t ORDER BY id") == [(1,), (2,)]
                 two.close()
@@ -898,7 +903,7 @@ def test_an_interrupted_opening_leaves_no_file_open(within: str) -> None:
         with instance(disk) as found:
             with LineInterrupter(number, within=within) as interrupter:
                 try:
-                    found.database("other")
+                    found.tablespaces.database("other")
                 except KeyboardInterrupt:
                     pass
             assert rows(session(found, "other"), "SELECT v FROM t") == [("other",)]
@@ -985,10 +990,10 @@ def test_a_tablespace_is_finished_by_who_opens_it_if_its_maker_could_not() -> No
     with instance(disk) as found:
         disk.fail("unlink", errno.EIO, path=UNFINISHED)
         do(found, "CREATE TABLESPACE sales")
-        folder = found.database("sales").entry.folder
+        folder = found.tablespaces.database("sales").entry.folder
         assert UNFINISHED in disk.list(folder)
     with instance(disk) as found:
-        found.database("sales")
+        found.tablespaces.database("sales")
         assert UNFINISHED not in disk.list(folder)
 
 
@@ -996,7 +1001,7 @@ def test_a_folder_of_another_tablespace_is_damage_of_that_one_alone() -> None:
     disk = two_on_disk()
     with instance(disk) as found:
         do(found, "CREATE TABLESPACE third")
-        folder = {state.entry.name: state.entry.folder for state in found.states()}
+        folder = {state.entry.name: state.entry.folder for state in found.tablespaces.states()}
     for name in ("MANIFEST", "log/00000001.log"):
         data = disk.read(f"{folder['other']}/{name}")
         file = disk.open(f"{folder['third']}/{name}", create=True)
@@ -1006,9 +1011,9 @@ def test_a_folder_of_another_tablespace_is_damage_of_that_one_alone() -> None:
     with instance(disk) as found:
         for _ in range(2):
             with pytest.raises(CorruptionError, match="MANIFEST, offset 0"):
-                found.database("third")
+                found.tablespaces.database("third")
         assert rows(session(found, "other"), "SELECT v FROM t") == [("other",)]
-        failed = found.open_all()
+        failed = found.tablespaces.open_all()
         assert [state.entry.name for state in failed] == ["third"]
 
 
@@ -1016,14 +1021,14 @@ def test_a_tablespace_that_found_a_full_disk_is_opened_later() -> None:
     disk = two_on_disk()
     with instance(disk) as found:
         disk.fail("open", errno.ENOSPC, times=10)
-        assert [state.entry.name for state in found.open_all()] == ["other"]
+        assert [state.entry.name for state in found.tablespaces.open_all()] == ["other"]
         found.look_after()  # the disk is still full
         with pytest.raises(OperationalError, match="no space left"):
-            found.opened("other")
+            found.tablespaces.opened("other")
         disk.heal()
-        found._again_s = 0.0  # five seconds later
+        found.tablespaces._again_s = 0.0  # five seconds later
         found.look_after()
-        assert found.opened("other").tablespace.failure is None
+        assert found.tablespaces.opened("other").tablespace.failure is None
         assert rows(session(found, "other"), "SELECT v FROM t") == [("other",)]
 
 
@@ -1031,8 +1036,8 @@ def test_the_doctor_looks_at_all() -> None:
     disk = two_on_disk()
     with instance(disk) as found:
         for name in ("default", "other"):
-            found.database(name).run_checkpoint()
-        folder = found.database("other").entry.folder
+            found.tablespaces.database(name).run_checkpoint()
+        folder = found.tablespaces.database("other").entry.folder
     whole = examine(disk, "here")
     assert (whole.damages, whole.notes) == ([], [])
     assert (whole.table_count, whole.row_count) == (2, 2)
@@ -1062,8 +1067,8 @@ def test_without_the_list_the_tablespaces_are_read_by_their_folders(damage: str)
     disk = two_on_disk()
     with instance(disk) as found:
         for name in ("default", "other"):
-            found.database(name).run_checkpoint()
-        folder = found.database("other").entry.folder
+            found.tablespaces.database(name).run_checkpoint()
+        folder = found.tablespaces.database("other").entry.folder
     damage_the_list(disk, damage)
     report = examine(disk, "here")
     assert [TABLESPACES in each for each in report.damages] == [True]
@@ -1123,7 +1128,7 @@ def test_a_staged_list_that_a_crash_has_left_is_removed() -> None:
     disk = SimulatedDisk(1)
     with instance(disk) as found:
         data = backed_up(found.default)
-        stage_list(disk, found.listed.with_entry(TablespaceEntry(b"x" * 16, "sales")))
+        stage_list(disk, found.tablespaces.listed.with_entry(TablespaceEntry(b"x" * 16, "sales")))
     assert STAGED in disk.list("")
     with instance(disk):
         assert STAGED not in disk.list("")
@@ -1135,7 +1140,7 @@ def test_a_staged_list_that_a_crash_has_left_is_removed() -> None:
 def test_a_backup_is_of_one_and_takes_the_place_of_none() -> None:
     disk = two_on_disk()
     with instance(disk) as found:
-        data = backed_up(found.database("other"))
+        data = backed_up(found.tablespaces.database("other"))
     fresh = MemoryDisk()
     restored(data, fresh)
     with instance(fresh) as found:
@@ -1153,7 +1158,7 @@ def test_a_dump_says_the_tablespace_of_its_rights() -> None:
         do(found, "GRANT SELECT ON TABLESPACE sales TO bob", "sales")
         with pytest.raises(Error):
             do(found, "GRANT SELECT ON TABLESPACE default TO bob", "sales")
-        dump = found.database("sales").dump()
+        dump = found.tablespaces.database("sales").dump()
         text = b"".join(dump.pieces()).decode()
         dump.close()
         assert "ON TABLESPACE sales TO bob" in text
@@ -1194,4 +1199,4 @@ def test_many_have_few_threads() -> None:
         for number in range(30):
             do(found, "CREATE TABLE t (id BIGINT PRIMARY KEY)", f"t{number}")
         assert threading.active_count() - before <= 5
-        assert len(found.databases()) == 31
+        assert len(found.tablespaces.databases()) == 31

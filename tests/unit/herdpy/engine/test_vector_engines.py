@@ -100,7 +100,7 @@ def test_results_that_are_open_go_on_when_limits_change(database: Database) -> N
 def test_a_tablespace_s_limit_holds_for_its_queries(database: Database) -> None:
     root = session_of(database)
     run(root, "CREATE TABLESPACE sales WITH (memory_bytes_max = '40MB')")
-    sales = database.instance.database("sales")
+    sales = database.instance.tablespaces.database("sales")
     tenant = session_of(sales)
     run(tenant, "CREATE TABLE t (id BIGINT PRIMARY KEY)")
     tenant.execute_many("INSERT INTO t VALUES (?)", [(n,) for n in range(ROWS)])
@@ -129,7 +129,7 @@ def test_what_a_tablespace_s_queries_spill_is_its_disk(database: Database) -> No
     root = session_of(database)
     limits = "memory_bytes_max = '75MB', disk_bytes_max = '400MB'"
     run(root, f"CREATE TABLESPACE sales WITH ({limits})")
-    sales = database.instance.database("sales")
+    sales = database.instance.tablespaces.database("sales")
     tenant = session_of(sales)
     run(tenant, "CREATE TABLE t (id BIGINT PRIMARY KEY)")
     tenant.execute_many("INSERT INTO t VALUES (?)", [(n,) for n in range(ROWS)])

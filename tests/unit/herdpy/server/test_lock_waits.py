@@ -406,7 +406,7 @@ def test_the_last_places_are_no_other_tablespace_s(server: RunningServer) -> Non
     instance = server.engine.database.instance
     holders = {
         session.database.name: session.planner.holder().is_administrator
-        for session in instance.sessions()
+        for session in instance.tablespaces.sessions()
     }
     assert holders == {"default": True, "sales": False}
     opened = [tenant, root]

@@ -45,7 +45,7 @@ def server() -> Iterator[RunningServer]:
 
 
 def do(engine: Engine, *texts: str, tablespace: str = "default") -> None:
-    database = engine.database.instance.database(tablespace)
+    database = engine.database.instance.tablespaces.database(tablespace)
     session = database.session(Settings(), autocommit=True)
     for text in texts:
         session.execute(text).close()
@@ -308,7 +308,7 @@ def replace(server: RunningServer) -> None:
 
 def remake(server: RunningServer) -> None:
     """Make the tablespace again, with a user of the same name, number and verifier."""
-    role = server.engine.database.instance.database("sales").login("app")
+    role = server.engine.database.instance.tablespaces.database("sales").login("app")
     assert role is not None
     do(server.engine, "DROP TABLESPACE sales", "CREATE TABLESPACE sales OWNER ada")
     do(
@@ -318,7 +318,7 @@ def remake(server: RunningServer) -> None:
         "CREATE TABLE secrets (v TEXT)",
         tablespace="sales",
     )
-    again = server.engine.database.instance.database("sales").login("app")
+    again = server.engine.database.instance.tablespaces.database("sales").login("app")
     assert again == role
 
 
@@ -445,7 +445,7 @@ def test_each_tablespace_has_a_secret_of_its_own(server: RunningServer) -> None:
     ) as connection:
         connection.execute("CREATE TABLESPACE mine")
     names = ("default", "sales", "mine")
-    secrets = {instance.database(name).login_secret for name in names}
+    secrets = {instance.tablespaces.database(name).login_secret for name in names}
     assert len(secrets) == 3
     assert {len(secret or b"") for secret in secrets} == {32}
 
@@ -499,7 +499,7 @@ def test_the_audit_log_says_that_a_tablespace_cannot_be_opened() -> None:
     disk = MemoryDisk()
     with running_server(disk) as server:
         do(server.engine, *SETUP)
-        folder = server.engine.database.instance.database("sales").entry.folder
+        folder = server.engine.database.instance.tablespaces.database("sales").entry.folder
     disk.unlink(f"{folder}/MANIFEST")
     with running_server(disk, login_failure_delay_s=0) as server:
         for name, reason in (("sales", "cannot be opened"), ("missing", "no such tablespace")):
@@ -510,7 +510,7 @@ def test_the_audit_log_says_that_a_tablespace_cannot_be_opened() -> None:
 
 
 def test_a_login_that_a_drop_overtakes(server: RunningServer) -> None:
-    database = server.engine.database.instance.database("sales")
+    database = server.engine.database.instance.tablespaces.database("sales")
     database.refuse_sessions("a test", is_forced=False)
     with pytest.raises(herdpy.OperationalError) as refused:
         herdpy.connect(f"{url_of(server, 'ada', 'sales')}?retry_timeout_s=0", password="of sales")
@@ -603,7 +603,7 @@ def test_a_backup_of_all_is_for_superusers_of_default(
     assert shown == [("ada", "tablespaces"), *[("ada", "backup")] * 3]
     of = {each["of"] for each in events if each["event"] == "exported" and "of" in each}
     instance = server.engine.database.instance
-    assert of == {state.entry.id.hex() for state in instance.states()}
+    assert of == {state.entry.id.hex() for state in instance.tablespaces.states()}
     herdpy.restore(tmp_path / "set", tmp_path / "new")
     with herdpy.connect(tmp_path / "new", tablespace="sales") as connection:
         assert connection.execute("SELECT v FROM t").fetchall() == [("sales",)]

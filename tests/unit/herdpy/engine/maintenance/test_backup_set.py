@@ -80,7 +80,7 @@ def instance(disk: Disk) -> Iterator[Instance]:
 
 
 def session(found: Instance, name: str = DEFAULT, user: str | None = None) -> Session:
-    return found.database(name).session(Settings(), autocommit=True, user=user)
+    return found.tablespaces.database(name).session(Settings(), autocommit=True, user=user)
 
 
 def fill(disk: Disk) -> None:
@@ -123,13 +123,13 @@ def check_all_there(disk: Disk) -> None:
     """Raise unless a directory has all of the source: names, limits, rows, rights."""
     assert examine(disk, "there").damages == []
     with instance(disk) as found:
-        limits = {state.entry.name: state.entry.limits for state in found.states()}
+        limits = {state.entry.name: state.entry.limits for state in found.tablespaces.states()}
         assert limits == {
             "default": TablespaceLimits(),
             "sales": TablespaceLimits(67108864, 7, None),
             "a/b c": TablespaceLimits(None, None, 2097152),
         }
-        assert found.open_all() == []
+        assert found.tablespaces.open_all() == []
         for name in NAMES:
             bob = session(found, name, "bob")
             assert rows(bob, "SELECT count(*), min(v), max(v) FROM t") == [(9, name, name)]
@@ -159,8 +159,8 @@ def test_all_tablespaces_with_names_limits_and_rights(
     assert not [path for path in disk.contents() if path.endswith(UNFINISHED)]
     check_all_there(disk)
     with instance(source) as old, instance(disk) as new:  # other tablespaces, with other logs
-        ids = {each.id for each in old.listed.entries}
-        assert not ids & {each.id for each in new.listed.entries}
+        ids = {each.id for each in old.tablespaces.listed.entries}
+        assert not ids & {each.id for each in new.tablespaces.listed.entries}
 
 
 def test_one_of_them_becomes_default(folder: SimulatedDisk) -> None:
@@ -170,7 +170,7 @@ def test_one_of_them_becomes_default(folder: SimulatedDisk) -> None:
     restore(content, disk, OsRng(), "there", is_replacing=False)
     with instance(disk) as found:
         assert rows(session(found, user="bob"), "SELECT max(v) FROM t") == [("a/b c",)]
-        assert [state.entry.name for state in found.states()] == [DEFAULT]
+        assert [state.entry.name for state in found.tablespaces.states()] == [DEFAULT]
     with pytest.raises(OperationalError, match="no backup of tablespace") as missing:
         verify_set(folder, "/set", "sale")
     assert (missing.value.sqlstate, missing.value.hint) == ("3D000", 'Did you mean "sales"?')
@@ -229,7 +229,7 @@ def test_bytes_of_the_manifest() -> None:
 
 def test_superusers_of_default_may_alone(source: MemoryDisk) -> None:
     with instance(source) as found:
-        ids = {state.entry.name: state.entry.id.hex() for state in found.states()}
+        ids = {state.entry.name: state.entry.id.hex() for state in found.tablespaces.states()}
         refused: list[Callable[[], object]] = []
         for name, user in ((DEFAULT, "bob"), ("sales", None), ("sales", "bob")):
             one = session(found, name, user)
@@ -302,17 +302,17 @@ def test_one_that_is_dropped_meanwhile_is_left_out_and_a_new_one_is_not_in_it() 
         write_backup_set(Dropping(), folder, "/set", overwrite=False, progress=None)  # type: ignore[arg-type]
     restored(folder, new)
     with instance(new) as found:
-        assert [state.entry.name for state in found.states()] == ["default", "a/b c"]
+        assert [state.entry.name for state in found.tablespaces.states()] == ["default", "a/b c"]
 
 
 def test_one_that_is_damaged_makes_no_set(source: MemoryDisk) -> None:
     disk, folder = SimulatedDisk(1), MemoryDisk()
     fill(disk)
     with instance(disk) as found:
-        found.open_all()
-        for database in found.databases():
+        found.tablespaces.open_all()
+        for database in found.tablespaces.databases():
             database.run_checkpoint()
-        sales = found.listed.find("sales")
+        sales = found.tablespaces.listed.find("sales")
     assert sales is not None
     (segment,) = disk.list(f"{sales.folder}/segments")
     disk.flip(f"{sales.folder}/segments/{segment}", 200)
@@ -670,7 +670,7 @@ def test_the_list_that_goes_out_is_the_one_of_the_directory(source: MemoryDisk) 
         data = b"".join(export.pieces())
         export.close()
         assert export.byte_count == len(data)
-        assert decode_list(data).entries == tuple(found.listed.present)
+        assert decode_list(data).entries == tuple(found.tablespaces.listed.present)
 
 
 def test_a_server_that_gives_another_tablespace_makes_no_set(source: MemoryDisk) -> None:

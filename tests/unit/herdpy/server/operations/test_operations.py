@@ -221,7 +221,7 @@ def test_metrics_of_many_tablespaces_are_made_beside_the_loop(server: RunningSer
         measured.append((name, threading.get_ident()))
         return 0
 
-    databases = server.engine.database.instance.databases()
+    databases = server.engine.database.instance.tablespaces.databases()
     for database in databases:
         database.memory.memtables.measure = partial(measure, database.name)
 
