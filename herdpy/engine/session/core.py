@@ -12,7 +12,7 @@ from bookie.runtime.drivers import new_mutex
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.session.activity import Client, Running
 from herdpy.engine.state.commit_tokens import UsedToken
-from herdpy.engine.state.error_messages import dropped_error, half_undone_error
+from herdpy.engine.state.error_messages import absent_error, dropped_error, half_undone_error
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.memtable_room import MemtableFullError
 from herdpy.engine.state.transactions import Savepoint, Transaction, TransactionState
@@ -24,6 +24,7 @@ from herdpy.errors import (
     Error,
     InterfaceError,
     InternalError,
+    InvariantViolation,
     OperationalError,
     ProgrammingError,
     Retry,
@@ -211,7 +212,11 @@ class SessionCore:
             with loading():
                 from herdpy.engine.session.page_commits import commit_spilled
 
-            commit_spilled(self.database, transaction, settle)
+            try:
+                commit_spilled(self.database, transaction, settle)
+            except InvariantViolation:
+                self.check_not_undone(transaction)
+                raise
             return
         tablespace = self.tablespace
         with_log_space(tablespace, lambda: tablespace.commit(transaction), frees_space=True)
@@ -318,6 +323,18 @@ class SessionCore:
             retry=Retry.SAFE,
             hint="ROLLBACK ends it; then run the whole transaction again.",
         )
+
+    def check_not_undone(self, transaction: Transaction | None) -> None:
+        """Raise 40001 (SAFE) if the log was opened anew under a transaction.
+
+        Its locks went with it, and others write: what its steps meet then is no bug of theirs.
+        """
+        tablespace = self.tablespace
+        if transaction is None or tablespace.failure is not None:
+            return
+        with tablespace.monitor:  # which who opens the log anew has until transactions are undone
+            if transaction.is_undone:
+                raise transaction.abort_error or absent_error()
 
     # --- a statement's own, with autocommit ------------------------------------------------------
 

@@ -22,7 +22,7 @@ from herdpy.engine.statements.lock_wait import (
     lock_wait_of,
     room_wait_of,
 )
-from herdpy.errors import LockTimeoutError
+from herdpy.errors import InvariantViolation, LockTimeoutError
 from herdpy.limits import statement_restarts_max
 
 T = TypeVar("T")
@@ -100,6 +100,9 @@ class StatementRunner:
             try:
                 result = body()
                 break
+            except InvariantViolation:
+                core.check_not_undone(core.transaction or core.statement)
+                raise
             except MustWaitError as must_wait:
                 wait = core.waiting = lock_wait_of(must_wait, interrupt, clock.monotonic())
                 if core.leaves_waits:

@@ -146,6 +146,7 @@ class ServerHost:
         config = ServerConfig(
             workers=world.plan.worker_count,
             connections_max=world.plan.connections_max,
+            superuser_reserved_connections=0,  # a full server has three places, for who comes
             spin_us=0,
             loop_sync_us=world.plan.loop_sync_us,
         )

@@ -2,17 +2,28 @@
 
 import random
 from collections.abc import Callable, Iterator
+from itertools import count
 
 import pytest
 
 from herdpy.config import Config
 from herdpy.engine.maintenance.leftovers import segment_files
+from herdpy.engine.session import page_commits
 from herdpy.engine.session.session import Session
-from herdpy.engine.state import page_adoption, tablespace
+from herdpy.engine.state import page_adoption, snapshots, tablespace
 from herdpy.engine.state.memtable import Memtable
+from herdpy.engine.state.state import TableState
 from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.writes import row_writes, spilled_writes
-from herdpy.errors import DeadlockError, Error, IntegrityError, LockTimeoutError
+from herdpy.errors import (
+    DeadlockError,
+    Error,
+    IntegrityError,
+    InvariantViolation,
+    LockTimeoutError,
+    Retry,
+    SerializationError,
+)
 from herdpy.log.record import BeginSpill, Rollback, RollbackTo, decode
 from herdpy.model.lsn import START_LSN
 from tests.crash.checks import read_log, replayed
@@ -437,3 +448,46 @@ def test_two_that_both_need_the_table_do_not_wait_for_ever() -> None:
                 run(other, "UPDATE t SET v = v + 1 WHERE id <> 1")
         session.commit()
         assert totals(session) == (ROWS, sum(range(ROWS)) + ROWS - 1)
+
+
+@pytest.mark.parametrize("step", ["COMMIT", "UPDATE t SET v = v + 1"])
+def test_a_log_opened_anew_under_a_spilled_transaction_is_no_bug(
+    db: Engine, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """sim-server 300908: its locks are gone, others write, and its own step goes on with that."""
+    session, other = filled(db), db.session(autocommit=True)
+    run(session, "UPDATE t SET v = v + 1")
+    assert transaction_of(session).has_spilled
+    # Of a COMMIT before it keeps maintenance, and with it reopen(), away.
+    module, name = (page_commits, "_tables") if step == "COMMIT" else (snapshots, "spilled_view")
+    right, calls = getattr(module, name), count()
+
+    def overtaken(*arguments: object) -> object:
+        if next(calls) == 0:
+            db.database.replica.reopen()
+            run(other, "INSERT INTO t VALUES (-1, 0, '')")
+        return right(*arguments)
+
+    monkeypatch.setattr(module, name, overtaken)
+    with pytest.raises(SerializationError) as lost:
+        run(session, step)
+    assert lost.value.retry is Retry.SAFE
+    session.rollback()
+    assert totals(session) == (ROWS + 1, sum(range(ROWS)))
+
+
+def test_a_table_written_under_its_lock_is_a_bug(
+    db: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = filled(db)
+    run(session, "UPDATE t SET v = v + 1")
+    right = page_commits.spilled_view
+
+    def broken(table: TableState, *arguments: object) -> object:
+        table.memtable.put_all([((-1,), (-1, 0, ""))], 1 << 40, 100, lambda: None)
+        return right(table, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(page_commits, "spilled_view", broken)
+    with pytest.raises(InvariantViolation, match="written while its lock was held"):
+        session.commit()
+    session.rollback()
