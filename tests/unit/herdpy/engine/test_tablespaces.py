@@ -1,6 +1,7 @@
 """Tablespaces of one directory: made, changed and removed wholly or not at all, each its own."""
 
 import errno
+import gc
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -811,6 +812,33 @@ class WatchedMutex:
 
     def __exit__(self, *_: object) -> None:
         self._mutex.release()
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="Linux shows what is mapped")
+def test_what_is_dropped_takes_no_room_on_the_disk(tmp_path: Path) -> None:
+    """A file that is unlinked is there as long as it is mapped, until a collector comes by."""
+
+    def mapped() -> list[str]:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        return [line for line in lines if str(tmp_path) in line]
+
+    gc.disable()
+    try:
+        with instance(OsDisk(str(tmp_path))) as found:
+            do(found, "CREATE TABLESPACE sales")
+            one = session(found, "sales")
+            run(one, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+            for number in range(3):
+                run(one, "INSERT INTO t VALUES (?, 'x')", number)
+                found.database("sales").run_checkpoint()
+            assert not found.database("sales").run_compaction()
+            assert rows(one, "SELECT v, count(*) FROM t GROUP BY v") == [("x", 3)]
+            one.close()
+            assert len(mapped()) == 3
+            do(found, "DROP TABLESPACE sales")
+            assert mapped() == []
+    finally:
+        gc.enable()
 
 
 def test_a_drop_waits_for_the_housekeeper_s_step() -> None:
