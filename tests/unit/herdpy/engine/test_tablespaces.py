@@ -34,13 +34,14 @@ from herdpy.storage.tablespace_list import (
     STAGED,
     TABLESPACES,
     TablespaceEntry,
+    TablespaceLimits,
     TablespaceList,
     read_list,
     stage_list,
     take_list,
 )
 from tests.fixtures.backups import backed_up, restored
-from tests.fixtures.engines import rows, run
+from tests.fixtures.engines import Background, rows, run
 from tests.fixtures.interrupts import LineInterrupter
 from tests.sim.clock import SimulatedClock
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
@@ -376,8 +377,55 @@ def test_a_name_and_limits_change_while_it_is_used() -> None:
         second.close()
     with instance(disk) as found:
         assert names(found) == ["default", "stock"]
-        assert found.limits_of("stock").memory_bytes_max == 32 * 2**20
+        entry = found.listed.find("stock")
+        assert entry is not None
+        assert entry.limits.memory_bytes_max == 32 * 2**20
         assert rows(session(found, "stock"), "SELECT id FROM t") == [(1,)]
+
+
+def at_once(found: Instance, *texts: str) -> None:
+    """Run statements that have all looked what there is before the first of them changes it."""
+    inner, wanted = found._changing, threading.Semaphore(0)
+    found._changing = CountedMutex(inner, wanted)  # type: ignore[assignment]
+    with Background() as background:
+        with inner:
+            for text in texts:
+                background.start(partial(do, found, text))
+            for _ in texts:
+                assert wanted.acquire(timeout=30)
+        background.join()
+    found._changing = inner
+
+
+class CountedMutex:
+    """A mutex that counts who wants it."""
+
+    def __init__(self, mutex: Mutex, wanted: threading.Semaphore) -> None:
+        self._mutex = mutex
+        self._wanted = wanted
+
+    def __enter__(self) -> None:
+        self._wanted.release()
+        self._mutex.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._mutex.release()
+
+
+def test_changes_at_once_lose_none_and_find_what_another_has_done() -> None:
+    with instance(MemoryDisk()) as found:
+        at_once(found, *["CREATE TABLESPACE IF NOT EXISTS sales"] * 2)
+        at_once(
+            found,
+            "ALTER TABLESPACE sales SET (connections_max = 9)",
+            "ALTER TABLESPACE sales SET (disk_bytes_max = '1GB')",
+            "ALTER TABLESPACE sales SET (memory_bytes_max = '64MB')",
+        )
+        entry = found.listed.find("sales")
+        assert entry is not None
+        assert entry.limits == TablespaceLimits(64 * 2**20, 9, 2**30)
+        at_once(found, *["DROP TABLESPACE IF EXISTS sales"] * 2)
+        assert names(found) == ["default"]
 
 
 def test_systablespaces() -> None:
