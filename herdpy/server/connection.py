@@ -243,6 +243,10 @@ class ServerConnection(asyncio.Protocol):
         """The tablespace that it has entered."""
         return self._served.database
 
+    def is_of(self, served: Served) -> bool:
+        """Return whether it has entered this tablespace. Any thread."""
+        return self._served is served
+
     def shares_turns_with(self, other: "ServerConnection") -> bool:
         """Return whether both are one user's, of one tablespace."""
         return self.user == other.user and self._served is other._served  # noqa: SLF001 - its own kind

@@ -92,7 +92,9 @@ class Hub:
 
     def _serve(self, database: Database) -> Served:
         served = self._served[database] = Served(self, database)
-        database.limits.add(partial(server_limits, self, served), partial(server_waits, self))
+        database.limits.add(
+            partial(server_limits, self, served), partial(server_waits, self, served)
+        )
         return served
 
     def close_exports(self) -> None:

@@ -63,11 +63,16 @@ def peer_limits(hub: "Hub") -> Iterator[LimitRow]:
         yield LimitRow(f"{name}_of_address_max", "", places.of_origin_max, most, gave_way)
 
 
-def server_waits(hub: "Hub") -> Iterator[WaitRow]:
-    """Yield the sessions whose statements wait for a worker, or for the turn of their user."""
+def server_waits(hub: "Hub", served: "Served") -> Iterator[WaitRow]:
+    """Yield the sessions whose statements wait for a worker, or for the turn of their user.
+
+    In `default` those of all tablespaces, as in sysclients; in another one its own.
+    """
     now_s = hub.clock.monotonic()
-    connections = list(hub.connections)
-    at_workers = worker_holders(hub)
+    is_of_all = served is hub.default
+    connections = [each for each in hub.connections if is_of_all or each.is_of(served)]
+    own = {each.session_id for each in connections}
+    at_workers = [number for number in worker_holders(hub) if is_of_all or number in own]
     for connection in connections:
         wait, session = connection.waits_for(), connection.session_id
         if wait is None or session is None:

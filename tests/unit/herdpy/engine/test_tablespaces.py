@@ -444,6 +444,21 @@ def test_systablespaces() -> None:
         assert rows(there, text) == [sales]
 
 
+def test_open_results_of_a_user_are_those_of_its_tablespace() -> None:
+    """Another one may have a user of the same name and number."""
+    with instance(MemoryDisk()) as found:
+        do(found, "CREATE TABLESPACE sales")
+        for name in ("default", "sales"):
+            do(found, "CREATE USER ann", name)
+            do(found, "ALTER ROLE ann SET MAXIMUM open_results = 3", name)
+        ann = found.database("sales").session(Settings(), autocommit=True, user="ann")
+        result = ann.execute("SELECT x, count(*) FROM (VALUES (1), (2)) AS v (x) GROUP BY x")
+        text = "SELECT used FROM syslimits WHERE name = 'open_results' AND user_name = 'ann'"
+        assert rows(session(found, "sales"), text) == [(1,)]
+        assert rows(session(found), text) == [(0,)]
+        result.close()
+
+
 def test_a_list_of_many_measures_each_once() -> None:
     with instance(MemoryDisk()) as found:
         for number in range(10):

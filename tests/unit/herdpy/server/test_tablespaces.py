@@ -14,9 +14,9 @@ from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.errors import Retry
 from herdpy.model.settings import Settings
 from herdpy.proto import herdpy_pb2 as pb
-from tests.fixtures.engines import Engine
+from tests.fixtures.engines import Background, Engine
 from tests.fixtures.grpc_clients import Stream, error_of, grpc_client, plain
-from tests.fixtures.servers import RunningServer, running_server
+from tests.fixtures.servers import RunningServer, busy_workers, running_server
 from tests.unit.herdpy.server.grpc.test_grpc_logins import LoginStream, basic, bearer
 
 SETUP = (
@@ -259,6 +259,23 @@ def test_who_is_told_of_other_tablespaces(server: RunningServer) -> None:
             metadata = basic(user, "of default")
             info = client.GetServer(pb.GetServerRequest(), metadata=metadata)
             assert list(info.tablespaces) == shown
+
+
+def test_waits_for_workers_are_shown_to_default_and_to_their_own(server: RunningServer) -> None:
+    with (
+        herdpy.connect(url_of(server, "ada", "sales"), password="of sales") as sales,
+        herdpy.connect(url_of(server, "ada", "default"), password="of default") as default,
+        herdpy.connect(url_of(server, "bob", "default"), password="of default") as bob,
+    ):
+        text = "SELECT waits_for, held_by FROM syswaits WHERE waits_for = 'worker'"
+        for each in (sales, default):
+            each.execute(text).fetchall()  # inside a transaction it has a worker of its own
+        with Background() as background, busy_workers(server):
+            background.start(lambda: bob.execute("SHOW TABLES").fetchall())
+            while not (shown := default.execute(text).fetchall()):
+                pass
+            assert shown == [("worker", None)]
+            assert sales.execute(text).fetchall() == []
 
 
 def test_a_restarted_server_has_them_all() -> None:
