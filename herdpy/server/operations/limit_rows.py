@@ -70,7 +70,7 @@ def server_waits(hub: "Hub", served: "Served") -> Iterator[WaitRow]:
     """
     now_s = hub.clock.monotonic()
     is_of_all = served is hub.default
-    connections = [each for each in hub.connections if is_of_all or each.is_of(served)]
+    connections = [each for each in list(hub.connections) if is_of_all or each.is_of(served)]
     own = {each.session_id for each in connections}
     at_workers = [number for number in worker_holders(hub) if is_of_all or number in own]
     for connection in connections:

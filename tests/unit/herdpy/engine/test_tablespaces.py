@@ -444,6 +444,16 @@ def test_systablespaces() -> None:
         assert rows(there, text) == [sales]
 
 
+def test_one_s_own_tablespace_is_there_while_it_gets_another_name() -> None:
+    with instance(MemoryDisk()) as found:
+        do(found, "CREATE TABLESPACE sales")
+        one = session(found, "sales")
+        entry = found.database("sales").entry
+        renamed = msgspec.structs.replace(entry, name="stock")
+        found.listed = found.listed.with_entry(renamed)  # the first half of ALTER TABLESPACE
+        assert rows(one, "SELECT tablespace FROM systablespaces") == [("stock",)]
+
+
 def test_open_results_of_a_user_are_those_of_its_tablespace() -> None:
     """Another one may have a user of the same name and number."""
     with instance(MemoryDisk()) as found:
