@@ -559,7 +559,14 @@ class Database:
         """Return what lets go of files, as far as there is any; all repeatable."""
         made = vars(self)  # start() may not have come to these
         steps = self.replica.closing_steps() if "replica" in made else []
-        return [*self.holders, *steps, self.vectors.close, self.plans.clear, self.memory.close]
+        pages = [self._let_go_of_pages] if "tablespace" in made else []
+        own = [self.vectors.close, self.plans.clear, self.memory.close]
+        return [*self.holders, *steps, *pages, *own]
+
+    def _let_go_of_pages(self) -> None:
+        """Forget the rows: the files that DROP removes take room for as long as they are mapped."""
+        self.replica.let_go_of_pages()
+        self._quiet = QuietWatch(self.clock)  # which has the state, too
 
     @property
     def is_closed(self) -> bool:

@@ -152,7 +152,10 @@ def engine_limits(database: "Database") -> Iterator[LimitRow]:
         bytes_max = config.memory_bytes_max if account.bytes_max is None else account.bytes_max
         yield LimitRow(name, "", bytes_max, account.bytes_used, account.refused, account.waits)
     held = {
-        OPEN_RESULTS: Counter(each.user for each in results.holders),
+        # Of this tablespace: another one may have a user of the same name and number.
+        OPEN_RESULTS: Counter(
+            each.user for each in results.holders if each.refusals is database.refusals
+        ),
         LEASES: Counter(leases),
         STAGINGS: Counter(jobs),
     }

@@ -18,7 +18,8 @@ def visible_states(database: "Database", user: str | None) -> "list[TablespaceSt
     states = database.instance.tablespaces.states()
     if database.is_administrator(user):
         return states
-    return [state for state in states if state.entry.name == database.name]
+    # Not by its name, which ALTER TABLESPACE changes in the list first.
+    return [state for state in states if state.entry.id == database.entry.id]
 
 
 def tablespace_rows(database: "Database") -> Iterator[Row]:

@@ -7,7 +7,7 @@ it forgets the folder that was removed, and opening removes what a crash has lef
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -110,10 +110,6 @@ class Tablespaces:
     def has(self, name: str) -> bool:
         """Return whether there is a tablespace of that name. Any thread."""
         return self.listed.find(name) is not None
-
-    def limits_of(self, name: str) -> TablespaceLimits:
-        """Return a tablespace's limits; 3D000: there is none."""
-        return self._entry(name).limits
 
     def states(self) -> list[TablespaceState]:
         """Return all tablespaces in the order of their making, `default` first."""
@@ -289,15 +285,25 @@ class Tablespaces:
 
     # --- changes of the list ---------------------------------------------------------------------
 
-    def create(self, name: str, limits: TablespaceLimits, access: Sequence[Fact]) -> None:
+    def create(
+        self,
+        name: str,
+        limits: TablespaceLimits,
+        access: Sequence[Fact],
+        *,
+        if_not_exists: bool = False,
+    ) -> None:
         """Make an empty tablespace with these roles; durable, and open, on return.
 
-        42710: there is one of the name. On any error there is none: what is left of it is removed
-        now, or when the directory is opened; but with 58030 and UNKNOWN there may be one then.
+        42710: there is one of the name, which if_not_exists leaves as it is. On any error there is
+        none: what is left of it is removed now, or when the directory is opened; but with 58030 and
+        UNKNOWN there may be one then.
         """
         with self.changing:
+            if if_not_exists and self.has(name):
+                return
             self._check_changeable()
-            if self.listed.find(name) is not None:
+            if self.has(name):
                 raise ProgrammingError(
                     f'tablespace "{name}" exists already',
                     sqlstate="42710",
@@ -330,13 +336,16 @@ class Tablespaces:
                     raise cannot_open_error(self._instance.where_of(entry), error) from error
                 raise
 
-    def drop(self, name: str, *, is_forced: bool = False) -> None:
+    def drop(self, name: str, *, is_forced: bool = False, if_exists: bool = False) -> None:
         """Remove a tablespace with all that is in it; is_forced: its sessions are ended (57P01).
 
-        55006: sessions use it. On any other error it is as it was, and is opened by the next
-        caller; but with 58030 and UNKNOWN it may be gone when the directory is opened again.
+        3D000: there is none, unless if_exists. 55006: sessions use it. On any other error it is as
+        it was, and is opened by the next caller; but with 58030 and UNKNOWN it may be gone when the
+        directory is opened again.
         """
         with self.changing:
+            if if_exists and not self.has(name):
+                return
             self._check_changeable()
             entry = self._entry(name)
             if name == DEFAULT:
@@ -363,8 +372,8 @@ class Tablespaces:
             self._take(gone)  # this decides
             self._remove_leftovers()
 
-    def alter(self, name: str, new_name: str | None, limits: TablespaceLimits | None) -> None:
-        """Change a tablespace's name or limits, which count at once; None: as it is.
+    def alter(self, name: str, new_name: str | None, limits: Mapping[str, int | None]) -> None:
+        """Change a tablespace's name, None: as it is, and some of its limits; both count at once.
 
         42710: there is one of the new name. 58030 and UNKNOWN: it may be changed when the
         directory is opened again.
@@ -383,7 +392,7 @@ class Tablespaces:
             changed = msgspec.structs.replace(
                 entry,
                 name=entry.name if new_name is None else new_name,
-                limits=entry.limits if limits is None else limits,
+                limits=msgspec.structs.replace(entry.limits, **limits),
             )
             self._write(self.listed.with_entry(changed))
             database = self._databases.get(entry.id)

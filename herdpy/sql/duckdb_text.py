@@ -32,6 +32,7 @@ from herdpy.limits import (
     vector_differences_max,
     vector_list_items_max,
     vector_nodes_max,
+    vector_small_bytes,
     vector_subqueries_max,
     vector_text_max,
 )
@@ -585,10 +586,38 @@ class _Printer:
             and any(isinstance(each, _HOISTED) for each in tree.nodes(argument, is_deep=False))
         ]
 
-        def body(name: str) -> str:
-            return make([_of(name, f"a{i}") if i in named else texts[i] for i in range(len(texts))])
+        wide = [place for place in named if self._is_wide_constant(arguments[place])]
+        if len(wide) == len(named):
+            wide.clear()  # with nothing beside them they are computed once as they are
 
-        return self._lambda([(f"a{place}", texts[place]) for place in named], body)
+        def fields(places: Sequence[int]) -> list[tuple[str, str]]:
+            return [(f"a{place}", texts[place]) for place in places]
+
+        def body(name: str, of_wide: str = "") -> str:
+            found = [_of(name, f"a{i}") if i in named else texts[i] for i in range(len(texts))]
+            for place in wide:
+                found[place] = _of(of_wide, f"a{place}")
+            return make(found)
+
+        values = fields([place for place in named if place not in wide])
+        if not wide:
+            return self._lambda(values, body)
+        return self._lambda(
+            values, lambda name: self._lambda(fields(wide), lambda inner: body(name, inner))
+        )
+
+    def _is_wide_constant(self, part: tree.Expression) -> bool:
+        """Tell whether it is one value for all rows, and not a small one.
+
+        In a struct beside what is another one in each row DuckDB makes 2,048 copies of it, which it
+        counts nowhere.
+        """
+        is_constant = all(
+            isinstance(each, _OF_CONSTANTS)
+            and not (isinstance(each, tree.Call) and each.function == "random")
+            for each in tree.walk(part)
+        )
+        return is_constant and bytes_max(part, self.refs) > vector_small_bytes
 
     def operand(self, expression: tree.Expression) -> str:
         """Print an operand of a test so that DuckDB computes it.
@@ -1329,6 +1358,7 @@ _PRINTERS: dict[type[tree.Expression], Callable[[_Printer, Any], str]] = {
 }
 
 
+_OF_CONSTANTS = (tree.Literal, tree.Parameter, tree.Call, tree.Cast)
 _HOISTED = (
     tree.Aggregate, tree.Window, tree.ScalarSubquery, tree.Exists, tree.InQuery, tree.Quantified,
 )  # fmt: skip

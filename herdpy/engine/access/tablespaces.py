@@ -4,7 +4,7 @@ Superusers of `default` may, in a session of it. A tablespace has its own users:
 role of its maker, or the one that OWNER names, with its password, as its first superuser.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
@@ -28,10 +28,11 @@ class Tablespaces(Protocol):
     """Implemented by engine.tablespaces.Tablespaces, where each method says what it does."""
 
     def has(self, name: str) -> bool: ...
-    def limits_of(self, name: str) -> TablespaceLimits: ...
-    def create(self, name: str, limits: TablespaceLimits, access: Sequence[Fact]) -> None: ...
-    def alter(self, name: str, new_name: str | None, limits: TablespaceLimits | None) -> None: ...
-    def drop(self, name: str, *, is_forced: bool) -> None: ...
+    def create(
+        self, name: str, limits: TablespaceLimits, access: Sequence[Fact], *, if_not_exists: bool
+    ) -> None: ...
+    def alter(self, name: str, new_name: str | None, limits: Mapping[str, int | None]) -> None: ...
+    def drop(self, name: str, *, is_forced: bool, if_exists: bool) -> None: ...
 
 
 class TablespaceServices(Protocol):
@@ -69,19 +70,23 @@ def change_tablespaces(
     tablespaces = database.tablespaces
     match statement:
         case tree.CreateTablespace():
-            if not (statement.if_not_exists and tablespaces.has(statement.name)):
-                access = first_access(
-                    database.tablespace.state.catalog.access, user, statement.owner, database.rng
-                )
-                tablespaces.create(statement.name, _with(NO_LIMITS, statement.limits), access)
+            if statement.if_not_exists and tablespaces.has(statement.name):
+                return  # whoever its role would be
+            access = first_access(
+                database.tablespace.state.catalog.access, user, statement.owner, database.rng
+            )
+            tablespaces.create(
+                statement.name,
+                replace(NO_LIMITS, **dict(statement.limits.values)),
+                access,
+                if_not_exists=statement.if_not_exists,
+            )
         case tree.AlterTablespace():
-            limits = None
-            if statement.new_name is None:
-                limits = _with(tablespaces.limits_of(statement.name), statement.limits)
-            tablespaces.alter(statement.name, statement.new_name, limits)
+            tablespaces.alter(statement.name, statement.new_name, dict(statement.limits.values))
         case tree.DropTablespace():
-            if not (statement.if_exists and not tablespaces.has(statement.name)):
-                tablespaces.drop(statement.name, is_forced=statement.is_forced)
+            tablespaces.drop(
+                statement.name, is_forced=statement.is_forced, if_exists=statement.if_exists
+            )
         case _:
             raise TypeError(type(statement).__name__)
 
@@ -102,7 +107,3 @@ def first_access(access: Access, user: User | None, owner: str | None, rng: Rng)
         # One of its own: its superusers may read it, in a backup.
         facts.append(LoginSecret(rng.randbytes(len(access.login_secret)).hex()))
     return [*facts, *access.role_settings(name)]
-
-
-def _with(limits: TablespaceLimits, changes: tree.TablespaceLimits) -> TablespaceLimits:
-    return replace(limits, **dict(changes.values))

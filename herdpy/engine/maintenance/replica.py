@@ -40,6 +40,7 @@ from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.memory import TablespaceMemory
 from herdpy.engine.state.page_estimate import checkpoint_bytes
 from herdpy.engine.state.snapshots import SnapshotRegistry
+from herdpy.engine.state.staged import NOTHING
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.errors import DiskFullError, Error, loading
 from herdpy.log.record import EndStaging, Expire
@@ -219,6 +220,12 @@ class Replica:
         log = [self.tablespace.log.close] if "tablespace" in vars(self) else []
         space = [self.space.close] if "space" in vars(self) else []
         return [*log, self.manifest.close, *space]
+
+    def let_go_of_pages(self) -> None:
+        """Forget the rows, behind closing_steps(); results that are being read keep theirs."""
+        applier = self.tablespace.applier
+        applier.state = applier.state._replace(tables={}, staged=NOTHING)
+        self._planner = Planner()
 
     # --- writers ---------------------------------------------------------------------------------
 

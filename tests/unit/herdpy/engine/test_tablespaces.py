@@ -1,6 +1,7 @@
 """Tablespaces of one directory: made, changed and removed wholly or not at all, each its own."""
 
 import errno
+import gc
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -34,13 +35,14 @@ from herdpy.storage.tablespace_list import (
     STAGED,
     TABLESPACES,
     TablespaceEntry,
+    TablespaceLimits,
     TablespaceList,
     read_list,
     stage_list,
     take_list,
 )
 from tests.fixtures.backups import backed_up, restored
-from tests.fixtures.engines import rows, run
+from tests.fixtures.engines import Background, rows, run
 from tests.fixtures.interrupts import LineInterrupter
 from tests.sim.clock import SimulatedClock
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
@@ -376,8 +378,55 @@ def test_a_name_and_limits_change_while_it_is_used() -> None:
         second.close()
     with instance(disk) as found:
         assert names(found) == ["default", "stock"]
-        assert found.tablespaces.limits_of("stock").memory_bytes_max == 32 * 2**20
+        entry = found.tablespaces.listed.find("stock")
+        assert entry is not None
+        assert entry.limits.memory_bytes_max == 32 * 2**20
         assert rows(session(found, "stock"), "SELECT id FROM t") == [(1,)]
+
+
+def at_once(found: Instance, *texts: str) -> None:
+    """Run statements that have all looked what there is before the first of them changes it."""
+    inner, wanted = found.tablespaces.changing, threading.Semaphore(0)
+    found.tablespaces.changing = CountedMutex(inner, wanted)  # type: ignore[assignment]
+    with Background() as background:
+        with inner:
+            for text in texts:
+                background.start(partial(do, found, text))
+            for _ in texts:
+                assert wanted.acquire(timeout=30)
+        background.join()
+    found.tablespaces.changing = inner
+
+
+class CountedMutex:
+    """A mutex that counts who wants it."""
+
+    def __init__(self, mutex: Mutex, wanted: threading.Semaphore) -> None:
+        self._mutex = mutex
+        self._wanted = wanted
+
+    def __enter__(self) -> None:
+        self._wanted.release()
+        self._mutex.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._mutex.release()
+
+
+def test_changes_at_once_lose_none_and_find_what_another_has_done() -> None:
+    with instance(MemoryDisk()) as found:
+        at_once(found, *["CREATE TABLESPACE IF NOT EXISTS sales"] * 2)
+        at_once(
+            found,
+            "ALTER TABLESPACE sales SET (connections_max = 9)",
+            "ALTER TABLESPACE sales SET (disk_bytes_max = '1GB')",
+            "ALTER TABLESPACE sales SET (memory_bytes_max = '64MB')",
+        )
+        entry = found.tablespaces.listed.find("sales")
+        assert entry is not None
+        assert entry.limits == TablespaceLimits(64 * 2**20, 9, 2**30)
+        at_once(found, *["DROP TABLESPACE IF EXISTS sales"] * 2)
+        assert names(found) == ["default"]
 
 
 def test_systablespaces() -> None:
@@ -394,6 +443,33 @@ def test_systablespaces() -> None:
             ("stock", "open", None, None, 0),
         ]
         assert rows(there, text) == [sales]
+
+
+def test_one_s_own_tablespace_is_there_while_it_gets_another_name() -> None:
+    with instance(MemoryDisk()) as found:
+        do(found, "CREATE TABLESPACE sales")
+        one = session(found, "sales")
+        entry = found.tablespaces.database("sales").entry
+        renamed = msgspec.structs.replace(entry, name="stock")
+        found.tablespaces.listed = found.tablespaces.listed.with_entry(
+            renamed
+        )  # the first half of ALTER TABLESPACE
+        assert rows(one, "SELECT tablespace FROM systablespaces") == [("stock",)]
+
+
+def test_open_results_of_a_user_are_those_of_its_tablespace() -> None:
+    """Another one may have a user of the same name and number."""
+    with instance(MemoryDisk()) as found:
+        do(found, "CREATE TABLESPACE sales")
+        for name in ("default", "sales"):
+            do(found, "CREATE USER ann", name)
+            do(found, "ALTER ROLE ann SET MAXIMUM open_results = 3", name)
+        ann = found.tablespaces.database("sales").session(Settings(), autocommit=True, user="ann")
+        result = ann.execute("SELECT x, count(*) FROM (VALUES (1), (2)) AS v (x) GROUP BY x")
+        text = "SELECT used FROM syslimits WHERE name = 'open_results' AND user_name = 'ann'"
+        assert rows(session(found, "sales"), text) == [(1,)]
+        assert rows(session(found), text) == [(0,)]
+        result.close()
 
 
 def test_a_list_of_many_measures_each_once() -> None:
@@ -816,6 +892,33 @@ class WatchedMutex:
 
     def __exit__(self, *_: object) -> None:
         self._mutex.release()
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="Linux shows what is mapped")
+def test_what_is_dropped_takes_no_room_on_the_disk(tmp_path: Path) -> None:
+    """A file that is unlinked is there as long as it is mapped, until a collector comes by."""
+
+    def mapped() -> list[str]:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        return [line for line in lines if str(tmp_path) in line]
+
+    gc.disable()
+    try:
+        with instance(OsDisk(str(tmp_path))) as found:
+            do(found, "CREATE TABLESPACE sales")
+            one = session(found, "sales")
+            run(one, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+            for number in range(3):
+                run(one, "INSERT INTO t VALUES (?, 'x')", number)
+                found.tablespaces.database("sales").run_checkpoint()
+            assert not found.tablespaces.database("sales").run_compaction()
+            assert rows(one, "SELECT v, count(*) FROM t GROUP BY v") == [("x", 3)]
+            one.close()
+            assert len(mapped()) == 3
+            do(found, "DROP TABLESPACE sales")
+            assert mapped() == []
+    finally:
+        gc.enable()
 
 
 def test_a_drop_waits_for_the_housekeeper_s_step() -> None:

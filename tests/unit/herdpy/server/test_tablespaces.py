@@ -15,9 +15,9 @@ from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.errors import Retry
 from herdpy.model.settings import Settings
 from herdpy.proto import herdpy_pb2 as pb
-from tests.fixtures.engines import Engine
+from tests.fixtures.engines import Background, Engine
 from tests.fixtures.grpc_clients import Stream, error_of, grpc_client, plain
-from tests.fixtures.servers import RunningServer, running_server
+from tests.fixtures.servers import RunningServer, busy_workers, running_server
 from tests.unit.herdpy.server.grpc.test_grpc_logins import LoginStream, basic, bearer
 
 SETUP = (
@@ -262,6 +262,23 @@ def test_who_is_told_of_other_tablespaces(server: RunningServer) -> None:
             assert list(info.tablespaces) == shown
 
 
+def test_waits_for_workers_are_shown_to_default_and_to_their_own(server: RunningServer) -> None:
+    with (
+        herdpy.connect(url_of(server, "ada", "sales"), password="of sales") as sales,
+        herdpy.connect(url_of(server, "ada", "default"), password="of default") as default,
+        herdpy.connect(url_of(server, "bob", "default"), password="of default") as bob,
+    ):
+        text = "SELECT waits_for, held_by FROM syswaits WHERE waits_for = 'worker'"
+        for each in (sales, default):
+            each.execute(text).fetchall()  # inside a transaction it has a worker of its own
+        with Background() as background, busy_workers(server):
+            background.start(lambda: bob.execute("SHOW TABLES").fetchall())
+            while not (shown := default.execute(text).fetchall()):
+                pass
+            assert shown == [("worker", None)]
+            assert sales.execute(text).fetchall() == []
+
+
 def test_a_restarted_server_has_them_all() -> None:
     disk = MemoryDisk()
     with running_server(disk) as server:
@@ -303,14 +320,18 @@ def swap(server: RunningServer) -> None:
 
 
 def replace(server: RunningServer) -> None:
-    do(server.engine, "DROP TABLESPACE sales", "ALTER TABLESPACE other RENAME TO sales")
+    do(
+        server.engine,
+        "DROP TABLESPACE sales WITH (FORCE)",
+        "ALTER TABLESPACE other RENAME TO sales",
+    )
 
 
 def remake(server: RunningServer) -> None:
     """Make the tablespace again, with a user of the same name, number and verifier."""
     role = server.engine.database.instance.tablespaces.database("sales").login("app")
     assert role is not None
-    do(server.engine, "DROP TABLESPACE sales", "CREATE TABLESPACE sales OWNER ada")
+    do(server.engine, "DROP TABLESPACE sales WITH (FORCE)", "CREATE TABLESPACE sales OWNER ada")
     do(
         server.engine,
         "CREATE USER bob PASSWORD 'of sales'",
@@ -458,7 +479,7 @@ def test_a_name_that_is_absent_costs_no_error(
     def closest(*_: object) -> None:
         raise AssertionError("a hint was looked for")
 
-    monkeypatch.setattr("herdpy.engine.instance.closest", closest)
+    monkeypatch.setattr("herdpy.engine.tablespaces.closest", closest)
     with pytest.raises(herdpy.OperationalError) as refused:
         herdpy.connect(url_of(server, "ada", "missing"), password="of default")
     assert refused.value.sqlstate == "28P01"
@@ -617,7 +638,7 @@ def test_a_tablespace_that_goes_during_its_backup_is_whole_in_it(
     """Its files are read on, though they are removed."""
     with herdpy.connect(url_of(server, "ada", "default"), password="of default") as connection:
         session = connection.live_session()
-        sales = server.engine.database.instance.listed.find("sales")
+        sales = server.engine.database.instance.tablespaces.listed.find("sales")
         assert sales is not None
         export = session.export("backup", sales.id.hex())
         do(server.engine, "DROP TABLESPACE sales")

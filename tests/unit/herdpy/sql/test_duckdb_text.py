@@ -1,6 +1,7 @@
 """The printed text, run on DuckDB with the settings of the vector path."""
 
 import datetime
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -207,3 +208,21 @@ def test_sums_of_other_relations_have_none() -> None:
     assert "\0" not in found.sql
     assert found.plain_sql == found.sql
     assert [table.summed for table in found.tables] == [()]
+
+
+@pytest.mark.parametrize(
+    ("operands", "names"),
+    [
+        ("repeat('x', 300000) || id::TEXT", [["a1"], ["a0"]]),
+        ("id::TEXT || repeat('x', 300000)", [["a0"], ["a1"]]),
+        ("repeat('x', 300000) || repeat('y', 300000)", [["a0", "a1"]]),
+        ("repeat('x', CAST(random() AS INTEGER)) || id::TEXT", [["a0", "a1"]]),
+    ],
+)
+def test_a_wide_constant_stands_beside_nothing_that_each_row_has(
+    operands: str, names: list[list[str]]
+) -> None:
+    """In one struct DuckDB would copy it for every row, before it can be refused."""
+    text = printed(f"SELECT {operands} FROM t").sql
+    structs = re.findall(r"struct_pack\(([^\0]*?)\], lambda", text)
+    assert [re.findall(r"\b(a[0-9]) :=", each) for each in structs] == names
