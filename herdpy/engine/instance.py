@@ -58,6 +58,7 @@ from herdpy.engine.vector_engines import VectorEngines
 from herdpy.errors import (
     CorruptionError,
     Error,
+    LogFailedError,
     NotSupportedError,
     OperationalError,
     ProgrammingError,
@@ -203,6 +204,10 @@ class Instance:
         create_if_new(disk, self.rng)
         listed = read_list(disk)
         check_listed(disk, listed or only_default(b""))
+        if listed is not None:
+            # Its writer may have been killed between the rename and the sync of the name: nothing
+            # is done by a list, or shown of it, that a power failure could take back.
+            disk.sync_directory("")
         forget_staged(disk)
         first = (listed or self.listed).entries[0]
         self.default = database = Database(self, first)
@@ -414,8 +419,10 @@ class Instance:
                 self._forget_error(entry)
                 if isinstance(error, Exception):
                     self._remove_leftovers()
-                if isinstance(error, OSError):
-                    raise cannot_open_error(self.where_of(entry), error) from error
+                # Of a log that nothing has come of it is known what became of its commits.
+                failure = error.__cause__ if isinstance(error, LogFailedError) else error
+                if isinstance(failure, OSError):
+                    raise cannot_open_error(self.where_of(entry), failure) from error
                 raise
 
     def drop(self, name: str, *, is_forced: bool = False) -> None:
