@@ -350,6 +350,35 @@ def _leaves_files(right: Any) -> Any:
     return lambda disk, directory, state: None
 
 
+class _FirstSyncLost:
+    """A disk that does not sync the directory of a list of tablespaces the first time."""
+
+    def __init__(self, disk: Any) -> None:
+        self._disk = disk
+        self._is_due = disk.exists(TABLESPACES)
+
+    def sync_directory(self, path: str) -> None:
+        if path or not self._is_due:
+            self._disk.sync_directory(path)
+        else:
+            self._is_due = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+
+def _list_believed(right: Any) -> Any:
+    def open_(self: Instance) -> None:
+        disk = self.disk
+        self.disk = _FirstSyncLost(disk)  # type: ignore[assignment]
+        try:
+            right(self)
+        finally:
+            self.disk = disk
+
+    return open_
+
+
 def _list_not_synced(right: Any) -> Any:
     return lambda disk: disk.rename(STAGED, TABLESPACES)
 
@@ -496,6 +525,7 @@ PLANTS: dict[str, Plant] = {
     ),
     "checkpoint leaves files": Plant(checkpoint, "remove_unlisted", _leaves_files),
     "list of tablespaces not synced": Plant(instance, "take_list", _list_not_synced),
+    "list of tablespaces believed before sync": Plant(Instance, "_open", _list_believed),
     "name acknowledged before sync": Plant(Instance, "alter", _name_not_synced),
     "tablespace listed before its folder": Plant(Instance, "_write", _listed_before_the_folder),
     "folder of a tablespace not synced": Plant(instance, "make_tablespace", _folder_not_synced),

@@ -18,7 +18,7 @@ from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.directory import DIRECTORY, FORMAT, LOCK, UNFINISHED
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.system_tables import SYSTEM_TABLES
-from herdpy.errors import Error, Retry
+from herdpy.errors import Error, LogFailedError, Retry
 from herdpy.model.settings import Settings
 from herdpy.storage.tablespace_list import NO_LIMITS, STAGED, TABLESPACES, TablespaceLimits
 from tests.crash import checks, operations
@@ -28,7 +28,7 @@ from tests.crash.world import World
 from tests.sim.disk import SimulatedCrash
 
 CREATE, ALTER, DROP = "CREATE TABLESPACE", "ALTER TABLESPACE", "DROP TABLESPACE"
-ACTIVITIES = (CREATE, ALTER, DROP)
+CHANGES = (CREATE, ALTER, DROP)
 _NAMES, _NAMES_NEW = "xyz", "xxyz"  # often one that was there before
 _COUNT_MAX = 2
 _STEPS_GUESS = {CREATE: 45, ALTER: 8, DROP: 30}
@@ -91,6 +91,10 @@ class Tablespaces:
 
     def draw(self) -> bool:
         return self.rng.random() < self._share
+
+    def draw_power_loss(self) -> bool | None:
+        """Return whether the power fails, and not the process alone; None: as is drawn for all."""
+        return None if self._unsure is None else self.rng.random() < 0.6
 
     def draw_later(self) -> int:
         """Return how many steps later than others a crash of an opening is to come."""
@@ -175,20 +179,27 @@ class Tablespaces:
         self._listed[known.name] = known._replace(id=database.entry.id)
         world = self._root.of_another(self.rng, known.model, known.leases)
         world.open(session_count=self.rng.choice((1, 2)), database=database)
+        self._root.disk.heal()  # or the checks would meet what the disk was told
         checks.check_survived(world)
         self.done["tablespace opened"] += 1
         return world
 
-    def _check_fault(self, error: Error, *, is_opening: bool = False) -> None:
+    def _check_fault(
+        self, error: Error, *, is_opening: bool = False, was_filled: bool = False
+    ) -> None:
         """Raise what is neither of the disk nor of an edit whose outcome is not known.
 
-        is_opening: a full disk is not to keep a tablespace from being opened.
+        is_opening: a full disk is not to keep a tablespace from being opened. was_filled: it was
+        full before there was room again, in the middle of a statement.
         """
         root = self._root
         root.disk.exists(FORMAT)  # else the power has failed, and nothing else
         is_full = error.sqlstate == _FULL
-        is_fault = root.shared.has_fault and (is_full or (error.sqlstate or "")[:2] == "58")
-        may_be_full = root.shared.is_filled and not (is_opening and root.style.is_freeing_certain)
+        is_fault = root.shared.has_fault and (
+            is_full or (error.sqlstate or "")[:2] == "58" or isinstance(error, LogFailedError)
+        )
+        is_filled = root.shared.is_filled or was_filled
+        may_be_full = is_filled and not (is_opening and root.style.is_freeing_certain)
         is_doubt = is_opening and self._unsure is not None and error.sqlstate == _DOUBT
         if not (is_fault or is_doubt or (is_full and may_be_full)):
             raise error
@@ -302,6 +313,9 @@ class Tablespaces:
         free = [each for each in root.connections if not each.is_busy and each.work is None]
         if free and (operations.OWNER[0],) not in root.model.visible.rows[SYSTEM[ROLES]]:
             root.run(free[0], operations.owner())
+        root.database.tablespace.apply_rest()  # here, since others may go on between its parts
+        if self._is_changing:
+            return
         name, limits = rng.choice(_NAMES_NEW), self._draw_limits()
         has_owner = rng.random() < 0.6
         text = f"{CREATE} {name}{' OWNER o' if has_owner else ''}"
@@ -312,7 +326,6 @@ class Tablespaces:
             first.rows[SYSTEM[ROLES]] = {operations.OWNER[:1]: operations.OWNER}
         made = Known(name, limits, has_owner, Model(first), LeaseBook())
         refusal = "42710" if name in self._listed else None
-        root.database.tablespace.apply_rest()
         access = root.database.tablespace.state.catalog.access
         if has_owner and access.role(operations.OWNER[0]) is None:
             refusal = "42704"
@@ -401,6 +414,7 @@ class Tablespaces:
             root.inject(_FAULTS, self.rng)
         root.say(text)
         session = root.database.session(Settings(), autocommit=True)
+        was_filled, fills = root.shared.is_filled, root.done["fill"]
         failure = self._changing(kind, lambda: session.execute(text, None))
         session.close()
         root.shared.act_count += 1
@@ -417,7 +431,8 @@ class Tablespaces:
                 raise failure
             self.done[f"{kind} refused"] += 1
             return _Outcome(sqlstate)
-        self._check_fault(failure)
+        self._check_fault(failure, was_filled=was_filled or root.done["fill"] > fills)
+        assert kind == DROP or not isinstance(failure, LogFailedError), f"{text}: {failure}"
         is_known = sqlstate != _DOUBT or failure.retry is not Retry.UNKNOWN
         if is_known:
             self._unsure = None
