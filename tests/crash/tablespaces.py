@@ -19,6 +19,7 @@ from herdpy.engine.maintenance.directory import DIRECTORY, FORMAT, LOCK, UNFINIS
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.system_tables import SYSTEM_TABLES
 from herdpy.errors import Error, LogFailedError, Retry
+from herdpy.exec.result import Result
 from herdpy.model.settings import Settings
 from herdpy.storage.tablespace_list import NO_LIMITS, STAGED, TABLESPACES, TablespaceLimits
 from tests.crash import checks, operations
@@ -379,6 +380,7 @@ class Tablespaces:
         if world is not None and not is_busy and not is_forced and self.rng.random() < 0.7:
             world.disconnect()
         is_refused = world is not None and world.connections and not is_forced
+        unread = self._unread(world) if world is not None and is_forced else None
         text = f"{DROP} {known.name}{' WITH (FORCE)' if is_forced else ''}"
         after = {name: each for name, each in self._listed.items() if name != known.name}
         worlds = self._root.shared.worlds
@@ -391,12 +393,24 @@ class Tablespaces:
         if outcome.sqlstate == _FULL:
             self._root._check_not_refused(DROP)
         if outcome == _DONE or world.database.is_closed:
+            if unread is not None:
+                unread.close()  # by the program that has it, as it closes its connection
             self._check_ended(world)
         else:
             worlds[world.database.entry.folder] = world
             if not world.connections:
                 world.connect(self.rng.choice((1, 2)))
         self._check()
+
+    def _unread(self, world: World) -> Result | None:
+        """Return a result, half read, that has a place among those of big queries."""
+        free = [each for each in world.connections if each.work is None]
+        if not (self._root.with_vector and free and "a" in world.model.visible.names):
+            return None
+        result = free[0].session.execute("SELECT k, count(*) FROM a GROUP BY k", None)
+        result.fetch_many(1)
+        self.done["unread result"] += 1
+        return result
 
     def _execute(self, kind: str, text: str, refusal: str | None, after: Listed) -> _Outcome:
         """Run a statement; when it has succeeded, or may have, take up what is there behind it."""
@@ -508,15 +522,17 @@ class Tablespaces:
         for connection in world.connections:
             found = _refusal(connection.session)
             assert found == _KILLED, f"a session of a dropped tablespace met {found}"
+        holders = [each.refusals for each in self._instance.results.holders]
+        assert database.refusals not in holders, "a dropped tablespace has places of results"
         world.forget()
         left = [path for path in root.disk.open_paths if path.startswith(database.entry.folder)]
         assert not left, f"files of a dropped tablespace are open: {left}"
-        memory = database.memory.account
-        held = [each for account in memory.walk() for each in account.reservations.values()]
-        assert memory.parent is None, "memory of a dropped tablespace is counted"
+        memory = database.memory
+        assert memory.account.parent is None, "memory of a dropped tablespace is counted"
+        # What is in caches goes with its readers.
+        kinds = (memory.transactions, memory.statements, memory.jobs)
+        held = [each for kind in kinds for each in kind.reservations.values()]
         assert not held, f"memory of a dropped tablespace is held: {[e.holder for e in held]}"
-        holders = [each.refusals for each in self._instance.results.holders]
-        assert database.refusals not in holders, "a dropped tablespace has places of results"
         reserve = self._instance.reserve
         assert reserve is not None
         assert database.space not in reserve.spaces, "a dropped tablespace needs room for pages"
