@@ -484,8 +484,7 @@ class Tablespaces:
             assert account in [world.database.name for world in worlds.values()], (
                 f"memory of tablespace {account}, which is not open"
             )
-        if not self._is_inside:
-            self._check_directory()
+        self._check_directory()
 
     def _accounts_of_others(self) -> list[str]:
         account = self._instance.memory.children.get("tablespaces")
