@@ -143,6 +143,10 @@ class Instance:
         create_if_new(disk, self.rng)
         listed = read_list(disk)
         check_listed(disk, listed or only_default(b""))
+        if listed is not None:
+            # Its writer may have been killed between the rename and the sync of the name: nothing
+            # is done by a list, or shown of it, that a power failure could take back.
+            disk.sync_directory("")
         forget_staged(disk)
         self.default = Database(self, (listed or only_default(b"")).entries[0])
         self.tablespaces.start(self.default, listed)

@@ -27,6 +27,7 @@ from herdpy.engine.session.session import Session
 from herdpy.errors import (
     CorruptionError,
     Error,
+    LogFailedError,
     NotSupportedError,
     OperationalError,
     ProgrammingError,
@@ -332,8 +333,10 @@ class Tablespaces:
                 self._forget_error(entry)
                 if isinstance(error, Exception):
                     self._remove_leftovers()
-                if isinstance(error, OSError):
-                    raise cannot_open_error(self._instance.where_of(entry), error) from error
+                # Of a log that nothing has come of it is known what became of its commits.
+                failure = error.__cause__ if isinstance(error, LogFailedError) else error
+                if isinstance(failure, OSError):
+                    raise cannot_open_error(self._instance.where_of(entry), failure) from error
                 raise
 
     def drop(self, name: str, *, is_forced: bool = False, if_exists: bool = False) -> None:

@@ -1,6 +1,6 @@
 """The faults that the simulated crashes have to find (tests/fixtures/plants.py)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -8,6 +8,7 @@ import msgspec
 
 from herdpy.engine import instance, tablespaces
 from herdpy.engine.database import Database
+from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance import checkpoint, pins, replica
 from herdpy.engine.state import transaction_snapshot, transactions
 from herdpy.engine.state.applier import Applier
@@ -45,7 +46,6 @@ from herdpy.storage.tablespace_list import (
     PRESENT,
     STAGED,
     TABLESPACES,
-    TablespaceLimits,
     TablespaceList,
 )
 from tests.fixtures.plants import Plant
@@ -350,13 +350,42 @@ def _leaves_files(right: Any) -> Any:
     return lambda disk, directory, state: None
 
 
+class _FirstSyncLost:
+    """A disk that does not sync the directory of a list of tablespaces the first time."""
+
+    def __init__(self, disk: Any) -> None:
+        self._disk = disk
+        self._is_due = disk.exists(TABLESPACES)
+
+    def sync_directory(self, path: str) -> None:
+        if path or not self._is_due:
+            self._disk.sync_directory(path)
+        else:
+            self._is_due = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+
+def _list_believed(right: Any) -> Any:
+    def open_(self: Instance) -> None:
+        disk = self.disk
+        self.disk = _FirstSyncLost(disk)  # type: ignore[assignment]
+        try:
+            right(self)
+        finally:
+            self.disk = disk
+
+    return open_
+
+
 def _list_not_synced(right: Any) -> Any:
     return lambda disk: disk.rename(STAGED, TABLESPACES)
 
 
 def _name_not_synced(right: Any) -> Any:
     def alter(
-        self: Tablespaces, name: str, new_name: str | None, limits: TablespaceLimits | None
+        self: Tablespaces, name: str, new_name: str | None, limits: Mapping[str, int | None]
     ) -> None:
         take = tablespaces.take_list
         tablespaces.take_list = _list_not_synced(take)
@@ -422,7 +451,9 @@ def _leftover_taken(right: Any) -> Any:
 
 
 def _limits_lost(right: Any) -> Any:
-    return lambda self, name, new_name, limits: right(self, name, new_name, limits or NO_LIMITS)
+    return lambda self, name, new_name, limits: right(
+        self, name, new_name, limits or msgspec.structs.asdict(NO_LIMITS)
+    )
 
 
 def _roles_not_synced(right: Any) -> Any:
@@ -496,6 +527,7 @@ PLANTS: dict[str, Plant] = {
     ),
     "checkpoint leaves files": Plant(checkpoint, "remove_unlisted", _leaves_files),
     "list of tablespaces not synced": Plant(tablespaces, "take_list", _list_not_synced),
+    "list of tablespaces believed before sync": Plant(Instance, "_open", _list_believed),
     "name acknowledged before sync": Plant(Tablespaces, "alter", _name_not_synced),
     "tablespace listed before its folder": Plant(Tablespaces, "_write", _listed_before_the_folder),
     "folder of a tablespace not synced": Plant(tablespaces, "make_tablespace", _folder_not_synced),

@@ -8,7 +8,7 @@ from tests.crash import checks, contended, long_transactions, operations
 from tests.crash.levels import Levels
 from tests.crash.model import Model
 from tests.crash.parts import Parts
-from tests.crash.tablespaces import Tablespaces
+from tests.crash.tablespaces import CHANGES, Tablespaces
 from tests.crash.world import STYLES, LifeOver, Spills, World
 from tests.fixtures.small_sizes import small_sizes
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
@@ -16,7 +16,7 @@ from tests.sim.disk import SimulatedCrash, SimulatedDisk
 STATEMENTS = 100
 _STEPS_GUESS = 260
 KINDS = ("open", "write", "sync", "rename", "sync_directory", "unlink", "truncate")
-ACTIVITIES = ("commit", "checkpoint", "compaction", "log roll", "rollback", "recovery")
+ACTIVITIES = ("commit", "checkpoint", "compaction", "log roll", "rollback", "recovery", *CHANGES)
 
 
 class Outcome(NamedTuple):
@@ -158,7 +158,7 @@ def _recover(world: World, others: Tablespaces, crashes: list[tuple[str, str]]) 
     rng = world.rng
     crash_count = rng.choice((0, 0, 1, 2))
     while True:
-        world = world.restart()
+        world = world.restart(is_power_lost=others.draw_power_loss())
         if crash_count:
             world.disk.crash_at = rng.randrange(1, 20) + others.draw_later()
         crash_count -= 1

@@ -18,7 +18,8 @@ from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.directory import DIRECTORY, FORMAT, LOCK, UNFINISHED
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.system_tables import SYSTEM_TABLES
-from herdpy.errors import Error, Retry
+from herdpy.errors import Error, LogFailedError, Retry
+from herdpy.exec.result import Result
 from herdpy.model.settings import Settings
 from herdpy.storage.tablespace_list import NO_LIMITS, STAGED, TABLESPACES, TablespaceLimits
 from tests.crash import checks, operations
@@ -28,7 +29,7 @@ from tests.crash.world import World
 from tests.sim.disk import SimulatedCrash
 
 CREATE, ALTER, DROP = "CREATE TABLESPACE", "ALTER TABLESPACE", "DROP TABLESPACE"
-ACTIVITIES = (CREATE, ALTER, DROP)
+CHANGES = (CREATE, ALTER, DROP)
 _NAMES, _NAMES_NEW = "xyz", "xxyz"  # often one that was there before
 _COUNT_MAX = 2
 _STEPS_GUESS = {CREATE: 45, ALTER: 8, DROP: 30}
@@ -91,6 +92,10 @@ class Tablespaces:
 
     def draw(self) -> bool:
         return self.rng.random() < self._share
+
+    def draw_power_loss(self) -> bool | None:
+        """Return whether the power fails, and not the process alone; None: as is drawn for all."""
+        return None if self._unsure is None else self.rng.random() < 0.6
 
     def draw_later(self) -> int:
         """Return how many steps later than others a crash of an opening is to come."""
@@ -175,20 +180,27 @@ class Tablespaces:
         self._listed[known.name] = known._replace(id=database.entry.id)
         world = self._root.of_another(self.rng, known.model, known.leases)
         world.open(session_count=self.rng.choice((1, 2)), database=database)
+        self._root.disk.heal()  # or the checks would meet what the disk was told
         checks.check_survived(world)
         self.done["tablespace opened"] += 1
         return world
 
-    def _check_fault(self, error: Error, *, is_opening: bool = False) -> None:
+    def _check_fault(
+        self, error: Error, *, is_opening: bool = False, was_filled: bool = False
+    ) -> None:
         """Raise what is neither of the disk nor of an edit whose outcome is not known.
 
-        is_opening: a full disk is not to keep a tablespace from being opened.
+        is_opening: a full disk is not to keep a tablespace from being opened. was_filled: it was
+        full before there was room again, in the middle of a statement.
         """
         root = self._root
         root.disk.exists(FORMAT)  # else the power has failed, and nothing else
         is_full = error.sqlstate == _FULL
-        is_fault = root.shared.has_fault and (is_full or (error.sqlstate or "")[:2] == "58")
-        may_be_full = root.shared.is_filled and not (is_opening and root.style.is_freeing_certain)
+        is_fault = root.shared.has_fault and (
+            is_full or (error.sqlstate or "")[:2] == "58" or isinstance(error, LogFailedError)
+        )
+        is_filled = root.shared.is_filled or was_filled
+        may_be_full = is_filled and not (is_opening and root.style.is_freeing_certain)
         is_doubt = is_opening and self._unsure is not None and error.sqlstate == _DOUBT
         if not (is_fault or is_doubt or (is_full and may_be_full)):
             raise error
@@ -302,6 +314,9 @@ class Tablespaces:
         free = [each for each in root.connections if not each.is_busy and each.work is None]
         if free and (operations.OWNER[0],) not in root.model.visible.rows[SYSTEM[ROLES]]:
             root.run(free[0], operations.owner())
+        root.database.tablespace.apply_rest()  # here, since others may go on between its parts
+        if self._is_changing:
+            return
         name, limits = rng.choice(_NAMES_NEW), self._draw_limits()
         has_owner = rng.random() < 0.6
         text = f"{CREATE} {name}{' OWNER o' if has_owner else ''}"
@@ -312,7 +327,6 @@ class Tablespaces:
             first.rows[SYSTEM[ROLES]] = {operations.OWNER[:1]: operations.OWNER}
         made = Known(name, limits, has_owner, Model(first), LeaseBook())
         refusal = "42710" if name in self._listed else None
-        root.database.tablespace.apply_rest()
         access = root.database.tablespace.state.catalog.access
         if has_owner and access.role(operations.OWNER[0]) is None:
             refusal = "42704"
@@ -366,6 +380,7 @@ class Tablespaces:
         if world is not None and not is_busy and not is_forced and self.rng.random() < 0.7:
             world.disconnect()
         is_refused = world is not None and world.connections and not is_forced
+        unread = self._unread(world) if world is not None and is_forced else None
         text = f"{DROP} {known.name}{' WITH (FORCE)' if is_forced else ''}"
         after = {name: each for name, each in self._listed.items() if name != known.name}
         worlds = self._root.shared.worlds
@@ -378,12 +393,24 @@ class Tablespaces:
         if outcome.sqlstate == _FULL:
             self._root._check_not_refused(DROP)
         if outcome == _DONE or world.database.is_closed:
+            if unread is not None:
+                unread.close()  # by the program that has it, as it closes its connection
             self._check_ended(world)
         else:
             worlds[world.database.entry.folder] = world
             if not world.connections:
                 world.connect(self.rng.choice((1, 2)))
         self._check()
+
+    def _unread(self, world: World) -> Result | None:
+        """Return a result, half read, that has a place among those of big queries."""
+        free = [each for each in world.connections if each.work is None]
+        if not (self._root.with_vector and free and "a" in world.model.visible.names):
+            return None
+        result = free[0].session.execute("SELECT k, count(*) FROM a GROUP BY k", None)
+        result.fetch_many(1)
+        self.done["unread result"] += 1
+        return result
 
     def _execute(self, kind: str, text: str, refusal: str | None, after: Listed) -> _Outcome:
         """Run a statement; when it has succeeded, or may have, take up what is there behind it."""
@@ -401,6 +428,7 @@ class Tablespaces:
             root.inject(_FAULTS, self.rng)
         root.say(text)
         session = root.database.session(Settings(), autocommit=True)
+        was_filled, fills = root.shared.is_filled, root.done["fill"]
         failure = self._changing(kind, lambda: session.execute(text, None))
         session.close()
         root.shared.act_count += 1
@@ -417,7 +445,8 @@ class Tablespaces:
                 raise failure
             self.done[f"{kind} refused"] += 1
             return _Outcome(sqlstate)
-        self._check_fault(failure)
+        self._check_fault(failure, was_filled=was_filled or root.done["fill"] > fills)
+        assert kind == DROP or not isinstance(failure, LogFailedError), f"{text}: {failure}"
         is_known = sqlstate != _DOUBT or failure.retry is not Retry.UNKNOWN
         if is_known:
             self._unsure = None
@@ -455,8 +484,7 @@ class Tablespaces:
             assert account in [world.database.name for world in worlds.values()], (
                 f"memory of tablespace {account}, which is not open"
             )
-        if not self._is_inside:
-            self._check_directory()
+        self._check_directory()
 
     def _accounts_of_others(self) -> list[str]:
         account = self._instance.memory.children.get("tablespaces")
@@ -493,15 +521,17 @@ class Tablespaces:
         for connection in world.connections:
             found = _refusal(connection.session)
             assert found == _KILLED, f"a session of a dropped tablespace met {found}"
+        holders = [each.refusals for each in self._instance.results.holders]
+        assert database.refusals not in holders, "a dropped tablespace has places of results"
         world.forget()
         left = [path for path in root.disk.open_paths if path.startswith(database.entry.folder)]
         assert not left, f"files of a dropped tablespace are open: {left}"
-        memory = database.memory.account
-        held = [each for account in memory.walk() for each in account.reservations.values()]
-        assert memory.parent is None, "memory of a dropped tablespace is counted"
+        memory = database.memory
+        assert memory.account.parent is None, "memory of a dropped tablespace is counted"
+        # What is in caches goes with its readers.
+        kinds = (memory.transactions, memory.statements, memory.jobs)
+        held = [each for kind in kinds for each in kind.reservations.values()]
         assert not held, f"memory of a dropped tablespace is held: {[e.holder for e in held]}"
-        holders = [each.refusals for each in self._instance.results.holders]
-        assert database.refusals not in holders, "a dropped tablespace has places of results"
         reserve = self._instance.reserve
         assert reserve is not None
         assert database.space not in reserve.spaces, "a dropped tablespace needs room for pages"

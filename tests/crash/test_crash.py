@@ -16,6 +16,8 @@ _PLANT_SEEDS = {
     "statement cut ignored": 160,
     "full disk refuses nothing": 120,
     "no estimate of pages": 320,
+    "list of tablespaces believed before sync": 340,
+    "tablespace in doubt served": 230,
 }
 """Where to begin with what is rare; make crash PLANT=… looks from its SEED on."""
 

@@ -301,9 +301,13 @@ class World:
             self.parts.act = self._between_any_parts
             disk.trace = []
 
-    def restart(self) -> "World":
-        """Return the world of the next process, after a power failure or (seldom) a kill."""
-        is_power_lost = self.rng.random() < 0.9
+    def restart(self, *, is_power_lost: bool | None = None) -> "World":
+        """Return the world of the next process, after a power failure or (seldom) a kill.
+
+        None: as is drawn.
+        """
+        drawn = self.rng.random() < 0.9
+        is_power_lost = drawn if is_power_lost is None else is_power_lost
         self.say(f"restart{' after a power failure' if is_power_lost else ''}")
         disk = self.disk.restart(self.rng.getrandbits(64), is_power_lost=is_power_lost)
         if disk.capacity_bytes is not None:

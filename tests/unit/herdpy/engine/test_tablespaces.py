@@ -4,7 +4,7 @@ import errno
 import gc
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -747,6 +747,55 @@ def test_a_crash_in_alter_leaves_the_old_or_the_new() -> None:
     assert any(shown == KEPT for _, shown in outcomes)
 
 
+def killed_at_every_step(text: str, seeds: int) -> Generator[SimulatedDisk]:
+    """Yield the disk after kill -9 in each disk step of a statement: nothing is lost yet."""
+    for number in range(1, 1000):
+        for seed in range(seeds):
+            disk = SimulatedDisk(seed)
+            here = opened(disk)
+            with_rows(here)
+            do(here, "CREATE USER ada")
+            disk.crash_at = disk.step_count + number
+            with suppress(SimulatedCrash, Error):
+                do(here, text)
+            yield disk.restart(is_power_lost=False)
+        if disk.step_count < disk.crash_at:
+            return
+    raise AssertionError("no end")
+
+
+CHANGES = {
+    "CREATE TABLESPACE sales OWNER ada": {**KEPT, "sales": []},
+    "DROP TABLESPACE other": {"default": KEPT["default"]},
+    "ALTER TABLESPACE other RENAME TO third": {
+        "default": KEPT["default"],
+        "third": KEPT["other"],
+    },
+}
+
+
+@pytest.mark.parametrize("text", CHANGES)
+def test_what_an_opening_has_found_stays_after_a_power_failure(text: str) -> None:
+    """Crash seed 2064: killed between the list's rename and the sync of its name, opened again."""
+    for disk in killed_at_every_step(text, 4):
+        found = content(disk)
+        assert content(disk.crash()) == found
+
+
+@pytest.mark.parametrize("text", CHANGES)
+def test_a_power_failure_while_it_is_opened_after_a_kill_loses_nothing(text: str) -> None:
+    for killed in killed_at_every_step(text, 1):
+        for number in range(1, 1000):
+            disk = killed.restart(number, is_power_lost=False)
+            disk.crash_at = number
+            with suppress(SimulatedCrash, Error):
+                opened(disk).open_all()
+            is_over = disk.step_count < number
+            assert content(disk.crash()) in (KEPT, CHANGES[text])
+            if is_over:
+                break
+
+
 def test_a_fault_in_any_step_of_create_leaves_nothing() -> None:
     for op in ("open", "write", "sync", "make_directory", "rename", "sync_directory"):
         for skip in range(12):
@@ -771,6 +820,29 @@ def test_a_fault_in_any_step_of_create_leaves_nothing() -> None:
                     assert unknown.value.sqlstate == "58030"
                 assert rows(session(found, "other"), "SELECT v FROM t") == [("other",)]
             assert set(content(disk.crash(is_power_lost=False))) >= {"default", "other"}
+
+
+@pytest.mark.parametrize("op", ["sync", "write"])
+def test_a_log_that_fails_in_create_leaves_nothing_unknown(op: str) -> None:
+    """Crash seed 1728."""
+    failures: list[Error] = []
+    for after in range(4):
+        disk = SimulatedDisk(1)
+        with instance(disk) as found:
+            do(found, "CREATE USER ada")
+            disk.fail(op, errno.EIO, after=after, path="/log/")
+            before = len(failures)
+            try:
+                do(found, "CREATE TABLESPACE sales OWNER ada")
+            except Error as failed:
+                failures.append(failed)
+            is_made = len(failures) == before
+            assert names(found) == ["default", *["sales"] * is_made]
+            assert len(folders(disk)) == is_made
+            disk.heal()
+            do(found, "CREATE TABLESPACE IF NOT EXISTS sales OWNER ada")
+    assert {failed.sqlstate for failed in failures} == {"58030"}
+    assert Retry.UNKNOWN not in {failed.retry for failed in failures}
 
 
 def test_a_tablespace_whose_end_is_in_doubt_is_not_served() -> None:
