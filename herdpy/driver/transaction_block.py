@@ -6,7 +6,7 @@ caught the inner one's exception: nothing of a block that failed is ever committ
 
 from typing import TYPE_CHECKING, Any
 
-from herdpy.errors import Error, ProgrammingError
+from herdpy.errors import Error, InternalError, ProgrammingError
 
 if TYPE_CHECKING:
     from herdpy.driver.connection import Connection
@@ -113,6 +113,12 @@ class TransactionBlock:
     ) -> bool:
         """End the block; True: it was left by a Rollback that is its own."""
         session = self._connection.live_session()
+        if self._connection.block not in (None, self) and self._failure is None:
+            self._failure = InternalError(
+                "transaction(): a block in this one was not left, so both are rolled back",
+                sqlstate="25000",
+                hint="An interrupt came while it was left, or blocks were left out of order.",
+            )
         is_own = isinstance(error, Rollback) and error.block in (None, self)
         is_kept = kind is None and not self._is_rolled_back and self._failure is None
         if self._savepoint is None:
