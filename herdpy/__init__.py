@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from herdpy.driver.cursor import Cursor as Cursor
     from herdpy.driver.pool import Pool as Pool
     from herdpy.driver.restoring import restore as restore
+    from herdpy.driver.transaction_block import Rollback as Rollback
     from herdpy.driver.types import BINARY as BINARY
     from herdpy.driver.types import DATETIME as DATETIME
     from herdpy.driver.types import NUMBER as NUMBER
@@ -57,6 +58,7 @@ _HOMES = {
     "Cursor": "herdpy.driver.cursor",
     "Pool": "herdpy.driver.pool",
     "connect": "herdpy.driver.connection",
+    "Rollback": "herdpy.driver.transaction_block",
     "restore": "herdpy.driver.restoring",
     **dict.fromkeys(_ERRORS.split(), "herdpy.errors"),
     **dict.fromkeys(_TYPES.split(), "herdpy.driver.types"),

@@ -121,9 +121,21 @@ class AsyncConnection(Strict, PublicErrors):
     dump = _aside(driver.Connection.dump)
     dump_all = _aside(driver.Connection.dump_all)
 
-    def transaction(self, durability: str | None = None) -> AsyncTransaction:
-        """Return an async context manager: begin, then commit, or roll back if it raises."""
-        return AsyncTransaction(self, self.blocking.transaction(durability))
+    def transaction(
+        self,
+        durability: str | None = None,
+        *,
+        savepoint_name: str | None = None,
+        force_rollback: bool = False,
+    ) -> AsyncTransaction:
+        """Return an async context manager: begin, then commit, or roll back if it raises.
+
+        In another block it is a savepoint; arguments and herdpy.Rollback as those of herdpy.
+        """
+        made = self.blocking.transaction(
+            durability, savepoint_name=savepoint_name, force_rollback=force_rollback
+        )
+        return AsyncTransaction(self, made)
 
     def pipeline(self) -> AsyncPipeline:
         """Return an async context manager whose statements go to the server together."""
@@ -152,6 +164,19 @@ class AsyncConnection(Strict, PublicErrors):
 
         def change() -> None:
             self.blocking.isolation_level = value
+
+        await self.run(change)
+
+    @property
+    def read_only(self) -> bool:
+        """Transactions that begin from now on write nothing: what does is refused (25006)."""
+        return self.blocking.read_only
+
+    async def set_read_only(self, value: bool) -> None:
+        """Change `read_only`; outside a transaction."""
+
+        def change() -> None:
+            self.blocking.read_only = value
 
         await self.run(change)
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from herdpy.aio.awaiting import Awaited, Entered, awaited
 from herdpy.aio.cursor import AsyncCursor
-from herdpy.driver.connection import TransactionBlock
 from herdpy.driver.cursor import Parameters
 from herdpy.driver.leases import SnapshotLease
 from herdpy.driver.pipeline import Pipeline
 from herdpy.driver.staging import Stage
+from herdpy.driver.transaction_block import TransactionBlock
 
 if TYPE_CHECKING:
     from herdpy.aio.connection import AsyncConnection
@@ -87,7 +87,12 @@ class AsyncPipeline(Awaited[Pipeline]):
 
 
 class AsyncTransaction(Awaited[TransactionBlock]):
-    """`async with conn.transaction():`; blocks do not nest."""
+    """`async with conn.transaction():`; in another block it is a savepoint of that."""
+
+    @property
+    def savepoint_name(self) -> str | None:
+        """Of the savepoint that it is, or that the transaction begins with; None: of none."""
+        return self.blocking.savepoint_name
 
     async def __aenter__(self) -> "AsyncConnection":
         try:
@@ -97,9 +102,9 @@ class AsyncTransaction(Awaited[TransactionBlock]):
             raise
         return cast("AsyncConnection", self.owner)
 
-    async def __aexit__(self, *error: Any) -> None:
+    async def __aexit__(self, *error: Any) -> bool:
         try:
-            await self.run(lambda: self.blocking.__exit__(*error))
+            return await self.run(lambda: self.blocking.__exit__(*error))
         except asyncio.CancelledError:
             await self._give_up()
             raise

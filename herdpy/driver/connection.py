@@ -29,6 +29,7 @@ from herdpy.driver.interfaces import Claim, DriverSession, Waits, features
 from herdpy.driver.leases import Partition, SnapshotLease, id_of, parts_of
 from herdpy.driver.pipeline import Pipeline
 from herdpy.driver.staging import Stage, StageToken, StagingJob, run_of, settle
+from herdpy.driver.transaction_block import TransactionBlock
 from herdpy.driver.types import describe
 from herdpy.errors import InterfaceError, ProgrammingError, ProtocolError, loading
 from herdpy.model.durability import Durability
@@ -381,15 +382,29 @@ class Connection(Strict, PublicErrors):
         """Roll back; nothing to do without a transaction."""
         self.live_session().rollback()
 
-    def transaction(self, durability: str | None = None) -> "TransactionBlock":
+    def transaction(
+        self,
+        durability: str | None = None,
+        *,
+        savepoint_name: str | None = None,
+        force_rollback: bool = False,
+    ) -> "TransactionBlock":
         """Return a context manager: begin, then commit, or roll back if the block raises.
 
-        `durability` replaces the database's for this transaction.
+        In another block it is a savepoint: what it raises takes back its own part alone, and goes
+        on to the outer one. `raise herdpy.Rollback()` rolls back and goes on behind the block;
+        `herdpy.Rollback(block)` behind an outer one. force_rollback: it is always rolled back.
+        `durability` replaces the database's for this transaction, and is the outermost block's.
+        25001: a transaction is open that no block has begun.
         """
         self.live_session()
         if durability is not None:
             checked_text("transaction: durability", durability)
-        return TransactionBlock(self, durability)
+        if savepoint_name is not None:
+            checked_text("transaction: savepoint_name", savepoint_name)
+        return TransactionBlock(
+            self, durability, savepoint_name, is_rolled_back=bool(force_rollback)
+        )
 
     @property
     def autocommit(self) -> bool:
@@ -442,6 +457,31 @@ class Connection(Strict, PublicErrors):
         session.execute(f"SET default_transaction_isolation = '{level.value}'")
 
     @property
+    def read_only(self) -> bool:
+        """Transactions that begin from now on write nothing: what does is refused (25006).
+
+        It is the setting default_transaction_read_only, and can be set outside of a transaction.
+        """
+        return self.live_session().is_read_only
+
+    @read_only.setter
+    def read_only(self, value: bool) -> None:
+        session = self.live_session()
+        if not isinstance(value, bool):
+            raise ProgrammingError(
+                f"read_only: expected True or False, found {value!r:.60}", sqlstate="22023"
+            )
+        if value is session.is_read_only:
+            return
+        if session.in_transaction:
+            raise ProgrammingError(
+                "read_only cannot change inside a transaction",
+                sqlstate="25001",
+                hint="commit() or rollback() first; SET TRANSACTION is about the open one",
+            )
+        session.execute(f"SET default_transaction_read_only = {'on' if value else 'off'}")
+
+    @property
     def position(self) -> str:
         """Where the log of the database is, as far as this connection has heard: an Lsn, as text.
 
@@ -462,7 +502,7 @@ class Connection(Strict, PublicErrors):
         return self._is_closed
 
     def reset(self) -> None:
-        """Roll back, and take back what SET, `autocommit` and `isolation_level` changed."""
+        """Roll back, and take back what SET and the attributes of transactions changed."""
         session = self.live_session()
         session.rollback()
         if session.autocommit != self._autocommit:
@@ -657,39 +697,3 @@ def _stage_of(token: object, job: str) -> int:
             f"commit_staging: expected stages of job {job!r}, found {found:.200}", sqlstate="22023"
         )
     return token.stage
-
-
-class TransactionBlock:
-    """`with conn.transaction():`; begins on entry. Blocks do not nest; SAVEPOINT in one does."""
-
-    __slots__ = ("_connection", "_durability")
-
-    def __init__(self, connection: Connection, durability: str | None) -> None:
-        self._connection = connection
-        self._durability = durability
-
-    def __enter__(self) -> Connection:
-        connection = self._connection
-        session = connection.live_session()
-        if connection.block is not None and session.in_transaction:
-            raise ProgrammingError(
-                "transaction(): a block is open already and blocks do not nest", sqlstate="25001"
-            )
-        was_inside = session.in_transaction
-        try:
-            session.begin(self._durability)
-            connection.block = self
-        except BaseException:
-            if not was_inside:
-                session.rollback()  # an interrupt came behind BEGIN; the block will not end it
-            raise
-        return connection
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        session = self._connection.live_session()
-        try:
-            if kind is None:
-                session.commit()
-        finally:
-            session.rollback()  # nothing to do when the commit settled it, either way
-            self._connection.block = None

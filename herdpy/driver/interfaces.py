@@ -55,6 +55,11 @@ class DriverSession(Protocol):
         ...
 
     @property
+    def is_read_only(self) -> bool:
+        """Of transactions that begin from now on: default_transaction_read_only."""
+        ...
+
+    @property
     def lsn(self) -> Lsn:
         """Of the log: what the session has seen or committed is at or before it."""
         ...

@@ -30,6 +30,8 @@ class Settings:
     application_name: str = ""
     isolation: Isolation = Isolation.READ_COMMITTED
     """Of transactions that name no level."""
+    is_read_only: bool = False
+    """Of transactions that do not say which they are."""
 
     def __post_init__(self) -> None:
         for name in ("lock_timeout_s", "statement_timeout_s", "idle_in_transaction_timeout_s"):
@@ -116,7 +118,27 @@ def _check_time_zone(settings: Settings, text: str) -> Settings:
     return settings
 
 
+_TRUTHS = {
+    **dict.fromkeys(("on", "true", "yes", "1"), True),
+    **dict.fromkeys(("off", "false", "no", "0"), False),
+}
+
+
+def truth_of(text: str, what: str) -> bool:
+    """Return what the words of a switch mean, in any case; 22023. `what` names the setting."""
+    found = _TRUTHS.get(text.lower())
+    if found is None:
+        raise ProgrammingError(f"{what}: expected on or off, found {text!r:.60}", sqlstate="22023")
+    return found
+
+
+def show_truth(value: bool) -> str:
+    """Return a switch as truth_of() reads it."""
+    return "on" if value else "off"
+
+
 TRANSACTION_ISOLATION = "transaction_isolation"
+TRANSACTION_READ_ONLY = "transaction_read_only"
 OPTIONS: dict[str, _Option] = {
     "application_name": _Option(
         lambda settings: settings.application_name,
@@ -131,6 +153,13 @@ OPTIONS: dict[str, _Option] = {
         ),
         "isolation",
     ),
+    "default_transaction_read_only": _Option(
+        lambda settings: show_truth(settings.is_read_only),
+        lambda settings, text: replace(
+            settings, is_read_only=truth_of(text, "default_transaction_read_only")
+        ),
+        "is_read_only",
+    ),
     "idle_in_transaction_session_timeout": _duration(
         "idle_in_transaction_timeout_s", "idle_in_transaction_session_timeout"
     ),
@@ -144,8 +173,9 @@ OPTIONS: dict[str, _Option] = {
         "durability",
     ),
     "timezone": _fixed("UTC", _check_time_zone),
-    # Of a transaction, which its session shows and changes; here it is that of the next one.
+    # Of a transaction, which its session shows and changes; here they are those of the next one.
     TRANSACTION_ISOLATION: _Option(lambda settings: settings.isolation.value),
+    TRANSACTION_READ_ONLY: _Option(lambda settings: show_truth(settings.is_read_only)),
 }
 
 

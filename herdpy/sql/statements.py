@@ -160,13 +160,11 @@ class _Reader(Words):
         if self.word() == "LOCAL":
             raise self.refused("SET LOCAL")
         if self.accept("SESSION") and self.accept_all("CHARACTERISTICS", "AS", "TRANSACTION"):
-            level = self._transaction_modes()
-            name = "default_transaction_isolation"
-            return tree.SetOption(name, None if level is None else level.value)
+            return tree.SetCharacteristics(self._transaction_modes())
         if self.accept("TRANSACTION"):
             if self.accept("SNAPSHOT"):
                 return tree.SetSnapshot(self.string("a string"))
-            return tree.SetIsolation(self._transaction_modes())
+            return tree.SetTransaction(self._transaction_modes())
         is_zone = self.word() == "TIME"
         name = self._option_name()
         if not is_zone and not self.accept("TO", "="):
@@ -186,9 +184,9 @@ class _Reader(Words):
             return "timezone"
         return name
 
-    def _transaction_modes(self) -> Isolation | None:
-        """Read ISOLATION LEVEL and READ WRITE, the last level counts; other modes are 0A000."""
-        level = None
+    def _transaction_modes(self) -> tree.TransactionModes:
+        """Read ISOLATION LEVEL, READ ONLY and READ WRITE; of each the last one counts."""
+        level, is_read_only = None, None
         while not self.is_at_end:
             self.accept(",")
             if self.accept("ISOLATION"):
@@ -196,10 +194,10 @@ class _Reader(Words):
                 level = self._level()
             else:
                 self.expect("READ")
-                if self.word() == "ONLY":
-                    raise self.refused("READ ONLY")
-                self.expect("WRITE")
-        return level
+                is_read_only = self.accept("ONLY")
+                if not is_read_only:
+                    self.expect("WRITE")
+        return tree.TransactionModes(level, is_read_only)
 
     def _level(self) -> Isolation:
         position = self.scanned.position(self.index)

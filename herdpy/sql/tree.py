@@ -12,6 +12,7 @@ the tree twice, but for columns, constants, parameters and variables: what a rul
 times is bound by a Let, so that a tree is never larger than its text allows.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from functools import cache
@@ -326,6 +327,9 @@ Of a TableRef the statement names columns, which takes SELECT, too.
 """
 
 
+_CAPITAL = re.compile("(?<!^)(?=[A-Z])")
+
+
 class Statement(Node, frozen=True):
     """Base of all. What is to be known of a kind elsewhere stands here, with the kind."""
 
@@ -335,6 +339,11 @@ class Statement(Node, frozen=True):
     """It changes tables, users or rights, or ends what others do."""
     frees_space: ClassVar[bool] = False
     """It may use what is kept for a full disk."""
+
+    @property
+    def verb(self) -> str:
+        """The words that it begins with, as errors name it."""
+        return _CAPITAL.sub(" ", type(self).__name__).upper()
 
     def changed(self) -> tuple[Changed, ...]:
         """Return what it changes, and the rights that takes; what it reads is found in its tree.
@@ -436,6 +445,10 @@ class TruncateTables(Definition, frozen=True):
     frees_space = True
     tables: tuple[Table, ...]
 
+    @property
+    def verb(self) -> str:
+        return "TRUNCATE TABLE"
+
     def changed(self) -> tuple[Changed, ...]:
         return tuple((table, DELETE) for table in self.tables)
 
@@ -453,10 +466,17 @@ class TransactionStatement(SessionStatement, frozen=True):
     """Base of what begins or ends a transaction, or a part of it: SessionCore.control()."""
 
 
-class Begin(TransactionStatement, frozen=True):
-    """BEGIN [ISOLATION LEVEL …]; None: the session's own level."""
+class TransactionModes(Node, frozen=True):
+    """[ISOLATION LEVEL …] [READ ONLY | READ WRITE]; None: it is not said."""
 
     isolation: Isolation | None = None
+    is_read_only: bool | None = None
+
+
+class Begin(TransactionStatement, frozen=True):
+    """BEGIN [modes]; what they do not say is as the session has it."""
+
+    modes: TransactionModes = TransactionModes()
 
 
 class Commit(TransactionStatement, frozen=True):
@@ -467,10 +487,10 @@ class Rollback(TransactionStatement, frozen=True):
     """ROLLBACK."""
 
 
-class SetIsolation(TransactionStatement, frozen=True):
-    """SET TRANSACTION [ISOLATION LEVEL …]; None: no level is named."""
+class SetTransaction(TransactionStatement, frozen=True):
+    """SET TRANSACTION modes."""
 
-    isolation: Isolation | None
+    modes: TransactionModes
 
 
 class MakeSavepoint(TransactionStatement, frozen=True):
@@ -496,6 +516,12 @@ class SetOption(SessionStatement, frozen=True):
 
     name: str
     value: str | None
+
+
+class SetCharacteristics(SessionStatement, frozen=True):
+    """SET SESSION CHARACTERISTICS AS TRANSACTION modes: those of the transactions to come."""
+
+    modes: TransactionModes
 
 
 class SetSnapshot(SessionStatement, frozen=True):
@@ -608,6 +634,10 @@ class ChangeRoleSetting(AccessStatement, frozen=True):
     value: int | None
     is_maximum: bool
 
+    @property
+    def verb(self) -> str:
+        return "ALTER ROLE"
+
 
 class DropRole(AccessStatement, frozen=True):
     """DROP ROLE or DROP USER."""
@@ -631,6 +661,10 @@ class GrantRights(AccessStatement, frozen=True):
     has_option: bool
     is_cascade: bool = False
 
+    @property
+    def verb(self) -> str:
+        return "REVOKE" if self.is_revoke else "GRANT"
+
 
 class GrantRoles(AccessStatement, frozen=True):
     """GRANT or REVOKE of membership; has_option is WITH ADMIN OPTION, or ADMIN OPTION FOR."""
@@ -640,6 +674,10 @@ class GrantRoles(AccessStatement, frozen=True):
     is_revoke: bool
     has_option: bool
 
+    @property
+    def verb(self) -> str:
+        return "REVOKE" if self.is_revoke else "GRANT"
+
 
 class ChangeOwner(AccessStatement, frozen=True):
     """ALTER TABLE table OWNER TO role; None: the session's own user."""
@@ -647,10 +685,18 @@ class ChangeOwner(AccessStatement, frozen=True):
     table: str
     owner: str | None
 
+    @property
+    def verb(self) -> str:
+        return "ALTER TABLE"
+
 
 class Explain(Statement, frozen=True):
     statement: Statement
     is_analyze: bool
+
+    @property
+    def verb(self) -> str:
+        return self.statement.verb
 
     def changed(self) -> tuple[Changed, ...]:
         return self.statement.changed()

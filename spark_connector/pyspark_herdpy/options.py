@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import herdpy
 
@@ -161,6 +162,7 @@ _BOTH: dict[str, tuple[str, Callable[[str], Any]]] = {
     "url": ("url", _url),
     "password": ("password", str),
     "table": ("table", _text),
+    "tablespace": ("tablespace", _text),
 }
 _READ: dict[str, tuple[str, Callable[[str], Any]]] = {
     "query": ("query", _query),
@@ -239,4 +241,20 @@ def _options(
             raise wrong(f'option "{name}": expected {error}, found {shown}') from None
     if "url" not in values:
         raise wrong('expected the option "url"', 'As in "herd://localhost:7000/default".')
+    tablespace = values.pop("tablespace", None)
+    if tablespace is not None:
+        values["url"] = _in_tablespace(values["url"], tablespace)
     return Options(**values)
+
+
+def _in_tablespace(url: str, tablespace: str) -> str:
+    """Return the URL with this path: leases, tasks and commits know a database by its URL."""
+    parts = urlsplit(url)
+    path = f"/{quote(tablespace, safe='')}"
+    if parts.path not in ("", "/", "/default", path):
+        named = unquote(parts.path[1:])
+        raise wrong(
+            f'option "tablespace": the URL names {named!r} already, found {tablespace!r}',
+            "Name it once.",
+        )
+    return urlunsplit(parts._replace(path=path))

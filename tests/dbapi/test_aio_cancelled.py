@@ -97,6 +97,37 @@ def test_blocks(target: str, *, is_twice: bool) -> None:
 
 
 @pytest.mark.parametrize("is_twice", [False, True])
+def test_blocks_in_blocks(target: str, *, is_twice: bool) -> None:
+    async def main() -> None:
+        async with aio.connect(target, autocommit=True) as conn:
+            await conn.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+            numbers = iter(range(1_000_000))
+
+            async def work() -> None:
+                number = 10 * next(numbers)
+                async with conn.transaction():
+                    await conn.execute("INSERT INTO t VALUES (?, 0)", (number,))
+                    async with conn.transaction():
+                        await conn.execute("INSERT INTO t VALUES (?, 1)", (number + 1,))
+                        await conn.execute("INSERT INTO t VALUES (?, -1)", (number + 2,))
+                    with suppress(ZeroDivisionError):
+                        async with conn.transaction():
+                            await conn.execute("INSERT INTO t VALUES (?, 7)", (number + 3,))
+                            raise ZeroDivisionError
+
+            async def check() -> None:
+                assert not conn.in_transaction
+                found = await (await conn.execute("SELECT sum(v), count(*) FROM t")).fetchone()
+                assert found is not None
+                assert found[0] in (0, None)
+                assert found[1] % 3 == 0
+
+            await cancel_everywhere(work, check, is_twice=is_twice)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_twice", [False, True])
 def test_results(target: str, *, is_twice: bool) -> None:
     async def main() -> None:
         async with aio.connect(target, autocommit=True) as conn:

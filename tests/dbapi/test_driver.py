@@ -290,7 +290,7 @@ def test_transaction_block(connection, autocommit) -> None:
     assert count(connection) == 1
     connection.rollback()
     with connection.transaction(durability="none"):
-        with pytest.raises(herdpy.Error) as caught, connection.transaction():
+        with pytest.raises(herdpy.Error) as caught, connection.transaction("os"):
             pass
         assert caught.value.sqlstate == "25001"
         connection.execute("INSERT INTO t VALUES (3, 'a', 0.0)")

@@ -61,3 +61,40 @@ def test_every_line_of_the_driver(tmp_path, kind) -> None:
         except herdpy.Error as error:
             pytest.fail(f"interrupted at {interrupter.where}: {error}")
     assert n > 50, f"{n} lines: the driver has more, the interrupter does not see them"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_blocks_in_blocks(fails: bool) -> None:
+    """An inner block that an interrupt has left is whole or not there, also when it is caught."""
+    n, seen = 0, set[tuple[int, ...]]()
+    while True:
+        n += 1
+        with herdpy.connect(autocommit=True) as connection:
+            connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+            with LineInterrupter(n, within="/herdpy/driver/transaction_block") as interrupter:
+                try:
+                    with connection.transaction():
+                        connection.execute("INSERT INTO t VALUES (1)")
+                        try:
+                            with connection.transaction():
+                                connection.execute("INSERT INTO t VALUES (2)")
+                                if fails:
+                                    raise ZeroDivisionError
+                        except (ZeroDivisionError, KeyboardInterrupt):
+                            pass
+                        connection.execute("INSERT INTO t VALUES (3)")
+                except (KeyboardInterrupt, herdpy.Error):
+                    pass
+            if connection.in_transaction:  # the interrupt came before the end of the outer one
+                connection.rollback()
+            connection.block = None
+            found = tuple(row[0] for row in connection.execute("SELECT id FROM t ORDER BY id"))
+            seen.add(found)
+            assert found in ((), (1, 3), *(() if fails else ((1, 2, 3),))), interrupter.where
+            with connection.transaction():
+                pass
+            assert not connection.in_transaction
+        if not interrupter.where:
+            break
+    assert n > 30
+    assert seen == {(), (1, 3)} | (set() if fails else {(1, 2, 3)})

@@ -245,6 +245,34 @@ def test_an_idle_connection_that_was_lost_is_not_noticed(
     assert len(rows(server)) == 3
 
 
+def test_what_transactions_are_outlives_a_connection(
+    server: RunningServer, proxy: FrameProxy
+) -> None:
+    with connect(proxy, autocommit=True) as conn:
+
+        def check(level: str, *, is_read_only: bool) -> None:
+            for _ in range(2):
+                assert (conn.isolation_level.lower(), conn.read_only) == (level, is_read_only)
+                shown = conn.execute("SHOW transaction_isolation").fetchone()
+                read_only = conn.execute("SHOW transaction_read_only").fetchone()
+                assert (shown, read_only) == ((level,), ("on" if is_read_only else "off",))
+                proxy.cut()
+
+        conn.execute(
+            "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+        )
+        check("repeatable read", is_read_only=True)
+        conn.execute("SET default_transaction_isolation = 'read committed'")
+        check("read committed", is_read_only=True)
+        conn.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        check("repeatable read", is_read_only=True)
+        conn.read_only = False
+        check("repeatable read", is_read_only=False)
+        conn.execute("SET transaction_read_only TO DEFAULT")  # of no transaction: of nothing
+        conn.execute("INSERT INTO t VALUES (1, 1)")
+    assert rows(server) == [(1, 1)]
+
+
 def test_an_idle_transaction_that_was_lost_is(server: RunningServer, proxy: FrameProxy) -> None:
     with connect(proxy) as conn:
         conn.execute("INSERT INTO t VALUES (1, 1)")

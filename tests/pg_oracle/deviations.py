@@ -600,8 +600,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
     ),
     Deviation(
         "Refused with 0A000, too: ON CONFLICT DO UPDATE, DROP TABLE of several tables"
-        " or with CASCADE, SET LOCAL, and transactions that are READ ONLY or"
-        " SERIALIZABLE.",
+        " or with CASCADE, SET LOCAL, and transactions that are SERIALIZABLE.",
         "UPSERT and UPDATE with DO NOTHING say the same; the others would promise what"
         " is not there.",
         (
@@ -610,7 +609,6 @@ DEVIATIONS: tuple[Deviation, ...] = (
             ("DROP TABLE x, x", "0A000", None),
             ("DROP TABLE x CASCADE", "0A000", "42P01"),
             ("SET LOCAL statement_timeout = '1s'", "0A000", None),
-            ("BEGIN READ ONLY", "0A000", None),
             ("BEGIN ISOLATION LEVEL SERIALIZABLE", "0A000", None),
         ),
     ),

@@ -107,7 +107,7 @@ def test_a_job_that_does_not_fit(
 def test_a_database_that_is_not_there(server: Served, table: herdpy.Connection, load: Load) -> None:
     del table
     url = server.url.replace("?", "/other?")
-    with pytest.raises(Exception, match=r"SQLSTATE 3D000\)\nHint: the tablespace of this server"):
+    with pytest.raises(Exception, match=r"SQLSTATE 3D000\)\nHint: systablespaces lists them"):
         load(url=url, table="t")
 
 

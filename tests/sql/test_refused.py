@@ -13,7 +13,6 @@ REFUSED = [
     "BEGIN ISOLATION LEVEL SERIALIZABLE",
     "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
     "SET transaction_isolation = 'serializable'",
-    "BEGIN READ ONLY",
     "SET ROLE x",
     "RESET ROLE",
     "SHOW ROLE",

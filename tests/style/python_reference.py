@@ -53,7 +53,8 @@ SECTIONS = (
         " qmark (`:name` works, too). The [errors](errors.md) and the types of PEP 249 are names of"
         " the module. Guide: [the driver](../guides/driver.md).",
         (
-            *_parts("herdpy/driver/connection.py", "connect Connection TransactionBlock"),
+            *_parts("herdpy/driver/connection.py", "connect Connection"),
+            *_parts("herdpy/driver/transaction_block.py", "TransactionBlock Rollback"),
             *_parts("herdpy/driver/cursor.py", "Cursor"),
             *_parts("herdpy/driver/box.py", "Box"),
             *_parts("herdpy/driver/pipeline.py", "Pipeline"),

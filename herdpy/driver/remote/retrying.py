@@ -20,6 +20,7 @@ from herdpy.exec.result import Result
 from herdpy.model.isolation import Isolation, isolation_of
 from herdpy.model.lsn import START_LSN, Lsn
 from herdpy.model.schema import Table
+from herdpy.model.settings import truth_of
 from herdpy.sql.plan import Parameters
 
 if TYPE_CHECKING:
@@ -32,13 +33,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _GAP = r"(?:\s|--[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)"  # with comments
 _OPTION = re.compile(
-    rf"{_GAP}*(SET|RESET){_GAP}+(?:SESSION{_GAP}+)?(?!(?:TRANSACTION(?:_ISOLATION)?|SESSION)\b)"
+    rf"{_GAP}*(SET|RESET){_GAP}+(?:SESSION{_GAP}+)?(?!(?:TRANSACTION(?:_ISOLATION|_READ_ONLY)?|SESSION)\b)"
     rf"(TIME(?={_GAP}+ZONE\b)|[A-Za-z_]+)",
     re.IGNORECASE,
 )
 """What sets an option of the session; one of the transaction is over with it."""
-_NAMES = {"time": "timezone", "characteristics": "default_transaction_isolation"}
-"""Of options that are set in other words."""
+_ISOLATION, _READ_ONLY = "default_transaction_isolation", "default_transaction_read_only"
 COMMITTED, REFUSED = "committed", "refused"
 
 
@@ -58,7 +58,8 @@ class RetryingSession:
         self._autocommit = autocommit
         self._options: dict[str, str] = {}  # what SET changed, by name
         self.isolation = Isolation.READ_COMMITTED
-        """Of transactions that begin from now on."""
+        self.is_read_only = False
+        """Both of transactions that begin from now on."""
         self._lost: Error | None = None  # why the transaction is gone, until its end
         self._ended: RemoteSession | None = None
         """A lost one, whose transaction is over, although its server may not know."""
@@ -194,13 +195,26 @@ class RetryingSession:
         self._session.close_descriptor()
 
     def _note_option(self, verb: str, name: str, text: str) -> None:
-        name = _NAMES.get(name, name)
-        if name == "default_transaction_isolation":
-            self.isolation = _isolation_set_by(text)
+        if name == "characteristics":
+            for setting, value in _characteristics_of(text):
+                self._note_setting(setting, value)
+                self._options[setting] = f"SET {setting} = '{value}'"
+            return
+        name = "timezone" if name == "time" else name
+        if name in (_ISOLATION, _READ_ONLY):
+            self._note_setting(name, _value_set_by(text))
         if verb == "SET":
             self._options[name] = text
         else:
             self._options.pop(name, None)
+
+    def _note_setting(self, name: str, value: str | None) -> None:
+        """Note what transactions will be, by a SET which the server has run; None: the default."""
+        if name == _ISOLATION:
+            level = Isolation.READ_COMMITTED
+            self.isolation = level if value is None else isolation_of(value, name)
+        else:
+            self.is_read_only = value is not None and truth_of(value, name)
 
     # --- losses ----------------------------------------------------------------------------------
 
@@ -385,15 +399,26 @@ def _kind(what: str | Kind) -> Kind:
     return what if isinstance(what, Kind) else kind_of(what)
 
 
-def _isolation_set_by(text: str) -> Isolation:
-    """Return the level that transactions have behind a SET or RESET, which the server has run."""
+def _value_set_by(text: str) -> str | None:
+    """Return the value of a SET, None: of a RESET, or the default."""
     from herdpy.sql import tree
     from herdpy.sql.reading.tokens import scan
     from herdpy.sql.statements import read_statement
 
     found = read_statement(scan(text))
-    value = found.value if isinstance(found, tree.SetOption) else None
-    return Isolation.READ_COMMITTED if value is None else isolation_of(value, "isolation_level")
+    return found.value if isinstance(found, tree.SetOption) else None
+
+
+def _characteristics_of(text: str) -> list[tuple[str, str]]:
+    """Return the (setting, value) of a SET SESSION CHARACTERISTICS."""
+    from herdpy.sql import tree
+    from herdpy.sql.characteristics import characteristics
+    from herdpy.sql.reading.tokens import scan
+    from herdpy.sql.statements import read_statement
+
+    found = read_statement(scan(text))
+    modes = found.modes if isinstance(found, tree.SetCharacteristics) else tree.TransactionModes()
+    return list(characteristics(modes))
 
 
 def _uncounted() -> Result:

@@ -66,5 +66,7 @@ def kind_of(text: str) -> Kind:
         return Kind.COMMIT
     if isinstance(found, tree.Rollback):
         return Kind.ROLLBACK
-    is_reading = isinstance(found, tree.TransactionStatement | tree.SetOption | tree.ShowOption)
-    return Kind.READ if is_reading else Kind.WRITE
+    of_session = (
+        tree.TransactionStatement | tree.SetOption | tree.SetCharacteristics | tree.ShowOption
+    )
+    return Kind.READ if isinstance(found, of_session) else Kind.WRITE

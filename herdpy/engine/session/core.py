@@ -147,14 +147,14 @@ class SessionCore:
     def control(self, statement: tree.TransactionStatement) -> None:
         """Run what begins or ends the transaction, or a part of it."""
         match statement:
-            case tree.Begin(isolation):
-                self.begin_transaction(isolation=isolation)
+            case tree.Begin(modes):
+                self.begin_transaction(modes=modes)
             case tree.Commit():
                 self.commit_transaction()
             case tree.Rollback():
                 self.end_transaction()
-            case tree.SetIsolation(isolation):
-                self.set_isolation(isolation)
+            case tree.SetTransaction(modes):
+                self.set_transaction(modes)
             case tree.MakeSavepoint(name):
                 self._make_savepoint(name)
             case tree.RollbackTo(name):
@@ -162,11 +162,14 @@ class SessionCore:
             case tree.Release(name):
                 transaction, savepoint = self._savepoint("RELEASE SAVEPOINT", name)
                 transaction.savepoint = savepoint.parent
+                transaction.is_read_only = savepoint.is_read_only
             case _:
                 raise InternalError(f"no way to run {type(statement).__name__}")
 
     def begin_transaction(
-        self, durability: str | None = None, isolation: Isolation | None = None
+        self,
+        durability: str | None = None,
+        modes: tree.TransactionModes = tree.TransactionModes(),  # noqa: B008 - immutable
     ) -> None:
         """Run BEGIN; 25001: a transaction is in progress."""
         self.check_not_lost()
@@ -178,7 +181,7 @@ class SessionCore:
             )
         chosen = self.settings.durability if durability is None else _durability(durability)
         self.end_transaction()  # one that wrote nothing may hold locks
-        self._open_transaction(chosen, isolation)
+        self._open_transaction(chosen, modes)
 
     def commit_transaction(self) -> None:
         """Run COMMIT, and wait for it."""
@@ -231,13 +234,17 @@ class SessionCore:
     def current_transaction(self) -> Transaction | None:
         """Return the transaction, which begins here if it is to; None: there is autocommit."""
         if self.transaction is None and not self.is_autocommit:
-            self._open_transaction(self.settings.durability)
+            self._open_transaction(self.settings.durability, tree.TransactionModes())
         return self.transaction
 
-    def _open_transaction(self, durability: Durability, isolation: Isolation | None = None) -> None:
+    def _open_transaction(self, durability: Durability, modes: tree.TransactionModes) -> None:
         self._is_loss_told = False
         transaction = self.tablespace.begin(durability, is_autocommit=False)
-        level = isolation or self.settings.isolation
+        is_read_only = modes.is_read_only
+        if is_read_only is None:
+            is_read_only = self.settings.is_read_only
+        transaction.is_read_only = is_read_only
+        level = modes.isolation or self.settings.isolation
         if level is not Isolation.READ_COMMITTED:
             self.tablespace.isolate(transaction, level)
         self.transaction = transaction
@@ -253,21 +260,54 @@ class SessionCore:
         transaction = self.transaction
         return self.isolation if transaction is None else transaction.isolation
 
-    def set_isolation(self, isolation: Isolation | None) -> None:
-        """Run SET TRANSACTION; None: no level is named."""
+    @property
+    def is_read_only(self) -> bool:
+        """Transactions that begin from now on write nothing."""
+        return self.settings.is_read_only
+
+    @property
+    def transaction_is_read_only(self) -> bool:
+        """The transaction, or the next one, writes nothing."""
+        transaction = self.transaction
+        if transaction is None:
+            return self.is_read_only
+        return transaction.is_read_only or transaction.reads_lease
+
+    def set_transaction(self, modes: tree.TransactionModes) -> None:
+        """Run SET TRANSACTION; what is refused (25001) has changed nothing."""
         self.check_not_lost()
         transaction = self.current_transaction()
         if transaction is None:
             raise _outside("SET TRANSACTION")
-        if isolation is None or isolation is transaction.isolation:
-            return
-        if transaction.is_used or transaction.has_read:
-            raise InternalError(
-                "SET TRANSACTION ISOLATION LEVEL comes before the first statement of a transaction",
-                sqlstate="25001",
-                hint="COMMIT or ROLLBACK, and begin another one.",
-            )
-        self.tablespace.isolate(transaction, isolation)
+        isolation, is_read_only = modes.isolation, modes.is_read_only
+        has_begun = transaction.is_used or transaction.has_read
+        changes_level = isolation is not None and isolation is not transaction.isolation
+        if changes_level and has_begun:
+            raise _too_late("SET TRANSACTION ISOLATION LEVEL")
+        is_to_write = is_read_only is False and transaction.is_read_only
+        if is_to_write and has_begun:
+            raise _too_late("SET TRANSACTION READ WRITE in a read-only transaction")
+        if isolation is not None and changes_level:
+            self.tablespace.isolate(transaction, isolation)
+        if is_read_only is not None:
+            transaction.is_read_only = is_read_only
+
+    def check_may_write(self, what: tree.Statement | str) -> None:
+        """Refuse what writes in a read-only transaction (25006), in words if it is no statement."""
+        transaction = self.transaction
+        if transaction is None:
+            if not self.settings.is_read_only:
+                return
+            hint = "SET default_transaction_read_only = off, or BEGIN READ WRITE."
+        else:
+            if not (transaction.is_read_only or transaction.reads_lease):
+                return
+            hint = "COMMIT or ROLLBACK ends it; write in another transaction."
+        words = what if isinstance(what, str) else what.verb
+        why = ", which reads at a snapshot lease" if transaction and transaction.reads_lease else ""
+        raise InternalError(
+            f"cannot execute {words} in a read-only transaction{why}", sqlstate="25006", hint=hint
+        )
 
     # --- savepoints ------------------------------------------------------------------------------
 
@@ -352,11 +392,13 @@ class SessionCore:
             self._statement_us = self.database.clock.wall_us()
         return self._statement_us
 
-    def begin_write(self) -> Transaction:
+    def begin_write(self, what: tree.Statement | str) -> Transaction:
         """Return the open transaction, or begin the autocommit statement's own.
 
-        A statement that is run again behind a wait has its own already, with its locks.
+        25006: it is read-only; `what` is the statement, or its words. One that is run again
+        behind a wait has its own already, with its locks.
         """
+        self.check_may_write(what)
         if self.next_write_s:
             self._await_turn()
         transaction = self.transaction
@@ -367,12 +409,6 @@ class SessionCore:
                     self.settings.durability, is_autocommit=True, begun_us=self._autocommit_us()
                 )
             transaction.token = self.token
-        elif transaction.is_read_only:
-            raise InternalError(
-                "cannot write in a read-only transaction: it reads at a snapshot lease",
-                sqlstate="25006",
-                hint="COMMIT or ROLLBACK ends it; write in another transaction.",
-            )
         return transaction
 
     def begin_alone(self) -> Transaction:
@@ -384,7 +420,7 @@ class SessionCore:
                 sqlstate="25001",
                 hint="commit() or rollback() the open one first",
             )
-        return self.begin_write()
+        return self.begin_write("COMMIT STAGING")
 
     def finish_write(self, transaction: Transaction) -> None:
         """Wait for the commit of what begin_write() gave, if that is the statement's own."""
@@ -496,6 +532,14 @@ class SessionCore:
         syncer = self.tablespace.syncer
         if syncer is not None and transaction.state is TransactionState.COMMITTING:
             syncer.request(transaction.durability)
+
+
+def _too_late(what: str) -> Error:
+    return InternalError(
+        f"{what} comes before the first statement of a transaction",
+        sqlstate="25001",
+        hint="COMMIT or ROLLBACK, and begin another one.",
+    )
 
 
 def _outside(what: str) -> Error:

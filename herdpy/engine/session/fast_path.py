@@ -152,8 +152,9 @@ class FastPath:
         try:
             try:
                 space = tablespace.space
-                if core.next_write_s:
-                    return None  # it waits
+                modes = core.settings if transaction is None else transaction
+                if core.next_write_s or modes.is_read_only:
+                    return None  # it waits, or is refused
                 replica = database.replica
                 if (
                     replica.is_full

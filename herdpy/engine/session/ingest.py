@@ -64,6 +64,7 @@ class Ingests(SessionPart):
             )
         core.tablespace.check_running()
         core.check_not_lost()
+        core.check_may_write("INGEST")  # before rows are sent
         found = self._table(table, _MODES[mode])
         is_alone = core.is_autocommit and not core.in_transaction
         return Ingest(
@@ -92,7 +93,7 @@ class Ingests(SessionPart):
             return 0
         core.database.check_room()
         core.current_transaction()
-        transaction = core.begin_write()
+        transaction = core.begin_write("INGEST")
         if ingest.log_bytes > _LOG_BYTES_AHEAD:
             # Else the first attempt would do all its work to learn that there is no room.
             prepare_log(core.tablespace, ingest.log_bytes)

@@ -108,6 +108,7 @@ class Staging(SessionPart):
         42710: the open job is another one, or has committed. 53400: too many runs.
         """
         chosen = _operation(operation)
+        self._core.check_may_write("BEGIN STAGING")
         _check_name("job", job)
         if run is not None:
             _check_name("run", run)

@@ -18,11 +18,15 @@ from herdpy.model.schema import Table
 from herdpy.model.settings import (
     OPTIONS,
     TRANSACTION_ISOLATION,
+    TRANSACTION_READ_ONLY,
     change_option,
     show_option,
+    show_truth,
+    truth_of,
 )
 from herdpy.model.types import TEXT, Physical
 from herdpy.sql import tree
+from herdpy.sql.characteristics import characteristics
 from herdpy.sql.plan import (
     ExplainPlan,
     InsertPlan,
@@ -34,6 +38,9 @@ from herdpy.sql.plan import (
 
 if TYPE_CHECKING:
     from herdpy.engine.statements.explain import Measured
+
+
+_OF_TRANSACTION = (TRANSACTION_ISOLATION, TRANSACTION_READ_ONLY)
 
 
 class Statements(SessionPart):
@@ -108,7 +115,7 @@ class Statements(SessionPart):
     ) -> tuple[Result, float]:
         """Run a write and, for autocommit, its commit; return when it was logged, too."""
         self._database.check_room(frees_space=prepared.frees_space)
-        transaction = self._core.begin_write()
+        transaction = self._core.begin_write(prepared.compiled.statement)
         execution = self._planner.execution(transaction)
         count = execution.write(transaction, prepared, [values], prepare_again)
         logged_s = self._database.clock.monotonic()
@@ -126,7 +133,7 @@ class Statements(SessionPart):
             raise ProgrammingError("executemany() takes INSERT, UPSERT, UPDATE or DELETE only")
         core.current_transaction()
         self._database.check_room(frees_space=prepared.frees_space)
-        transaction = core.begin_write()
+        transaction = core.begin_write(prepared.compiled.statement)
         execution = planner.execution(transaction)
         convert = prepared.row_converter
 
@@ -158,14 +165,17 @@ class Statements(SessionPart):
         match statement:
             case tree.TransactionStatement():
                 core.control(statement)
-            case tree.SetOption(name, value) if name == TRANSACTION_ISOLATION:
-                self._set_isolation(value)
+            case tree.SetOption(name, value) if name in _OF_TRANSACTION:
+                self._set_in_transaction(name, value)
             case tree.SetOption(name, value):
                 changed = change_option(core.settings, core.defaults, name, value)
                 if value is None:
                     changed = capped(changed, core.maxima)
                 check_within(changed, core.maxima)
                 core.settings = changed
+            case tree.SetCharacteristics(modes):
+                for name, value in characteristics(modes):
+                    core.settings = change_option(core.settings, core.defaults, name, value)
             case tree.SetSnapshot(lease):
                 self._planner.set_snapshot(lease)
             case tree.ShowOption(name):
@@ -181,13 +191,17 @@ class Statements(SessionPart):
                 raise InternalError(f"no way to run {statement.__class__.__name__}")
         return Result()
 
-    def _set_isolation(self, value: str | None) -> None:
-        """Run SET transaction_isolation, or RESET, which outside of a transaction does nothing."""
+    def _set_in_transaction(self, name: str, value: str | None) -> None:
+        """Run SET of what is the transaction's, or RESET, which outside of one does nothing."""
         core = self._core
-        if value is not None:
-            core.set_isolation(isolation_of(value, TRANSACTION_ISOLATION))
-        elif core.transaction is not None:
-            core.set_isolation(core.settings.isolation)
+        if value is None and core.transaction is None:
+            return
+        isolation, is_read_only = None, None
+        if name == TRANSACTION_ISOLATION:
+            isolation = core.settings.isolation if value is None else isolation_of(value, name)
+        else:
+            is_read_only = core.settings.is_read_only if value is None else truth_of(value, name)
+        core.set_transaction(tree.TransactionModes(isolation, is_read_only))
 
     def _show(self, name: str) -> Result:
         if name == "tables":
@@ -195,17 +209,23 @@ class Statements(SessionPart):
             return Result((("table_name", TEXT),), iter(rows), row_count=len(rows))
         if name == "all":
             shown = {option: show_option(self._core.settings, option) for option in OPTIONS}
-            pairs = list(
-                {**shown, TRANSACTION_ISOLATION: self._core.transaction_isolation.value}.items()
-            )
+            pairs = list({**shown, **self._transaction_options()}.items())
             return Result((("name", TEXT), ("setting", TEXT)), iter(pairs), row_count=len(pairs))
         if name == "session_authorization":
             row = (self._core.user,)
-        elif name == TRANSACTION_ISOLATION:
-            row = (self._core.transaction_isolation.value,)
+        elif name in _OF_TRANSACTION:
+            row = (self._transaction_options()[name],)
         else:
             row = (show_option(self._core.settings, name),)
         return Result(((name, TEXT),), iter([row]), row_count=1)
+
+    def _transaction_options(self) -> dict[str, str]:
+        """Return what the transaction has, or the next one."""
+        core = self._core
+        return {
+            TRANSACTION_ISOLATION: core.transaction_isolation.value,
+            TRANSACTION_READ_ONLY: show_truth(core.transaction_is_read_only),
+        }
 
     def _explain(
         self,
@@ -252,6 +272,7 @@ class Statements(SessionPart):
 
     def _change_tablespaces(self, statement: tree.TablespaceStatement) -> None:
         core = self._core
+        core.check_may_write(statement)
         if core.in_transaction:
             raise ProgrammingError(
                 "a statement about tablespaces cannot run inside a transaction",
@@ -271,7 +292,7 @@ class Statements(SessionPart):
         if isinstance(statement, tree.CreateRole | tree.AlterRole):
             verifier = verifier_of(statement.options, values, rng)
         core.current_transaction()
-        transaction = core.begin_write()
+        transaction = core.begin_write(statement)
         secret = None if verifier is None else rng.randbytes(32).hex()
         actor = Actor(core.identity, verifier, secret)
         self._planner.execution(transaction).define(transaction, statement, actor)

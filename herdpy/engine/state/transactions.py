@@ -62,10 +62,16 @@ class Ahead:
 class Savepoint:
     """A place in a transaction that ROLLBACK TO goes back to. Monitor of the tablespace."""
 
-    __slots__ = ("byte_count", "is_undone", "name", "parent", "statement")
+    __slots__ = ("byte_count", "is_read_only", "is_undone", "name", "parent", "statement")
 
     def __init__(
-        self, name: str, statement: int, byte_count: int, parent: "Savepoint | None"
+        self,
+        name: str,
+        statement: int,
+        byte_count: int,
+        parent: "Savepoint | None",
+        *,
+        is_read_only: bool,
     ) -> None:
         # Constant after __init__.
         self.name = name
@@ -75,6 +81,8 @@ class Savepoint:
         """What the transaction had in memory."""
         self.parent = parent
         """The one that was the newest before it."""
+        self.is_read_only = is_read_only
+        """What the transaction was, and is again behind ROLLBACK TO, and behind RELEASE."""
         # Read by any thread, one store.
         self.is_undone = False
         """Another one stands in its place: what came behind it is rolled back."""
@@ -138,6 +146,7 @@ class Transaction:
         "held",
         "id",
         "is_autocommit",
+        "is_read_only",
         "is_undone",
         "isolation",
         "listed",
@@ -168,6 +177,8 @@ class Transaction:
         self.reads_at: FixedState | None = None
         """What it reads instead of the present: a lease's, or what its own snapshot has."""
         # By its session.
+        self.is_read_only = False
+        """Its statements write nothing: READ ONLY."""
         self.has_read = False
         """A statement of it has read."""
         self.savepoint: Savepoint | None = None
@@ -230,7 +241,8 @@ class Transaction:
         )
 
     @property
-    def is_read_only(self) -> bool:
+    def reads_lease(self) -> bool:
+        """It reads at a snapshot lease, and can write nothing."""
         return self.reads_at is not None and self.reads_at.is_read_only
 
     def write(
@@ -332,12 +344,21 @@ class Transaction:
 
     def note_savepoint(self, name: str) -> None:
         """Make a savepoint before the next statement."""
-        self.savepoint = Savepoint(name, self.statement, self.byte_count, self.savepoint)
+        self.savepoint = Savepoint(
+            name,
+            self.statement,
+            self.byte_count,
+            self.savepoint,
+            is_read_only=self.is_read_only,
+        )
 
     def return_to(self, savepoint: Savepoint) -> None:
         """Go on at this savepoint, when what came behind it is rolled back."""
         name, statement, byte_count = savepoint.name, savepoint.statement, savepoint.byte_count
-        again = Savepoint(name, statement, byte_count, savepoint.parent)
+        self.is_read_only = savepoint.is_read_only
+        again = Savepoint(
+            name, statement, byte_count, savepoint.parent, is_read_only=self.is_read_only
+        )
         # First: the cursors that began behind it end. At once: an interrupt between the two would
         # have those that begin later end, too.
         savepoint.is_undone, self.savepoint = True, again

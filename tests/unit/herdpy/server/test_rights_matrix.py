@@ -90,11 +90,12 @@ STATEMENTS: dict[str, list[Case]] = {
     "Begin": [Case("BEGIN")],
     "Commit": [Case("COMMIT")],
     "Rollback": [Case("ROLLBACK")],
-    "SetIsolation": [],  # within a transaction alone, as what follows: tests of levels
+    "SetTransaction": [],  # within a transaction alone, as what follows: tests of levels
     "MakeSavepoint": [],  # within a transaction alone: tests of savepoints
     "RollbackTo": [],
     "Release": [],
     "SetOption": [Case("SET lock_timeout = '1s'"), Case("RESET lock_timeout")],
+    "SetCharacteristics": [Case("SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE")],
     "ShowOption": [
         Case("SHOW lock_timeout"),
         Case("SHOW TABLES"),

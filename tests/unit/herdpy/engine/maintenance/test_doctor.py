@@ -8,8 +8,9 @@ import pytest
 from bookie.runtime.interfaces import Disk
 from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.engine.maintenance import doctor
-from herdpy.engine.maintenance.doctor import Report, examine
+from herdpy.engine.maintenance.doctor import ExaminedTablespace, Report, examine
 from herdpy.errors import CorruptionError, Error
+from herdpy.storage.tablespace_list import TablespaceLimits
 from tests.fixtures.engines import Engine, engine, rows, run
 from tests.sim.disk import SimulatedDisk
 
@@ -100,7 +101,15 @@ def test_what_leases_keep_is_no_table_more() -> None:
 def test_open_transactions_and_an_empty_database() -> None:
     disk = SimulatedDisk(1)
     Engine(disk=disk).database.close()
-    assert examine(disk, "here") == Report()
+    empty = ExaminedTablespace(
+        name="default",
+        folder="default",
+        limits=TablespaceLimits(),
+        table_count=0,
+        role_count=0,
+        right_count=0,
+    )
+    assert examine(disk, "here") == Report(tablespaces=[empty])
     with engine(disk=disk) as db:
         session = db.session()
         run(session, "CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")

@@ -65,20 +65,36 @@ def test_limits(text: str) -> None:
     assert caught.value.sqlstate == "54001"
 
 
+Modes = tree.TransactionModes
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("begin", tree.Begin()),
-        ("BEGIN TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE;", tree.Begin(COMMITTED)),
-        ("begin isolation level read uncommitted", tree.Begin(COMMITTED)),
-        ("start transaction isolation level repeatable read", tree.Begin(REPEATABLE)),
-        ("begin read write isolation level repeatable read", tree.Begin(REPEATABLE)),
+        (
+            "BEGIN TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE;",
+            tree.Begin(Modes(COMMITTED, False)),
+        ),
+        ("begin isolation level read uncommitted", tree.Begin(Modes(COMMITTED))),
+        ("start transaction isolation level repeatable read", tree.Begin(Modes(REPEATABLE))),
+        (
+            "begin read write isolation level repeatable read",
+            tree.Begin(Modes(REPEATABLE, False)),
+        ),
+        ("begin read only", tree.Begin(Modes(None, True))),
+        ("start transaction read write, read only", tree.Begin(Modes(None, True))),
+        ("set transaction read only", tree.SetTransaction(Modes(None, True))),
+        (
+            "set session characteristics as transaction read only",
+            tree.SetCharacteristics(Modes(None, True)),
+        ),
         ("start transaction", tree.Begin()),
-        ("set transaction isolation level repeatable read", tree.SetIsolation(REPEATABLE)),
-        ("set session transaction read write", tree.SetIsolation(None)),
+        ("set transaction isolation level repeatable read", tree.SetTransaction(Modes(REPEATABLE))),
+        ("set session transaction read write", tree.SetTransaction(Modes(None, False))),
         (
             "set session characteristics as transaction isolation level repeatable read",
-            tree.SetOption("default_transaction_isolation", "repeatable read"),
+            tree.SetCharacteristics(Modes(REPEATABLE)),
         ),
         ("savepoint A", tree.MakeSavepoint("a")),
         ('savepoint "A"', tree.MakeSavepoint("A")),
