@@ -72,7 +72,7 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         is_aio=rng.random() < 0.3,
         alone_share=rng.choice((0.0, 0.3, 0.8)),
         repeatable_share=rng.choice((0.0, 0.3, 0.7)),
-        is_pooled=rng.random() < 0.3,
+        is_pooled=rng.random() < 0.5,
         tablespace=rng.choice(("default", "default", "default", "sales")),
         statement_timeout_s=rng.choice((0.0, 0.0, 0.0, 0.000_2, 0.000_5, 0.003)),
         idle_timeout_s=rng.choice((0.0, 0.0, 0.0, 0.001)),

@@ -141,7 +141,7 @@ PLANTS: dict[str, Plant] = {
     "token outcome lost in a checkpoint": Plant(
         CommitTokens, "to_plain", _forget_outcomes, ("refusal", "token")
     ),
-    "retry of UNKNOWN": Plant(pool, "is_repeatable", _repeat_unknown, ("refusal",)),
+    "retry of UNKNOWN": Plant(pool, "is_repeatable", _repeat_unknown, ("refusal", "lists")),
     "cancel that half-undoes": Plant(
         Tablespace, "undo_cut", _keep_the_parts, ("atomicity", "content", "bank")
     ),
