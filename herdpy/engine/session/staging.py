@@ -195,9 +195,13 @@ class Staging(SessionPart):
     def position(self, job: str) -> str | None:
         """Return the position of a job's commit, durable; None: it has not committed.
 
-        42501: it was another user's.
+        One that is in the log is waited for. 42501: it was another user's. LogFailedError: it is
+        not known, until the database is opened again.
         """
         found = self._committed(job)
+        if found is None:
+            self._tablespace.apply_log()
+            found = self._committed(job)
         return None if found is None else str(self._durable(found))
 
     # --- stages ----------------------------------------------------------------------------------

@@ -367,7 +367,12 @@ class Client:
             self._act(connection, number, reads)
 
         if self.pool is None:
-            options = {"connections_max": 2, "timeout_s": _RETRY_S, **self._options()}
+            options = {
+                "connections_max": 2,
+                "timeout_s": _RETRY_S,
+                "autocommit": self.rng.random() < 0.5,  # then its transactions are blocks
+                **self._options(),
+            }
             if self.is_aio:
                 self.pool = AwaitingPool(AsyncPool(url(self.world), **options))
             else:

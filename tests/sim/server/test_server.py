@@ -42,11 +42,14 @@ _GRPC = (
 NEVER_SIMULATED = {
     "aio/handles.py",  # leases, stages and pipelines awaited: around the blocking ones
     "driver/abandoned_claims.py",  # what the collector finds
+    "driver/all_dumps.py",  # of all tablespaces, as the next one
+    "driver/backup_sets.py",
     "driver/box.py",  # prints results
     "driver/defaults.py",  # for programs that build rows
     "driver/doctor.py",  # of directories, as the six below
     "driver/exports.py",
     "driver/local.py",  # databases in the process
+    "driver/restoring.py",
     "engine/maintenance/backup.py",
     "engine/maintenance/doctor.py",
     "engine/maintenance/dump.py",
@@ -76,10 +79,12 @@ NEVER_SIMULATED = {
     "proto/typed_session.py",  # of gRPC, as the one below
     "proto/typed_values.py",
     "server/operations/health.py",  # HTTP
+    "sql/characteristics.py",  # of SET SESSION CHARACTERISTICS
     "sql/functions.py",
     "sql/reading/refusals.py",
     "sql/reading/script.py",
     "storage/backup_file.py",
+    "storage/backup_set.py",
     "storage/read_only.py",
     "storage/verify.py",
 }

@@ -1,12 +1,14 @@
 """Commits of staged rows beside others: asked twice, given up on the way, over deletes, crashes."""
 
+from errno import EIO
+
 import pyarrow as pa
 import pytest
 
 from herdpy.engine.session.session import Session
 from herdpy.engine.session.staging import Staging
 from herdpy.engine.state.page_adoption import FEW_ROWS
-from herdpy.errors import Error, IntegrityError, ProgrammingError
+from herdpy.errors import Error, IntegrityError, LogFailedError, ProgrammingError, Retry
 from herdpy.log.record import EndStaging
 from tests.fixtures.engines import Background, WatchedDriver, engine, rows, table
 from tests.sim.clock import SimulatedClock
@@ -174,3 +176,19 @@ def test_an_ingest_has_one_now() -> None:
             clock.advance(5)
         ingest.finish()
         assert rows(session, "SELECT count(DISTINCT at) FROM t") == [(1,)]
+
+
+def test_of_a_commit_that_is_not_decided_no_position_is_told() -> None:
+    """sim-server 400011: None was told, the log had the commit, and the job could not be redone."""
+    disk = SimulatedDisk(1)
+    with engine(disk=disk) as db:
+        session = db.session(autocommit=True)
+        table(session, (-1, 0))
+        session.staging.begin("t", "append", "job")
+        number = staged(session, "0", batch(id=[1], v=[1]))
+        disk.fail("sync", EIO, path="/log")
+        with pytest.raises(Error) as lost:
+            session.staging.commit("job", [number])
+        assert lost.value.retry is Retry.UNKNOWN
+        with pytest.raises(LogFailedError):
+            session.staging.position("job")
