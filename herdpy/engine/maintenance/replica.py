@@ -224,7 +224,11 @@ class Replica:
     def let_go_of_pages(self) -> None:
         """Forget the rows, behind closing_steps(); results that are being read keep theirs."""
         applier = self.tablespace.applier
+        tables = applier.state.tables
         applier.state = applier.state._replace(tables={}, staged=NOTHING)
+        for table_state in tables.values():
+            for memtable in table_state.memtables:
+                memtable.overlay = None  # has the pages and the memtable, which would keep it
         self._planner = Planner()
 
     # --- writers ---------------------------------------------------------------------------------

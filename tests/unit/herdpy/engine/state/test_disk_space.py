@@ -345,6 +345,27 @@ def test_what_finds_no_room_keeps_no_pages(db: Engine, disk: SimulatedDisk, step
         disk.heal()
 
 
+def test_a_closed_database_keeps_no_pages(disk: SimulatedDisk) -> None:
+    """The process may be idle from then on, and another one may want the room."""
+    with engine(disk=disk, config=CONFIG) as db:
+        session = half_deleted(db, disk, 10 * MIB)
+        run(session, "DELETE FROM t WHERE id BETWEEN 0 AND 50 AND id % 4 = 1")
+        assert rows(session, "SELECT count(*), sum(id) FROM t WHERE id % 2 = 1") == [(17, 575)]
+        (memtable,) = (
+            weakref.ref(each.memtable)
+            for each in db.database.tablespace.state.tables.values()
+            if each.memtable.overlay is not None
+        )
+        gc.collect()
+        gc.disable()
+        try:
+            del session
+            db.close()
+            assert memtable() is None
+        finally:
+            gc.enable()
+
+
 def error_of(step: Callable[[], object]) -> "weakref.ref[DiskFullError]":
     try:
         step()
