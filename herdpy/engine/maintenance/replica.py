@@ -224,7 +224,11 @@ class Replica:
     def let_go_of_pages(self) -> None:
         """Forget the rows, behind closing_steps(); results that are being read keep theirs."""
         applier = self.tablespace.applier
+        tables = applier.state.tables
         applier.state = applier.state._replace(tables={}, staged=NOTHING)
+        for table_state in tables.values():
+            for memtable in table_state.memtables:
+                memtable.overlay = None  # has the pages and the memtable, which would keep it
         self._planner = Planner()
 
     # --- writers ---------------------------------------------------------------------------------
@@ -411,9 +415,10 @@ class Replica:
                 finally:
                     space.given_back()
         except Exception as error:
-            found = self._note_failed_checkpoint(error)
-            if found is error:
+            if isinstance(error, Error):  # is told as it is, and gets no name here
+                self._note_failed_checkpoint(error)
                 raise
+            found = self._note_failed_checkpoint(error)
             try:
                 raise found from error
             finally:
@@ -499,8 +504,8 @@ class Replica:
             with self._maintenance:
                 finish_listing(self.tablespace, self.manifest)
                 planned = self._planner.choose(self.tablespace, self.manifest)
-                is_fitting = planned is None or self.space.lend(planned.byte_count)
-                if not is_fitting or (planned is None and self.space.is_full):
+                is_fitting = planned is not None and self.space.lend(planned.byte_count)
+                if not is_fitting and (planned is not None or self.space.is_full):
                     planned = self._plan_to_free()
                 self._has_compaction = planned is not None
                 if planned is None:
@@ -509,15 +514,17 @@ class Replica:
                     has_room = self._memory.has_room_for_job(planned.memory_bytes)
                     if self._is_in_debt() or not has_room:
                         return False
+                if not is_fitting:  # not before it is sure to begin: the disk is full meanwhile
+                    self.space.make_room(planned.byte_count)
                 self._run_job(planned)
                 self.space.given_back()
                 if self.space.is_full:
                     self.space.look()
                 return True
         except Exception as error:
-            found = background_error("a compaction", error)
-            if found is error:
+            if isinstance(error, Error):  # is told as it is, and gets no name here
                 raise
+            found = background_error("a compaction", error)
             try:
                 raise found from error
             finally:
@@ -526,13 +533,10 @@ class Replica:
             self.space.given_back()
 
     def _plan_to_free(self) -> Planned | None:
-        """Return a job that leaves more free than before, and have the room for it."""
+        """Return a job that leaves more free than before, and for which there is room."""
         room = self.space.room_to_free()
         planned = plan_to_free(self.tablespace, self.manifest, room)
-        if planned is None or planned.byte_count > room:
-            return None
-        self.space.make_room(planned.byte_count)
-        return planned
+        return None if planned is None or planned.byte_count > room else planned
 
     def _is_in_debt(self) -> bool:
         now_s = self._clock.monotonic()

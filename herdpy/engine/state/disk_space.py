@@ -104,6 +104,7 @@ class DiskSpace:
         self._total = self._free = self._needed = self.own_needed = 0
         self._since_us: int | None = None
         self._refused = 0
+        self._is_short = False  # a statement found no room in the log since room_to_free()
         self._lent: int | None = None  # beside pages, to a checkpoint or compaction that runs
         self.is_full = False
         self.is_low = False
@@ -134,8 +135,10 @@ class DiskSpace:
 
     def check_room(self) -> None:
         """Raise 53100 for a statement that can be refused, while the disk is full."""
-        if self.is_full and self.look():
-            raise self._refusal()
+        if self.is_full:
+            with self._mutex:
+                if self._look():
+                    raise self._refusal()
 
     def log_room(self, byte_count: int) -> int:
         """Return how long a log file may be at most that takes records of so many bytes.
@@ -149,7 +152,8 @@ class DiskSpace:
                 self._become(is_full=True)
             if not self.is_full and room >= byte_count:
                 return room
-        raise self._refusal()
+            self._is_short = True
+            raise self._refusal()
 
     def file_room(self) -> int:
         """Return how long a log file may be at most if its records need no longer one.
@@ -162,11 +166,12 @@ class DiskSpace:
 
     def refused(self) -> DiskFullError:
         """Return what a statement is told that can be refused, and found no room in the log."""
-        self.look()
         with self._mutex:
+            self._look()
             if self._needed + self._margin > self._free:
                 self._become(is_full=True)
-        return self._refusal()
+            self._is_short = True
+            return self._refusal()
 
     def make_room(self, byte_count: int = 0) -> None:
         """Have the room for a checkpoint, and for so much beside, out of spares and the reserve.
@@ -184,8 +189,8 @@ class DiskSpace:
             while missing > 0 and is_enough and self._reserve.give_up():
                 self._become(is_full=True)
                 missing = self._missing_for(byte_count)
-        if not is_enough:
-            raise self._refusal()
+            if not is_enough:
+                raise self._refusal()
 
     def given_back(self) -> None:
         """Note that the step has ended for which there was to be room; repeatable."""
@@ -227,9 +232,18 @@ class DiskSpace:
             return True
 
     def room_to_free(self) -> int:
-        """Return what a step may write that frees more: half the reserve counts; measures."""
+        """Return what a step may write that frees more; measures.
+
+        Half of the reserve counts if the disk is full, or a statement has found no room in the log
+        since the last such step. Else it does not: to give it up makes the disk full meanwhile, and
+        statements would be refused that have room.
+        """
         with self._mutex:
-            return self._reserve.held_bytes - self._kept(1) - self._missing_for(0)
+            room = -self._missing_for(0)
+            if self.is_full or self._is_short:
+                room += self._reserve.held_bytes - self._kept(1)
+            self._is_short = False
+            return room
 
     def figures(self) -> DiskFigures:
         """Return what was found when it was last looked at."""
@@ -319,12 +333,12 @@ class DiskSpace:
         )
 
     def _refusal(self) -> DiskFullError:
-        with self._mutex:
-            self._refused += 1
-            return DiskFullError(
-                f"no space left on the disk of {self._where}: {self._said()}; the statement had "
-                "no effect",
-                hint="Free some space on that disk, or DELETE, TRUNCATE or DROP what is not "
-                "needed: these, COMMIT, ROLLBACK and checkpoints still work. Writes go on by "
-                "themselves when there is room.",
-            )
+        """Return what is told, with the figures by which it was decided."""
+        self._refused += 1
+        return DiskFullError(
+            f"no space left on the disk of {self._where}: {self._said()}; the statement had "
+            "no effect",
+            hint="Free some space on that disk, or DELETE, TRUNCATE or DROP what is not "
+            "needed: these, COMMIT, ROLLBACK and checkpoints still work. Writes go on by "
+            "themselves when there is room.",
+        )

@@ -1,9 +1,11 @@
 """A full disk as a state: when it begins, what goes on, how it ends; and the reserve."""
 
 import errno
+import gc
 import logging
 import sys
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from herdpy.engine.state.page_estimate import checkpoint_bytes
 from herdpy.errors import DiskFullError, Retry
 from tests.fixtures.engines import Engine, engine, rows, run
 from tests.fixtures.small_sizes import small_sizes
+from tests.sim.clock import SimulatedClock
 from tests.sim.disk import SimulatedDisk
 
 MIB = 1024 * 1024
@@ -279,6 +282,96 @@ def test_a_compaction_does_not_begin_without_room(db: Engine, disk: SimulatedDis
     assert [path for kind, path, _ in disk.trace if "/segments/" in path] == []
     disk.capacity_bytes = None
     assert db.database.run_compaction()
+
+
+def half_deleted(db: Engine, disk: SimulatedDisk, left: int) -> Any:
+    """Have pages of which half is garbage, and so many bytes left; return the session."""
+    session = fill(db, disk, count=60)
+    disk.capacity_bytes = None
+    run(session, "DELETE FROM t WHERE id % 2 = 0")
+    db.database.run_checkpoint()
+    disk.capacity_bytes = disk.used_bytes + left
+    db.database.replica.space.look()
+    return session
+
+
+def test_a_compaction_makes_no_disk_full(db: Engine, disk: SimulatedDisk) -> None:
+    """What it would take of the reserve is wanted for statements that have room as it is."""
+    session = half_deleted(db, disk, 40_000)
+    space = db.database.replica.space
+    disk.trace = []
+    assert not db.database.run_compaction()  # some 70 kB would have to be written
+    assert [path for kind, path, _ in disk.trace if path == RESERVE] == []
+    assert not space.is_full
+    run(session, "INSERT INTO u VALUES (2, 'y')")
+    with pytest.raises(DiskFullError):
+        space.log_room(30_000)  # a statement needs what is garbage now
+    assert db.database.run_compaction()
+    space.log_room(30_000)
+    assert held(disk) == RESERVE_BYTES
+
+
+def test_a_compaction_that_waits_for_its_budget_leaves_the_reserve(disk: SimulatedDisk) -> None:
+    with engine(disk=disk, config=CONFIG, clock=SimulatedClock()) as db:
+        session = half_deleted(db, disk, 1 * MIB)
+        assert db.database.run_compaction()  # is paid for by time that does not pass
+        run(session, "DELETE FROM t WHERE id % 4 = 1")
+        db.database.run_checkpoint()
+        run(session, "INSERT INTO u VALUES (2, ?)", "x" * 20_000)
+        disk.capacity_bytes = disk.used_bytes
+        replica = db.database.replica
+        assert replica.space.look()
+        disk.trace = []
+        for task in replica.tasks(list, list):
+            if task.name == "a compaction":
+                task.run()
+        assert [path for kind, path, _ in disk.trace if path == RESERVE] == []
+        assert db.database.run_compaction()
+
+
+@pytest.mark.parametrize("step", ["run_checkpoint", "run_compaction"])
+def test_what_finds_no_room_keeps_no_pages(db: Engine, disk: SimulatedDisk, step: str) -> None:
+    """Its frames have pages, whose files take room on the disk until no process maps them."""
+    session = half_deleted(db, disk, 10 * MIB)
+    run(session, "INSERT INTO u VALUES (2, 'y')")
+    disk.fail("write", errno.ENOSPC, path="MANIFEST", times=100)
+    gc.collect()
+    gc.disable()  # an idle process does not collect, nor one that has closed the database
+    try:
+        left = error_of(getattr(db.database, step))
+        assert left() is None
+    finally:
+        gc.enable()
+        disk.heal()
+
+
+def test_a_closed_database_keeps_no_pages(disk: SimulatedDisk) -> None:
+    """The process may be idle from then on, and another one may want the room."""
+    with engine(disk=disk, config=CONFIG) as db:
+        session = half_deleted(db, disk, 10 * MIB)
+        run(session, "DELETE FROM t WHERE id BETWEEN 0 AND 50 AND id % 4 = 1")
+        assert rows(session, "SELECT count(*), sum(id) FROM t WHERE id % 2 = 1") == [(17, 575)]
+        (memtable,) = (
+            weakref.ref(each.memtable)
+            for each in db.database.tablespace.state.tables.values()
+            if each.memtable.overlay is not None
+        )
+        gc.collect()
+        gc.disable()
+        try:
+            del session
+            db.close()
+            assert memtable() is None
+        finally:
+            gc.enable()
+
+
+def error_of(step: Callable[[], object]) -> "weakref.ref[DiskFullError]":
+    try:
+        step()
+    except DiskFullError as error:
+        return weakref.ref(error)
+    raise AssertionError("there was room")
 
 
 def test_a_compaction_begins_only_with_room_for_its_edit(disk: SimulatedDisk) -> None:
