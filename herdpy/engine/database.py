@@ -161,7 +161,7 @@ class Database:
             disk.sync_directory(SEGMENTS)
             disk.unlink(RESTORE)
         replica.spilled_bytes = self.vectors.spilled
-        replica.disk_bytes_max = entry.limits.disk_bytes_max
+        replica.limit_disk(entry.limits.disk_bytes_max)
         self.tablespace = tablespace = replica.tablespace
         sessions = self._sessions
         tablespace.has_others = lambda: len(sessions) > 1
@@ -347,7 +347,7 @@ class Database:
         self.config = config = self.instance.config_of(entry)
         self.memory.resize(config)
         self.vectors.bounds = self._query_bounds(entry)
-        self.replica.disk_bytes_max = entry.limits.disk_bytes_max
+        self.replica.limit_disk(entry.limits.disk_bytes_max)
         self.replica.resize(config)
 
     def _query_bounds(self, entry: TablespaceEntry) -> Bounds:

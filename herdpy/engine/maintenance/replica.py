@@ -135,9 +135,10 @@ class Replica:
         self.spilled_bytes: Callable[[], int] = int
         """Returns what the tablespace's queries have spilled; set by its owner."""
         self.disk_bytes_max: int | None = None
-        """What disk_bytes() may be, as the tablespace's limit says; set by its owner."""
+        """What disk_bytes() may be, as the tablespace's limit says: limit_disk()."""
         self.is_over_limit = False
-        """It has more than these, when it was last looked at; check_room() says so."""
+        """It has more than these, or would have: a statement was refused; check_room() looks."""
+        self._limit_looked_bytes = 0  # of the log: up to there no write needs to look at the limit
         self._has_compaction = False  # more than the budget had room for, when it was looked at
         # Last: what comes behind it could be interrupted, and no caller has the replica to close.
         manifest = Manifest.load(disk, self._path, rng)
@@ -178,7 +179,6 @@ class Replica:
         )
         self.tablespace = Tablespace(self._name, log, self._clock, applier, space, memory)
         self.tablespace.registry.caches = memory.caches
-        self.tablespace.check_limit = self._check_part
         memory.memtables.measure = self.tablespace.memtable_bytes
         memory.versions.measure = self.tablespace.version_bytes
         space.open()
@@ -206,6 +206,7 @@ class Replica:
                     found.log.close()
             former_log.close()  # it was stopped: lets go of threads and files
             self._checkpoint_bytes = self._looked_bytes = self._idle_bytes = 0
+            self._limit_looked_bytes = 0
             self.checkpoint_error = None
             self.is_full = False
 
@@ -214,6 +215,12 @@ class Replica:
         self._config = config
         self.tablespace.room.share_bytes = config.memtable_bytes_max
         self._look()
+
+    def limit_disk(self, bytes_max: int | None) -> None:
+        """Have another limit of disk_bytes() from now on; None: none. Any thread."""
+        self.disk_bytes_max = bytes_max
+        self._limit_looked_bytes = 0
+        self.tablespace.check_limit = None if bytes_max is None else self._check_write
 
     def closing_steps(self) -> list[Callable[[], object]]:
         """Return the steps that make all durable and let go of threads and files; repeatable."""
@@ -274,6 +281,7 @@ class Replica:
             tablespace.measure_memtables()
         limit = self.disk_bytes_max
         self.is_over_limit = limit is not None and self.disk_bytes() > limit
+        self._limit_looked_bytes = 0
         self.is_full = self.checkpoint_error is not None and tablespace.room.is_full
 
     def check_room(self, *, frees_space: bool = False) -> None:
@@ -327,21 +335,27 @@ class Replica:
         retired = {**self._retired, **gone}
         self._retired = {number: size for number, size in retired.items() if number in kept}
 
-    def _check_part(self) -> None:
-        """As _check_limit(), for a statement that is at work: one may write more than there is."""
-        limit = self.disk_bytes_max
-        if limit is not None and self.disk_bytes() > limit:
-            self._check_limit()
+    def _check_write(self, byte_count: int) -> None:
+        """As _check_limit(), for a write of so many bytes that the log gets next.
 
-    def _check_limit(self) -> None:
-        """Raise 53100 while there is more on the disk than the tablespace may have."""
+        Adding up costs something per segment: it is done again when a quarter of what was left is
+        in the log.
+        """
+        if self.tablespace.log.bytes_appended + byte_count > self._limit_looked_bytes:
+            self._check_limit(byte_count)
+
+    def _check_limit(self, byte_count: int = 0) -> None:
+        """Raise 53100 if the tablespace has more on the disk than it may, with so many bytes."""
         limit, used = self.disk_bytes_max, self.disk_bytes()
-        self.is_over_limit = limit is not None and used > limit
+        left = 0 if limit is None else limit - used - byte_count
+        self.is_over_limit = left < 0
+        self._limit_looked_bytes = self.tablespace.log.bytes_appended + max(left, 0) // 4
         if self.is_over_limit:
             self._wake()  # a checkpoint lets go of the log, a compaction of what was deleted
+            more = f" and {byte_count:,} more to write" if byte_count else ""
             raise DiskFullError(
-                f"tablespace {self._name} has {used:,} bytes on the disk, more than the {limit:,} "
-                "that it may; the statement had no effect",
+                f"tablespace {self._name} has {used:,} bytes on the disk{more}, more than the "
+                f"{limit:,} that it may; the statement had no effect",
                 hint="DELETE, TRUNCATE or DROP what is not needed: these still work; or raise the "
                 "limit: ALTER TABLESPACE … SET (disk_bytes_max = …).",
             )

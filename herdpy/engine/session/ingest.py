@@ -96,7 +96,10 @@ class Ingests(SessionPart):
         transaction = core.begin_write("INGEST")
         if ingest.log_bytes > _LOG_BYTES_AHEAD:
             # Else the first attempt would do all its work to learn that there is no room.
-            prepare_log(core.tablespace, ingest.log_bytes)
+            tablespace = core.tablespace
+            if tablespace.check_limit is not None:
+                tablespace.check_limit(ingest.log_bytes)
+            prepare_log(tablespace, ingest.log_bytes)
 
         def make() -> Write:
             if self._table(ingest.table.name, ingest.mode) != ingest.table:

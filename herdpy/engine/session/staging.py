@@ -339,8 +339,10 @@ class Staging(SessionPart):
                 tablespace.check_writable()
                 records = make()
                 if records:
-                    entry = Entry(records, list(map(encode, records)), system, ends=True)
-                    tablespace.submit(entry)
+                    encoded = list(map(encode, records))
+                    if tablespace.check_limit is not None and not frees_space:
+                        tablespace.check_limit(sum(map(len, encoded)))
+                    tablespace.submit(Entry(records, encoded, system, ends=True))
                 return bool(records)
 
         if with_log_space(tablespace, step, frees_space=frees_space):

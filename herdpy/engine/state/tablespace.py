@@ -176,8 +176,12 @@ class Tablespace:
         self.memory = memory
         self.room = MemtableRoom(2**62 if memory is None else memory.memtable_share_bytes)
         self.clock = clock
-        self.check_limit: Callable[[], object] = bool
-        """Raises when the tablespace has more on the disk than it may; set by its owner."""
+        self.check_limit: Callable[[int], object] | None = None
+        """Raises when the tablespace may not write so many bytes more; None: it has no limit.
+
+        Set by its owner. What one writer has asked for is counted for the next only when the log
+        has it: with the monitor held in between, nothing is missed.
+        """
         self.monitor = new_mutex()
         self.registry = applier.registry
         # Replaced by resume(), under the monitor; the syncer is set first by start().
@@ -466,7 +470,7 @@ class Tablespace:
         """Log one row's change, whose key is locked; False: nothing happened, it is too much.
 
         old None: an INSERT. The table has a key, which the change keeps, and its rows are in the
-        log as they are. Errors of submit() and commit_token().
+        log as they are. Errors of submit(), commit_token() and check_limit().
         """
         if not transaction.is_autocommit:
             if transaction.cut is not None:
@@ -486,6 +490,8 @@ class Tablespace:
         room = self.room
         if size > room.left and not self.lets_in(size):
             return False
+        if self.check_limit is not None and new is not None:
+            self.check_limit(len(data))
         entry = Entry((record,), (data,), transaction, ends=True, memtable_bytes=size)
         entry.is_row = True
         self.submit(entry)
@@ -524,6 +530,8 @@ class Tablespace:
         if end > unlogged_bytes_max:
             if not rows.count:
                 return False
+            if self.check_limit is not None and new is not None:
+                self.check_limit(end)
             self.log_noted(transaction)
             return self._note_change(transaction, table, key, old, new, memory_bytes_max)
         length = end - start

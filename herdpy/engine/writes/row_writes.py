@@ -354,8 +354,6 @@ class Write:
         try:
             for low in range(0, len(changes), monitor_rows_max):
                 self._check_interrupt()
-                if not self.frees_space:
-                    tablespace.check_limit()
                 part = changes[low : low + monitor_rows_max]
                 step = partial(log, part, statement)
                 write = partial(tablespace.run_writing, partial(self._log_part, step, statement))
@@ -429,6 +427,8 @@ class Write:
             transaction, byte_count, self._memory_bytes_max
         ):
             return False
+        if tablespace.check_limit is not None and not self.frees_space:
+            tablespace.check_limit(sum(map(len, parts)))
         records: Sequence[Record] = (rows,)
         encoded = parts
         if before or after:

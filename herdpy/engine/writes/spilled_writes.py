@@ -115,8 +115,6 @@ class SpilledWrite:
         return reads_at.is_unchanged(self._write.table.id, self._tablespace.state)
 
     def _log(self, step: Callable[[], T]) -> T:
-        if not self._frees_space:
-            self._tablespace.check_limit()
         return with_log_space(
             self._tablespace,
             partial(self._tablespace.run_writing, step),
@@ -253,9 +251,12 @@ class SpilledWrite:
         self._submit(records, statement)
 
     def _submit(self, records: Sequence[Record], statement: int) -> None:
-        entry = Entry(records, list(map(encode, records)), self._transaction, ends=False)
+        tablespace, encoded = self._tablespace, list(map(encode, records))
+        if tablespace.check_limit is not None and not self._frees_space:
+            tablespace.check_limit(sum(map(len, encoded)))
+        entry = Entry(records, encoded, self._transaction, ends=False)
         entry.spilling = statement
-        self._tablespace.submit(entry)
+        tablespace.submit(entry)
 
     def _check_repeats(self) -> None:
         """Raise 23505 when a new row has the key of another one."""
