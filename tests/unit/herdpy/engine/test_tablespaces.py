@@ -853,7 +853,7 @@ def test_a_power_failure_while_it_is_opened_after_a_kill_loses_nothing(text: str
             disk = killed.restart(number, is_power_lost=False)
             disk.crash_at = number
             with suppress(SimulatedCrash, Error):
-                opened(disk).open_all()
+                opened(disk).tablespaces.open_all()
             is_over = disk.step_count < number
             assert content(disk.crash()) in (KEPT, CHANGES[text])
             if is_over:
