@@ -635,6 +635,9 @@ def test_a_connection_is_killed_by_its_number(server) -> None:
             victim.execute("SELECT 1")
         assert caught.value.sqlstate in ("57P01", "08006")
         killer.execute("INSERT INTO t VALUES (1)")  # waits for the lock of what is rolled back
+        listed = "SELECT count(*) FROM sysclients WHERE id = ?"
+        while killer.execute(listed, (number,)).fetchone() != (0,):  # it ends behind its ROLLBACK
+            pass
         with pytest.raises(herdpy.Error) as caught:
             killer.execute(f"KILL {number}")
         assert caught.value.sqlstate == "42704"

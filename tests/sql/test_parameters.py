@@ -31,7 +31,7 @@ def parametrized(text: str) -> tuple[str, list[str]]:
         parameters.append(match[0][1:-1].replace("''", "'"))
         return "?"
 
-    if text.split()[0].upper() in ("CREATE", "DROP") or text == EXCEPT:
+    if text.split()[0].upper() in ("CREATE", "DROP", "SET") or text == EXCEPT:
         return text, []
     return re.sub(r"'(?:[^']|'')*'", replace, text), parameters
 
