@@ -18,7 +18,7 @@ from herdpy.driver.exports import (
 )
 from herdpy.driver.interfaces import Export
 from herdpy.errors import OperationalError, ProgrammingError
-from herdpy.storage.backup_file import read_backup
+from herdpy.storage.backup_file import progress_behind, read_backup
 from herdpy.storage.backup_set import (
     BACKUP,
     BackupPart,
@@ -86,7 +86,9 @@ def write_backup_set(
     done = 0
     try:
         for entry in listed.present:
-            part = _write_one(session, entry, disk, shown, written, _behind(done, progress))
+            part = _write_one(
+                session, entry, disk, shown, written, progress_behind(done, 0, progress)
+            )
             if part is not None:
                 parts.append(part)
                 done += part.byte_count
@@ -128,11 +130,6 @@ def read_export(export: Export) -> bytes:
         return b"".join(export.pieces())
     finally:
         export.close()
-
-
-def _behind(done: int, progress: Progress | None) -> Progress | None:
-    """Return a progress that goes on behind so many bytes; how many there are is not known."""
-    return None if progress is None else lambda more, _: progress(done + more, 0)
 
 
 def _write_one(

@@ -10,7 +10,7 @@ from herdpy.engine.maintenance.restore import restore as restore_one
 from herdpy.engine.maintenance.restore import restore_all, verify_backup
 from herdpy.engine.state.error_messages import disk_error
 from herdpy.errors import NotSupportedError, OperationalError, ProgrammingError, closest
-from herdpy.storage.backup_file import BackupContent
+from herdpy.storage.backup_file import BackupContent, progress_behind
 from herdpy.storage.backup_set import (
     BACKUP,
     BackupPart,
@@ -125,12 +125,10 @@ def _verified(
     for part in parts:
         length = disk.size(part.file)
         name = f'{shown}/{part.file} of tablespace "{part.entry.name}"'
-        content = verify_backup(disk.map(part.file, length).view, name, _of(done, total, progress))
+        content = verify_backup(
+            disk.map(part.file, length).view, name, progress_behind(done, total, progress)
+        )
         check_part(part, content, length, shown)
         contents.append((part.entry, content))
         done += length
     return contents
-
-
-def _of(done: int, total: int, progress: Progress | None) -> Progress | None:
-    return None if progress is None else lambda more, _: progress(done + more, total)

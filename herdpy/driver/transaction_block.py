@@ -6,7 +6,7 @@ caught the inner one's exception: nothing of a block that failed is ever committ
 
 from typing import TYPE_CHECKING, Any
 
-from herdpy.errors import Error, InternalError, ProgrammingError
+from herdpy.errors import Error, InternalError, ProgrammingError, loading
 
 if TYPE_CHECKING:
     from herdpy.driver.connection import Connection
@@ -158,4 +158,7 @@ class TransactionBlock:
 
 
 def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    with loading():
+        from herdpy.sql.text import name_text
+
+    return name_text(name)

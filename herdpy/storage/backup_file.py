@@ -31,7 +31,7 @@ from herdpy.storage.manifest import LogDurable, ManifestState, apply_edit, check
 
 T = TypeVar("T")
 Progress = Callable[[int, int], object]
-"""Called with (bytes done, bytes in all)."""
+"""Called with (bytes done, bytes in all; 0: how many there are is not known)."""
 
 PIECE_BYTES = 1024 * 1024
 COUNTER_MAX = 2**62
@@ -42,6 +42,11 @@ _HEAD_BYTES = _BLOCK.size + _CRC_BYTES
 _MAGIC = b"HBK\x01"
 _KIND_HEAD, _KIND_SEGMENT, _KIND_END = 1, 2, 3
 _HINT = "the backup does not hold what was written: use another one"
+
+
+def progress_behind(done: int, total: int, progress: Progress | None) -> Progress | None:
+    """Return a progress that goes on behind so many bytes, of `total`; None: of None."""
+    return None if progress is None else lambda more, _: progress(done + more, total)
 
 
 class BackupHead(msgspec.Struct, array_like=True, frozen=True):

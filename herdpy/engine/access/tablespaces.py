@@ -71,7 +71,7 @@ def change_tablespaces(
     match statement:
         case tree.CreateTablespace():
             if statement.if_not_exists and tablespaces.has(statement.name):
-                return  # whoever its role would be
+                return  # the role of OWNER is not looked for
             access = first_access(
                 database.tablespace.state.catalog.access, user, statement.owner, database.rng
             )

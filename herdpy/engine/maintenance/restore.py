@@ -56,6 +56,7 @@ from herdpy.storage.backup_file import (
     BackupContent,
     Progress,
     crc_of,
+    progress_behind,
     read_backup,
 )
 from herdpy.storage.manifest import FILE_ID_BYTES, Identity, Manifest, ManifestState, renumbered
@@ -197,7 +198,7 @@ def restore_all(
         for entry, (_, content) in zip(entries, contents, strict=True):
             if entry is not entries[0]:
                 begin_tablespace(disk, entry.folder)
-            step = _from(done, total, progress)
+            step = progress_behind(done, total, progress)
             state = _write_segments(content, disk, rng, entry.folder, entry.id, step)
             Manifest.put(disk, f"{entry.folder}/MANIFEST", state, rng).close()
             disk.sync_directory(entry.folder)
@@ -222,11 +223,6 @@ def _with_state(entry: TablespaceEntry, state: int) -> TablespaceEntry:
 def _put_list(disk: Disk, version: int, entries: Sequence[TablespaceEntry]) -> None:
     stage_list(disk, TablespaceList(version, tuple(entries)))
     take_list(disk)
-
-
-def _from(done: int, total: int, progress: Progress | None) -> Progress | None:
-    """Return a progress that goes on behind so many bytes, of so many in all."""
-    return None if progress is None else lambda more, _: progress(done + more, total)
 
 
 def _check_target(disk: Disk, where: str, *, is_replacing: bool) -> bool:
