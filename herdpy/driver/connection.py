@@ -483,9 +483,11 @@ class Connection(Strict, PublicErrors):
 
     @property
     def position(self) -> str:
-        """Where the log of the database is, as far as this connection has heard: an Lsn, as text.
+        """How far the database's log is durable, as this connection has heard: an Lsn, as text.
 
-        What it has seen or committed is at or before it; every answer of a server tells it.
+        What it has seen or committed is at or before it, and no crash takes it back; every answer
+        of a server tells it. A commit with a durability of os or none is covered by it once the log
+        has made it durable.
         """
         return str(self.live_session().lsn)
 

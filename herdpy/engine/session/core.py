@@ -119,8 +119,15 @@ class SessionCore:
 
     @property
     def lsn(self) -> Lsn:
-        """Where the log is: what the last statement showed or committed is at or before it."""
-        return self.tablespace.applier.state.lsn
+        """How far the log is durable and applied: what was committed durably is at or before it.
+
+        Records behind it may be lost, and their positions then mean something else: so it is not
+        told where they are, though the state has them. What is committed with a durability of os
+        or none is at or before it once it is durable.
+        """
+        tablespace = self.tablespace
+        applied, durable = tablespace.applier.state.lsn, tablespace.durable_lsn
+        return applied if applied < durable else durable
 
     def check_open(self) -> None:
         """Raise when it was closed or ended, or its user dropped; take up what that may have now.

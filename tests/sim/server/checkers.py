@@ -12,7 +12,7 @@ lists       what a reader sees of a list is what stood there at one moment: a pr
 snapshot    a transaction with REPEATABLE READ sees a list as it was, and what it puts there itself
 atomicity   a statement that changes several rows changes all of them or none
 position    the position of a connection, and of the server, never goes back; a COMMIT is behind all
-            positions that clients had been told before it began
+            positions that clients had been told before it began, and no crash takes one back
 content     what is there is what the model says
 digest      the whole state after a restart is the state before: rows, counters, tokens, roles
 liveness    every call ends, and when the faults have ended all goes well again

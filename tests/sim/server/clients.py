@@ -252,7 +252,8 @@ class Client:
         if self.is_relaxed:
             self.world.happen("a commit that does not wait for the disk")
         self.done_count += 1
-        self._note_position(connection, told)
+        # The position does not have what does not wait for the disk yet.
+        self._note_position(connection, None if self.is_relaxed else told)
 
     def _alone(self) -> "Connection | Awaiting":
         """Return the connection with autocommit."""
@@ -407,14 +408,20 @@ class Client:
             raise CheckError("errors", f"{error.sqlstate} {error}") from error
         self.world.happen(f"error {error.sqlstate}")
 
-    def _note_position(self, connection: "Connection | Awaiting", told: Told) -> None:
-        """Look at the position behind a COMMIT; `told`: what the host had told before it."""
+    def _note_position(self, connection: "Connection | Awaiting", told: Told | None) -> None:
+        """Look at the position behind a COMMIT; `told`: what the host had told, that it is behind.
+
+        None: it may be told before the COMMIT is durable.
+        """
         position = connection.live_session().lsn
         before = self._positions.get(id(connection))
         if before is not None and position < before:
             raise CheckError("position", f"{position} behind {before} of one connection")
         self._positions[id(connection)] = position
-        self.world.host.tell(position, told)
+        if told is None:
+            self.world.host.hear(position)
+        else:
+            self.world.host.tell(position, told)
 
     # --- transactions ----------------------------------------------------------------------------
 

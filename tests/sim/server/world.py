@@ -230,19 +230,22 @@ class ServerHost:
         self._digest = None
 
     _position = None
+    _heard: Lsn | None = None
+    """The newest position that any client was told, in any life."""
 
     def _check_position(self) -> None:
         """Compare the position after a start with that of all lives before."""
         name, database = self.world.plan.tablespace, self.database
-        if self._position is None or database is None:
+        known = [each for each in (self._position, self._heard) if each is not None]
+        if not known or database is None:
             return
         if not database.instance.tablespaces.has(name):
             raise CheckError("durability", f"tablespace {name} is gone")
         served = self.served
         if served is None:
             self.world.happen("a tablespace that does not open")
-        elif (lsn := served.tablespace.state.lsn) < self._position:
-            raise CheckError("position", f"opened at {lsn}, was at {self._position} before")
+        elif (lsn := served.tablespace.state.lsn) < max(known):
+            raise CheckError("position", f"opened at {lsn}, was at {max(known)} before")
 
     told: Told = (0, None)
 
@@ -254,6 +257,8 @@ class ServerHost:
 
     def hear(self, lsn: Lsn) -> None:
         """A client was told how far the log is, its own rows among what is there."""
+        if self._heard is None or self._heard < lsn:
+            self._heard = lsn
         life, last = self.told
         if life == self.life_count and (last is None or last < lsn):
             self.told = life, lsn
