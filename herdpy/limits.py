@@ -29,9 +29,9 @@ statement_conditions_max = 50_000
 # Expressions of one statement, once bound: about one for a token, and more only where one is used
 # in several places. At some 200 bytes each this is less than a server has.
 statement_nodes_max = 4_000_000
-# Expressions that are printed for DuckDB: it parses 4,000 conditions, of four each, in 0.1 s and
-# binds them in as much, and nothing ends it meanwhile.
-vector_nodes_max = 16_384
+# Expressions that are printed for DuckDB: it parses and binds 2,000 conditions, of four each, in
+# 0.1 s, and nothing ends it meanwhile.
+vector_nodes_max = 8_192
 # Characters of the text for DuckDB with its macros put in, which it takes up to 3 µs each to parse,
 # bind and plan: less than one second.
 vector_text_max = 256 * 1024
