@@ -12,6 +12,9 @@ STAMP := .venv/.stamp
 PROTOS := bookie/autorecovery/formats.proto bookie/ledger/ledger_metadata.proto bookie/metadata/formats.proto \
           bookie/proto/wire_v3.proto herdpy/proto/herdpy.proto
 
+# A commit is judged by the same tests every time, the next one by others.
+TURN ?= $(or $(shell git rev-list --count HEAD 2>/dev/null),0)
+
 N ?=
 SEED ?=
 PLANT ?=
@@ -35,7 +38,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-.PHONY: full-disk help setup fmt lint proto types layers unit contract sql dbapi faces check second-tablespace second-tablespace-sample crash crash-sample damage kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-server sim-storage fuzz fuzz-cost ends fuzz-wire integration long interrupts threads \
+.PHONY: full-disk help setup fmt lint proto types layers unit contract sql dbapi exhaustive faces check second-tablespace second-tablespace-sample crash crash-sample damage kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-server sim-storage fuzz fuzz-cost ends fuzz-wire integration long interrupts threads \
         findings compat pg-oracle docs reference interpreters bare test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-memory bench-calls bench-embedded bench-tablespaces \
         bench-ledger bench-recovery bench-herddb bench-network bench-neighbours bench-spark big clean
 
@@ -76,7 +79,10 @@ layers: setup ## the import rule and the house's own rules
 	$(PYTEST) tests/style --ignore tests/style/test_docs.py
 
 unit: setup ## tests of one module each, of the simulated world, and of findings
-	$(IN_MEMORY) $(PYTEST) tests/unit tests/sim tests/findings -m "not integration and not long"
+	$(IN_MEMORY) $(PYTEST) tests/unit tests/sim tests/findings -m "not integration and not long" --turn $(TURN)
+
+exhaustive: setup ## every step, line and planted fault of which `make check` takes a third, by turn (the commit's number)
+	$(IN_MEMORY) $(PYTEST) tests/unit tests/sim tests/findings tests/crash tests/damage -m "exhaustive and not integration and not long"
 
 findings: setup ## each finding's test passes here and fails on the commit of the finding: make findings OLD=62f20b8
 	$(PY) -m tests.findings $(old_flags)
@@ -100,8 +106,8 @@ second-tablespace: setup ## the suites of SQL, the DB-API and the wire, and N si
 second-tablespace-sample: setup ## the *.test files of SQL over TCP in a tablespace beside default
 	HERDPY_TEST_TABLESPACE=second $(IN_MEMORY) $(PYTEST) tests/sql/test_files.py -k "tcp and autocommit and not async"
 
-crash-sample: setup ## a hundred simulated crashes, every planted fault once, and some damaged directories
-	$(IN_MEMORY) $(PYTEST) tests/crash tests/damage
+crash-sample: setup ## a hundred simulated crashes, a third of the planted faults, and some damaged directories
+	$(IN_MEMORY) $(PYTEST) tests/crash tests/damage --turn $(TURN)
 
 check: ## all that needs no process, disk or network of its own
 	$(call part,lint)

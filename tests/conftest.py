@@ -17,6 +17,7 @@ from tests.fixtures.engines import TABLESPACE
 
 _SEED_VARIABLE = "HERDPY_SEED"
 _RESERVE_BYTES = 2 * 1024 * 1024
+_TURNS = 3
 _FOREIGN_THREADS = ("pytest_timeout", "MainThread", "Dummy")
 
 hypothesis.settings.register_profile(
@@ -44,9 +45,24 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault(_SEED_VARIABLE, str(drawn))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--turn",
+        type=int,
+        metavar="N",
+        help="of the tests marked exhaustive, run one in three: those whose turn it is in run N",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if TABLESPACE is not None:
         of_default.mark(items)
+    turn = config.getoption("turn")
+    if turn is not None:
+        exhaustive = [item for item in items if item.get_closest_marker("exhaustive")]
+        waiting = {item for n, item in enumerate(exhaustive) if n % _TURNS != turn % _TURNS}
+        items[:] = [item for item in items if item not in waiting]
+        config.hook.pytest_deselected(items=list(waiting))
 
 
 def pytest_report_header(config: pytest.Config) -> str:

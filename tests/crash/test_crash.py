@@ -38,6 +38,7 @@ def test_a_seed_repeats_itself() -> None:
     assert len(first) > 200
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     first = _PLANT_SEEDS.get(name, 1)

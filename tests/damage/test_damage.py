@@ -35,6 +35,7 @@ def test_a_seed_repeats_itself() -> None:
     assert first == second
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", SOON)
 def test_a_planted_fault_is_found(name: str) -> None:
     assert name in PLANTS

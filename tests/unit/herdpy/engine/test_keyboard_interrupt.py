@@ -23,6 +23,8 @@ from herdpy.model.settings import Settings
 from tests.fixtures.digest import lease_rows_of
 from tests.fixtures.interrupts import LineInterrupter
 
+pytestmark = pytest.mark.exhaustive
+
 Rows = list[tuple[Any, ...]]
 Call = Callable[["World"], object]
 

@@ -784,6 +784,7 @@ def with_rows(found: Instance) -> None:
 KEPT = {"default": [("default",)], "other": [("other",)]}
 
 
+@pytest.mark.exhaustive
 def test_a_crash_in_create_leaves_all_or_nothing() -> None:
     outcomes = crashed_at_every_step(with_rows, lambda found: do(found, "CREATE TABLESPACE sales"))
     assert len(outcomes) > 40
@@ -792,6 +793,7 @@ def test_a_crash_in_create_leaves_all_or_nothing() -> None:
     assert {"sales" in shown for _, shown in outcomes} == {True, False}
 
 
+@pytest.mark.exhaustive
 def test_a_crash_in_drop_leaves_all_or_nothing() -> None:
     without = {"default": KEPT["default"]}
     outcomes = crashed_at_every_step(with_rows, lambda found: do(found, "DROP TABLESPACE other"))
@@ -801,6 +803,7 @@ def test_a_crash_in_drop_leaves_all_or_nothing() -> None:
     assert any(shown == KEPT for _, shown in outcomes)
 
 
+@pytest.mark.exhaustive
 def test_a_crash_in_alter_leaves_the_old_or_the_new() -> None:
     renamed = {"default": KEPT["default"], "third": KEPT["other"]}
     outcomes = crashed_at_every_step(
@@ -838,6 +841,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("text", CHANGES)
 def test_what_an_opening_has_found_stays_after_a_power_failure(text: str) -> None:
     """Crash seed 2064: killed between the list's rename and the sync of its name, opened again."""
@@ -846,6 +850,7 @@ def test_what_an_opening_has_found_stays_after_a_power_failure(text: str) -> Non
         assert content(disk.crash()) == found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("text", CHANGES)
 def test_a_power_failure_while_it_is_opened_after_a_kill_loses_nothing(text: str) -> None:
     for killed in killed_at_every_step(text, 1):

@@ -476,6 +476,7 @@ class TestInterrupt:
             is_cut = any(cuts)
         return line
 
+    @pytest.mark.exhaustive
     def test_sync_at_every_line_can_be_repeated(self) -> None:
         def test(run: Callable[[Callable[[], object]], bool]) -> None:
             home = LogHome(SimulatedDisk(7), max_file_bytes=4096)
@@ -500,6 +501,7 @@ class TestInterrupt:
 
         assert self.every_line(test) > 100
 
+    @pytest.mark.exhaustive
     def test_append_prepare_mark_drop_and_close_at_every_line_can_be_repeated(self) -> None:
         def test(run: Callable[[Callable[[], object]], bool]) -> None:
             home = LogHome(SimulatedDisk(7), max_file_bytes=4096)

@@ -230,15 +230,15 @@ def test_positions_that_were_seen_are_not_used_again(seed: int) -> None:
         for key in range(5):
             run(a, "INSERT INTO t VALUES (?, 0)", key)
             tablespace.log.write()
-            seen.append(a.lsn)
+            seen.append(tablespace.state.lsn)
         for node in home.disk._names.values():
             node.cached = node.durable.copy()
             node.unsynced.clear()
         db.database.reopen()
-        assert a.lsn >= seen[-1]
+        assert tablespace.state.lsn >= seen[-1]
         b = session_of(db.database)
         run(b, "INSERT INTO t VALUES (9, 0)")
-        assert b.lsn > seen[-1]
+        assert tablespace.state.lsn > seen[-1]
         b.commit()
         assert keys_of(b) == [9]
         assert state_digest(tablespace) == fresh_digest(home, db)

@@ -547,6 +547,7 @@ def test_small_statements_behind_many_rows_do_not_spill(
     assert rows(other, "SELECT id, v FROM half WHERE v < 0 ORDER BY id") == expected
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("act", ["statement", "autocommit", "commit", "rollback"])
 def test_an_interrupt_at_any_line(between: Between, act: str) -> None:
     text = "UPDATE t SET id = id + 1, v = v + 1"

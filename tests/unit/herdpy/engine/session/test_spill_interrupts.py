@@ -31,6 +31,7 @@ def _filled(db: Engine, *, autocommit: bool) -> Session:
     return session
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("act", ["statement", "autocommit", "commit", "rollback"])
 def test_an_interrupt_at_any_line(monkeypatch: pytest.MonkeyPatch, act: str) -> None:
     monkeypatch.setattr(row_writes, "_LOOK_ROWS", 2)

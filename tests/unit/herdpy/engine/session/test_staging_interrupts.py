@@ -82,6 +82,7 @@ def _nothing_left(world: _World) -> None:
     assert world.content() in (_OLD, _AFTER)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("prepare", "act", "go_on"),
     [

@@ -41,6 +41,7 @@ def only_lease(world: World) -> Any:
     return lease
 
 
+@pytest.mark.exhaustive
 def test_ending_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     def call(world: World) -> None:
         world.connection.release_lease(only_lease(world).id)
@@ -51,6 +52,7 @@ def test_ending_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
         world.goes_on()
 
 
+@pytest.mark.exhaustive
 def test_a_checkpoint_with_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     def before(world: World) -> None:
         world.database.run_checkpoint()

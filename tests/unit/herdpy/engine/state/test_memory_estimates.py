@@ -118,6 +118,7 @@ def is_near(estimate: int, found: int) -> bool:
     return found / NEAR <= estimate <= found * NEAR
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("column_count", [1, 20])
 @pytest.mark.parametrize("name", TYPES)
 def test_rows_of_a_statement(tmp_path: Path, name: str, column_count: int) -> None:
@@ -137,6 +138,7 @@ def test_rows_of_a_statement(tmp_path: Path, name: str, column_count: int) -> No
         assert abs(space.memtable_bytes() - estimate) < count + 1000  # and the rows of u
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("autocommit", [False, True])
 @pytest.mark.parametrize("name", [name for name in TYPES if name != "a constant"])
 def test_rows_one_by_one(tmp_path: Path, name: str, *, autocommit: bool) -> None:
@@ -159,6 +161,7 @@ def test_rows_one_by_one(tmp_path: Path, name: str, *, autocommit: bool) -> None
         assert is_near(estimate, found), f"{estimate / found:.2f}"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["integer", "text", "varchar", "emoji", "null"])
 def test_rows_that_are_changed(tmp_path: Path, name: str) -> None:
     count = 1500
@@ -188,6 +191,7 @@ def test_a_long_row_among_short_ones_counts(tmp_path: Path) -> None:
             session.rollback()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["integer", "text", "varchar"])
 def test_rows_that_recovery_finds(tmp_path: Path, name: str) -> None:
     with table_of(tmp_path, name, 10) as (db, session, insert):
