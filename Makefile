@@ -82,7 +82,7 @@ unit: setup ## tests of one module each, of the simulated world, and of findings
 	$(IN_MEMORY) $(PYTEST) tests/unit tests/sim tests/findings -m "not integration and not long" --turn $(TURN)
 
 exhaustive: setup ## every step, line and planted fault of which `make check` takes a third, by turn (the commit's number)
-	$(IN_MEMORY) $(PYTEST) tests/unit tests/sim tests/findings tests/crash tests/damage -m "exhaustive and not integration and not long"
+	$(IN_MEMORY) $(PYTEST) tests/unit tests/sim tests/findings tests/crash tests/damage -m "exhaustive and not long"
 
 findings: setup ## each finding's test passes here and fails on the commit of the finding: make findings OLD=62f20b8
 	$(PY) -m tests.findings $(old_flags)
@@ -172,7 +172,7 @@ fuzz: setup ## every property test (hypothesis) with more examples: make fuzz N=
 	HERDPY_EXAMPLES=$(or $(N),500) $(PYTEST) tests -m hypothesis
 
 integration: setup ## real processes and real disks; a client in Node, where npm is
-	$(PYTEST) tests/integration tests/interop/test_grpc_node.py tests/findings -m "(integration or not finding) and not long"
+	$(PYTEST) --dist loadfile --turn $(TURN) tests/integration tests/interop/test_grpc_node.py tests/findings -m "(integration or not finding) and not long"
 
 long: setup ## whole jobs of real processes, of half a minute and more each; ends in every phase of statements
 	$(PYTEST) tests/unit tests/integration tests/findings -m long

@@ -9,6 +9,7 @@ import pytest
 
 import herdpy
 from herdpy import errors
+from herdpy.driver.remote import session as remote_session
 from herdpy.server.requests import requests
 from tests.fixtures.interrupts import LineInterrupter
 from tests.fixtures.servers import RunningServer
@@ -37,9 +38,11 @@ def read_all(connection: herdpy.Connection) -> None:
     ("within", "lines_min"), [("/herdpy/driver/remote", 100), ("/bookie/runtime/os_stream", 5)]
 )
 def test_an_interrupt_at_every_line_of_the_driver(
-    server: RunningServer, within: str, lines_min: int
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch, within: str, lines_min: int
 ) -> None:
     """The session goes on as if nothing had been; nothing hangs."""
+    # So long it waits for an answer whose bytes the interrupt has swallowed.
+    monkeypatch.setattr(remote_session, "_INTERRUPTED_S", 0.25)
     with closing(filled(server.url)):
         connection = herdpy.connect(server.url, autocommit=True)
         number = 0

@@ -1,6 +1,6 @@
 """Findings about the Spark connector: programs of a user, on one real local Spark for them all.
 
-Each takes seconds, and Spark's start some more; `make spark` runs none of these. Programs run in a
+Each takes seconds, and Spark's start some more; `make spark` runs none of these, `make integration` a third. Programs run in a
 process of their own where the process's end is what is looked at.
 """
 
@@ -22,6 +22,7 @@ pyspark = pytest.importorskip("pyspark")
 
 pytestmark = [
     pytest.mark.integration,  # Java, and seconds each
+    pytest.mark.exhaustive,
     pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
 ]
