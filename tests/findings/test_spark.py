@@ -1,7 +1,7 @@
 """Findings about the Spark connector: programs of a user, on one real local Spark for them all.
 
-Each takes seconds, and Spark's start some more; `make spark` runs none of these, `make integration` a third. Programs run in a
-process of their own where the process's end is what is looked at.
+Each takes seconds, and Spark's start some more; `make spark` runs none of these, `make integration`
+a third. Programs run in a process of their own where the process's end is what is looked at.
 """
 
 import os
