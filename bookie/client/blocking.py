@@ -75,6 +75,12 @@ class LoopThread:
         finally:
             del self._waiting[future]
 
+    def post(self, function: Callable[[], object]) -> None:
+        """Have a function called on the loop soon; in the order of the calls. Any thread."""
+        if self._is_closed:
+            raise ClientClosedError("the ledger client was closed")
+        self._loop.call_soon_threadsafe(function)
+
     def check_caller(self) -> None:
         """IllegalOperationError in the loop's own thread."""
         try:

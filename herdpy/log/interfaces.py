@@ -67,8 +67,9 @@ class CommitLog(Protocol):
     Threads: append() under the tablespace's monitor, one caller at a time; write() and sync() by
     any thread (they exclude each other inside); the properties by any thread, without a lock.
 
-    Opening a log where another handle has it takes it over: every later append, write and sync of
-    the former handle fails, and nothing of it reaches the log any more.
+    Opening a log where another handle has it takes it over: every later write and sync of the
+    former handle fails, every append from when it knows, and nothing of it reaches the log any
+    more.
     """
 
     @property

@@ -246,6 +246,19 @@ class EndLeases(msgspec.Struct, array_like=True, tag=41, frozen=True, gc=False):
     ids: list[str]
 
 
+class BeginLedger(msgspec.Struct, array_like=True, tag=50, frozen=True, gc=False):
+    """A ledger of a replicated tablespace begins: its entry 0, and the only record there.
+
+    The log knows it and no other reader: it changes no state.
+    """
+
+    epoch: int
+    """Of the leader that writes it."""
+    previous_ledger: int
+    """Behind which ledger it goes on, and its last entry; -1: it is the first."""
+    previous_entry: int
+
+
 StagingRecord = (
     BeginStaging | BeginStage | StageRows | FinishStage | DropStages | CommitStaging | EndStaging
 )
@@ -265,6 +278,7 @@ Record = (
     | Expire
     | BeginLease
     | EndLeases
+    | BeginLedger
     | StagingRecord
 )
 

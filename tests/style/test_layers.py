@@ -20,6 +20,7 @@ HERDPY = {
     "driver": 9,
     "server": 9,
     "engine": 8,
+    "cluster": 8,
     "features": 7,
     "exec": 6,
     "sql": 5,

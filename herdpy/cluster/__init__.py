@@ -1,0 +1,1 @@
+"""A tablespace over ledgers: their list, their writer, their readers. docs/ARCHITECTURE.md."""

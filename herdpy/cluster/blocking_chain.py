@@ -1,0 +1,94 @@
+"""BlockingChain: a LedgerChain for the threads of a log, over the loop on which its client lives.
+
+Errors of the ledger store become herdpy's here. Any thread but the loop's own.
+"""
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from bookie.errors import BookieError
+from bookie.errors import Retry as BookieRetry
+from herdpy.cluster.chain import LedgerChain
+from herdpy.errors import LogFailedError, OperationalError, Retry
+from herdpy.log.ledger_log import OnAdded
+from herdpy.model.lsn import Lsn
+
+T = TypeVar("T")
+_ENTRIES_MAX = 64
+"""Handed from the loop to the thread that replays, at once."""
+
+
+class Loop(Protocol):
+    """The loop, as another thread has it."""
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run it there, and wait for its value or error."""
+        ...
+
+    def post(self, function: Callable[[], object]) -> None:
+        """Have it called there soon, in the order of the calls."""
+        ...
+
+
+class BlockingChain:
+    """Implements herdpy.log.ledger_log.Chain."""
+
+    def __init__(self, loop: Loop, chain: LedgerChain) -> None:
+        self._loop = loop
+        self._chain = chain
+
+    def claim(self, epoch: int) -> None:
+        with _errors("claiming the log"):
+            self._loop.call(self._chain.claim(epoch))
+
+    def replay(self, after: Lsn) -> Iterator[tuple[int, int, list[bytes]]]:
+        entries = self._chain.entries(after)
+        try:
+            while True:
+                with _errors("reading the log"):
+                    found = self._loop.call(_some(entries))
+                yield from found
+                if len(found) < _ENTRIES_MAX:
+                    return
+        finally:
+            self._loop.call(_close(entries))
+
+    def begin(self) -> int:
+        with _errors("beginning a ledger"):
+            return self._loop.call(self._chain.begin())
+
+    def send(self, payload: bytes, on_added: OnAdded) -> None:
+        self._loop.post(partial(self._chain.send, payload, on_added))
+
+    def end(self) -> int:
+        with _errors("ending a ledger"):
+            return self._loop.call(self._chain.end())
+
+    def close(self) -> None:
+        self._loop.call(self._chain.abandon())
+
+
+async def _some(entries: AsyncIterator[T]) -> list[T]:
+    found: list[T] = []
+    async for each in entries:
+        found.append(each)
+        if len(found) == _ENTRIES_MAX:
+            break
+    return found
+
+
+async def _close(entries: Any) -> None:
+    await entries.aclose()
+
+
+@contextmanager
+def _errors(what: str) -> Generator[None]:
+    try:
+        yield
+    except BookieError as error:
+        message = f"{what}: {error}"
+        if error.retry is BookieRetry.SAFE:
+            raise OperationalError(message, sqlstate="58030", retry=Retry.SAFE) from error
+        raise LogFailedError(message) from error

@@ -1,0 +1,208 @@
+"""LedgerChain: the ledgers that are the log of a tablespace, for the node that has claimed them.
+
+    chain = LedgerChain(client, listing, tablespace=uuid, password=b"secret")
+    await chain.claim(epoch)               # fences whichever node wrote before
+    async for ledger_id, entry_id, payload in chain.entries(after): ...
+    await chain.begin()                    # a new ledger, listed, with its header durable
+    chain.send(payload, on_added)
+    last = await chain.end()               # what CLOSED says, whichever client wrote it
+
+The rules are those of CLUSTER.md sections 2 and 3. One asyncio loop; begin(), end() and claim()
+one at a time.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from bookie.client.client import LedgerClient
+from bookie.client.writer import LedgerWriter
+from bookie.errors import BookieError, NoSuchLedgerMetadataError
+from bookie.ledger.record_frame import join, split
+from herdpy.cluster.listing import LedgerListing
+from herdpy.errors import CorruptionError
+from herdpy.log.ledger_log import OnAdded
+from herdpy.log.record import BeginLedger, decode, encode
+from herdpy.model.lsn import Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class Quorums:
+    """On how many bookies a ledger lies."""
+
+    ensemble: int = 3
+    write: int = 3
+    ack: int = 2
+
+
+class LedgerChain:
+    """See the module. `ends` has the last entry of each ledger that is CLOSED, by id."""
+
+    def __init__(
+        self,
+        client: LedgerClient,
+        listing: LedgerListing,
+        *,
+        tablespace: bytes,
+        password: bytes = b"",
+        quorums: Quorums | None = None,
+    ) -> None:
+        self._client = client
+        self._listing = listing
+        self._tablespace = tablespace
+        self._password = password
+        self._quorums = quorums or Quorums()
+        self._epoch = 0
+        self._writer: LedgerWriter | None = None
+        self.ends: dict[int, int] = {}
+
+    @property
+    def ledgers(self) -> tuple[int, ...]:
+        """The ids of all listed ledgers, ascending, as last read."""
+        return self._listing.info.ledgers
+
+    # --- what is there ---------------------------------------------------------------------------
+
+    async def claim(self, epoch: int) -> None:
+        """Claim the list and close every ledger on it, where its log ends.
+
+        From here on no older epoch lists or drops one. ClaimLostError: an epoch as new has done so.
+        """
+        await self._listing.claim(epoch)
+        self._epoch = epoch
+        for ledger_id in self.ledgers:
+            self.ends[ledger_id] = await self._recover(ledger_id)
+
+    async def _recover(self, ledger_id: int) -> int:
+        try:
+            metadata = await self._client.recover(ledger_id, self._password)
+        except NoSuchLedgerMetadataError:
+            raise self._missing(ledger_id) from None
+        return metadata.last_entry_id
+
+    async def entries(self, after: Lsn) -> AsyncIterator[tuple[int, int, list[bytes]]]:
+        """Yield (ledger, entry, records) of each entry at or behind a position, without headers.
+
+        The ledgers are those that were CLOSED by claim(). CorruptionError: one is gone, or does not
+        go on where the one before it ends.
+        """
+        self._check_first(after)
+        before = (-1, -1)
+        for ledger_id in self.ledgers:
+            last = self.ends[ledger_id]
+            if ledger_id >= after.ledger_id:
+                async for found in self._entries_of(ledger_id, last, before, after):
+                    yield found
+            before = (ledger_id, last)
+
+    def _check_first(self, after: Lsn) -> None:
+        info = self._listing.info
+        if after.ledger_id < 0 and info.ledgers and info.ledgers[0] != info.first:
+            raise CorruptionError(
+                f"{self._listing.path}: the log begins with ledger {info.ledgers[0]}, and what was "
+                f"in ledger {info.first} and behind it is in no checkpoint of this node",
+                hint="a node without a checkpoint begins with a copy of another node's",
+            )
+
+    async def _entries_of(
+        self, ledger_id: int, last: int, before: tuple[int, int], after: Lsn
+    ) -> AsyncIterator[tuple[int, int, list[bytes]]]:
+        if last < 0:
+            raise CorruptionError(
+                f"ledger {ledger_id} is listed and has no entry: expected at least its header"
+            )
+        try:
+            reader = await self._client.open(ledger_id, self._password)
+        except NoSuchLedgerMetadataError:
+            raise self._missing(ledger_id) from None
+        try:
+            (header,) = await reader.read(0, 0)
+            self._check_header(ledger_id, split(header.payload), before)
+            first = after.entry_id if ledger_id == after.ledger_id else 1
+            if max(first, 1) <= last:
+                async for entry in reader.entries(max(first, 1), last):
+                    yield ledger_id, entry.entry_id, split(entry.payload)
+        finally:
+            await reader.close()
+
+    def _check_header(self, ledger_id: int, records: list[bytes], before: tuple[int, int]) -> None:
+        with suppress(ValueError):
+            found = decode(records[0])
+            if isinstance(found, BeginLedger) and len(records) == 1:
+                if (found.previous_ledger, found.previous_entry) == before:
+                    return
+                raise CorruptionError(
+                    f"ledger {ledger_id} goes on behind entry {found.previous_entry} of ledger "
+                    f"{found.previous_ledger}, and the log ends with entry {before[1]} of ledger "
+                    f"{before[0]}: a part of it is missing, or another tablespace's"
+                )
+        raise CorruptionError(
+            f"ledger {ledger_id}: expected the header of a tablespace's ledger in entry 0, found "
+            f"{records[0][:40]!r}"
+        )
+
+    def _missing(self, ledger_id: int) -> CorruptionError:
+        return CorruptionError(
+            f"{self._listing.path} lists ledger {ledger_id}, and BookKeeper has none of this id",
+            hint="look whether it is the cluster's BookKeeper; a ledger that was deleted is in no "
+            "copy but a node's checkpoint",
+        )
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    async def begin(self) -> int:
+        """Make the next ledger, list it, and return its id; its entry 0 is its header.
+
+        The one before it was ended. ClaimLostError: another epoch has claimed the list. Any error
+        leaves the list as it was, but for one whose answer the store never gave.
+        """
+        quorums, info = self._quorums, self._listing.info
+        previous = info.ledgers[-1] if info.ledgers else -1
+        header = BeginLedger(self._epoch, previous, self.ends.get(previous, -1))
+        writer = await self._client.create_ledger(
+            quorums.ensemble,
+            quorums.write,
+            quorums.ack,
+            password=self._password,
+            custom={"tablespace": self._tablespace, "epoch": str(self._epoch).encode()},
+        )
+        try:
+            await writer.add(join([encode(header)]))
+            await self._listing.add(writer.ledger_id)
+        except BaseException:
+            await writer.abandon()
+            with suppress(BookieError):
+                if not await self._listing.may_be_listed(writer.ledger_id, self._epoch):
+                    await self._client.delete(writer.ledger_id)
+            raise
+        self._writer = writer
+        return writer.ledger_id
+
+    def send(self, payload: bytes, on_added: OnAdded) -> None:
+        """Add an entry; on_added is called once, in the order of the calls."""
+        writer = self._writer
+        assert writer is not None
+        try:
+            writer.add_nowait(payload, on_added)
+        except BookieError as error:
+            on_added(-1, error)
+
+    async def end(self) -> int:
+        """End the ledger that is written, and return its last entry.
+
+        That is what its CLOSED metadata say, whichever client wrote them: what is behind is surely
+        not in the log. Until it returns nothing is known of entries that were not added.
+        """
+        writer, ledger_id = self._writer, self.ledgers[-1]
+        if writer is not None:
+            with suppress(BookieError):  # then it is recovered, as by any other client
+                await writer.close()
+            self._writer = None
+        last = self.ends[ledger_id] = await self._recover(ledger_id)
+        return last
+
+    async def abandon(self) -> None:
+        """Let go of the ledger that is written, without ending it; repeatable."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            await writer.abandon()
