@@ -7,7 +7,7 @@
     chain.send(payload, on_added)
     last = await chain.end()               # what CLOSED says, whichever client wrote it
 
-The rules are those of CLUSTER.md sections 2 and 3. One asyncio loop; begin(), end() and claim()
+The rules are those of docs/formats/ledgers_info.md. One asyncio loop; begin(), end() and claim()
 one at a time.
 """
 
@@ -16,9 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from bookie.client.client import LedgerClient
+from bookie.client.record_frames import join, split
 from bookie.client.writer import LedgerWriter
 from bookie.errors import BookieError, NoSuchLedgerMetadataError
-from bookie.ledger.record_frame import join, split
 from herdpy.cluster.listing import LedgerListing
 from herdpy.errors import CorruptionError
 from herdpy.log.ledger_log import OnAdded

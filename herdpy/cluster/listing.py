@@ -2,7 +2,7 @@
 
 Every change is a compare-and-set at the version that was read. A lost answer is neither success nor
 conflict: the same write is tried again at the same version, which can be done once at most, and
-what is found then decides by its content (CLUSTER.md section 2, docs/formats/ledgers_info.md). One
+what is found then decides by its content (docs/formats/ledgers_info.md). One
 asyncio loop; one call at a time.
 """
 
@@ -109,8 +109,9 @@ class LedgerListing:
             try:
                 self._version = (await self._store.write(self.path, data, version)).version
             except BadVersionError:
+                found = await self.read()
                 # Only this node writes this epoch: what is there with the same content is its own.
-                return is_lost and await self.read() == info
+                return is_lost and found == info
             except BROKEN as error:
                 is_lost = True
                 await patience.again(error)

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from bookie.client.record_frames import join
 from bookie.errors import BookieError
-from bookie.ledger.record_frame import join
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.interfaces import Driver
 from bookie.runtime.ticket import Ticket
@@ -38,7 +38,7 @@ from herdpy.model.durability import Durability
 from herdpy.model.lsn import START_LSN, Lsn
 
 _IN_FLIGHT_MAX = 2
-"""Entries under way while the open frame waits for more; 2 gave 6 records an entry at 8 sessions."""
+"""Entries under way while the open frame waits for more: 2 gave 6 records each at 8 sessions."""
 _FRAME_BYTES = 1024 * 1024
 """A frame with so many bytes is full."""
 _UNSENT_BYTES_MAX = 32 * 1024 * 1024
@@ -287,7 +287,7 @@ class LedgerLog:
                 raise self.failure
 
     def _settle(self, target: Lsn) -> bool:
-        """Wait until all up to a position is durable; False: its ledger broke, or the log failed."""
+        """Wait until all up to there is durable; False: the ledger broke, or the log failed."""
         with self._mutex:
             if target <= self.durable_lsn:
                 return True

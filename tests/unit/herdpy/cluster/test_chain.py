@@ -1,0 +1,222 @@
+"""The chain of ledgers: what a claim finds, what a roll leaves, and what is no chain."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from bookie.client.client import LedgerClient
+from bookie.errors import BookieError, NotEnoughBookiesError
+from bookie.ledger.record_frame import join
+from bookie.metadata.memory import Fate, MemoryStore, Plan
+from bookie.runtime.os_rng import OsRng
+from herdpy.cluster.chain import LedgerChain
+from herdpy.cluster.ledgers_info import LedgersInfo
+from herdpy.cluster.listing import ClaimLostError, LedgerListing
+from herdpy.errors import CorruptionError
+from herdpy.log.record import BeginLedger, decode
+from herdpy.model.lsn import START_LSN, Lsn
+from tests.fixtures.ledger_cluster import LedgerCluster, simulate_cluster
+from tests.sim.clock import SimulatedClock
+from tests.unit.herdpy.cluster.test_listing import ScriptedLink
+
+PATH = "/herd/ledgers/t"
+PASSWORD = b"secret"
+
+
+class Node:
+    """A node of the cluster with a chain of its own, which other nodes know nothing of."""
+
+    def __init__(self, cluster: LedgerCluster, client: LedgerClient, store: MemoryStore) -> None:
+        self.client = client
+        self.listing = LedgerListing(store, PATH, patience_s=5.0)
+        self.chain = LedgerChain(client, self.listing, tablespace=b"t", password=PASSWORD)
+
+    async def add(self, record: bytes) -> int:
+        """Add an entry of one record, and wait for it; BookieError."""
+        added: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def on_added(entry_id: int, error: BookieError | None) -> None:
+            if error is None:
+                added.set_result(entry_id)
+            else:
+                added.set_exception(error)
+
+        self.chain.send(join([record]), on_added)
+        return await added
+
+    async def content(self, after: Lsn = START_LSN) -> list[bytes]:
+        return [
+            each
+            for _, _, records in [e async for e in self.chain.entries(after)]
+            for each in records
+        ]
+
+
+async def node(cluster: LedgerCluster, link: ScriptedLink | None = None) -> Node:
+    store = MemoryStore(cluster.store_server, link or ScriptedLink())
+    client = await LedgerClient.connect(store, rng=OsRng(), clock=SimulatedClock())
+    cluster._clients.append((client, store))
+    return Node(cluster, client, store)
+
+
+def simulate(body: Callable[[LedgerCluster], Awaitable[None]]) -> None:
+    async def main(cluster: LedgerCluster) -> None:
+        await LedgerListing(cluster.store, PATH).create()
+        await body(cluster)
+
+    simulate_cluster(main)
+
+
+async def ledgers_of(cluster: LedgerCluster) -> list[int]:
+    client = await cluster.client()
+    return [each async for each in client.ledger_ids()]
+
+
+def test_a_log_goes_on_from_ledger_to_ledger_and_from_node_to_node() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        expected: list[bytes] = []
+        for epoch in range(1, 4):
+            leader = await node(cluster)
+            await leader.chain.claim(epoch)
+            assert await leader.content() == expected
+            for part in range(2):
+                ledger_id = await leader.chain.begin()
+                for number in range(3):
+                    expected.append(b"%d.%d.%d" % (epoch, part, number))
+                    assert await leader.add(expected[-1]) == number + 1
+                if part == 0:
+                    assert await leader.chain.end() == 3
+            assert leader.chain.ledgers[-1] == ledger_id
+        last = await node(cluster)
+        await last.chain.claim(9)
+        assert await last.content() == expected
+        assert list(last.chain.ledgers) == await ledgers_of(cluster)
+        middle = Lsn(last.chain.ledgers[2], 2, 0)
+        assert await last.content(middle) == expected[7:]
+
+    simulate(body)
+
+
+def test_the_header_says_behind_what_a_ledger_goes_on() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        leader = await node(cluster)
+        await leader.chain.claim(5)
+        headers = []
+        for _ in range(2):
+            ledger_id = await leader.chain.begin()
+            await leader.add(b"x")
+            await leader.chain.end()
+            reader = await leader.client.open(ledger_id, PASSWORD)
+            (entry,) = await reader.read(0, 0)
+            headers.append(decode(bytes(entry.payload)[9:]))
+            metadata = await leader.client.metadata(ledger_id)
+            assert dict(metadata.custom) == {"tablespace": b"t", "epoch": b"5"}
+            assert metadata.password == PASSWORD
+        first = leader.chain.ledgers[0]
+        assert headers == [BeginLedger(5, -1, -1), BeginLedger(5, first, 1)]
+
+    simulate(body)
+
+
+def test_a_claim_fences_the_writer_before_it() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        old, new = await node(cluster), await node(cluster)
+        await old.chain.claim(1)
+        await old.chain.begin()
+        await old.add(b"kept")
+        await new.chain.claim(2)
+        assert await new.content() == [b"kept"]
+        with pytest.raises(BookieError):
+            await old.add(b"late")
+        assert await old.chain.end() == 1
+        with pytest.raises(ClaimLostError):
+            await old.chain.begin()
+        assert await ledgers_of(cluster) == list(new.chain.ledgers)  # what it made is deleted
+        await new.chain.begin()
+        await new.add(b"new")
+        await new.chain.end()
+        again = await node(cluster)
+        await again.chain.claim(3)
+        assert await again.content() == [b"kept", b"new"]
+
+    simulate(body)
+
+
+def test_too_few_bookies_change_nothing() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        leader = await node(cluster)
+        await leader.chain.claim(1)
+        await cluster.bookies["b0"].kill()
+        with pytest.raises(NotEnoughBookiesError):
+            await leader.chain.begin()
+        assert (await leader.listing.read()).ledgers == ()
+        assert await ledgers_of(cluster) == []
+        await cluster.bookies["b0"].start()
+        await leader.chain.begin()
+        assert await leader.add(b"x") == 1
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("fate", [Fate.LOSE_REQUEST, Fate.LOSE_ANSWER])
+@pytest.mark.parametrize("number", range(1, 12))
+def test_a_lost_request_or_answer_of_the_store_leaves_one_chain(fate: Fate, number: int) -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        link = ScriptedLink()
+        leader = await node(cluster, link)
+        link.plans[link._number + number] = Plan(fate=fate, reconnect_s=0.2)
+        await leader.chain.claim(1)
+        for part in (b"a", b"b"):
+            await leader.chain.begin()
+            await leader.add(part)
+            await leader.chain.end()
+        other = await node(cluster)
+        await other.chain.claim(2)
+        assert await other.content() == [b"a", b"b"]
+        assert len(other.chain.ledgers) == 2
+
+    simulate(body)
+
+
+async def rewrite(cluster: LedgerCluster, change: Callable[[LedgersInfo], LedgersInfo]) -> None:
+    data, stat = await cluster.store.read(PATH)
+    info = change(LedgersInfo.of_bytes(data, PATH))
+    await cluster.store.write(PATH, info.to_bytes(), stat.version)
+
+
+async def claimed_content(found: Node, epoch: int, after: Lsn) -> list[bytes]:
+    await found.chain.claim(epoch)
+    return await found.content(after)
+
+
+def test_what_is_no_chain_is_refused() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        leader = await node(cluster)
+        await leader.chain.claim(1)
+        for part in (b"a", b"b", b"c"):
+            await leader.chain.begin()
+            await leader.add(part)
+            await leader.chain.end()
+        first, middle, last = leader.chain.ledgers
+        foreign = await leader.client.create_ledger(password=PASSWORD)
+        await foreign.add(join([b"no header"]))
+        await foreign.close()
+
+        async def refused(ledgers: tuple[int, ...], said: str, after: Lsn = START_LSN) -> None:
+            def change(info: LedgersInfo) -> LedgersInfo:
+                return LedgersInfo(epoch=info.epoch, ledgers=ledgers, first=first)
+
+            await rewrite(cluster, change)
+            found = await node(cluster)
+            epoch = (await found.listing.read()).epoch + 1
+            with pytest.raises(CorruptionError, match=said):
+                await claimed_content(found, epoch, after)
+
+        await refused((first, last), "a part of it is missing")
+        await refused((middle, last), "begins with ledger")
+        await refused((first, middle, last, foreign.ledger_id), "expected the header")
+        await leader.client.delete(middle)
+        await refused((first, middle, last), f"lists ledger {middle}, and BookKeeper has none")
+
+    simulate(body)

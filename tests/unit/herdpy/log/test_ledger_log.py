@@ -1,0 +1,322 @@
+"""LedgerLog over ledgers in memory, entry by entry: what shares one, what a broken ledger means."""
+
+from collections import deque
+from collections.abc import Iterator
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from bookie.errors import BookieError, WriteError
+from bookie.ledger.record_frame import split
+from bookie.runtime.drivers import ThreadDriver
+from herdpy.errors import Error, InvariantViolation, LogFailedError, OperationalError, Retry
+from herdpy.limits import record_bytes_max
+from herdpy.log.interfaces import Append, LogSpaceError
+from herdpy.log.ledger_log import LedgerLog, OnAdded
+from herdpy.model.durability import Durability
+from herdpy.model.lsn import START_LSN, Lsn
+from tests.fixtures.logs import put
+
+MIB = 1024 * 1024
+
+
+class HeldChain:
+    """Ledgers whose entries are acknowledged when the test says so, or at once."""
+
+    def __init__(self, *, is_held: bool = False) -> None:
+        self.is_held = is_held
+        self.sent: deque[tuple[int, list[bytes], OnAdded]] = deque()
+        self.ledgers: list[list[list[bytes]]] = []
+        """The entries of each ledger that are in it for good, behind its header."""
+        self.fails_to_begin: Error | None = None
+        self.fails_to_end: Error | None = None
+        self.kept_at_end = 0
+        """Of the entries that were sent and not acknowledged, so many are found by the end."""
+        self.ends = 0
+        self.is_closed = False
+        self._next_entry = 0
+
+    def replay(self, after: Lsn) -> Iterator[tuple[int, int, list[bytes]]]:
+        for ledger_id, entries in enumerate(self.ledgers):
+            for entry_id, records in enumerate(entries, 1):
+                if (ledger_id, entry_id) >= after[:2]:
+                    yield ledger_id, entry_id, records
+
+    def begin(self) -> int:
+        if self.fails_to_begin is not None:
+            raise self.fails_to_begin
+        self.ledgers.append([])
+        self._next_entry = 1
+        return len(self.ledgers) - 1
+
+    def send(self, payload: bytes, on_added: OnAdded) -> None:
+        self.sent.append((self._next_entry, split(payload), on_added))
+        self._next_entry += 1
+
+    def end(self) -> int:
+        if self.fails_to_end is not None:
+            raise self.fails_to_end
+        self.ends += 1
+        for _ in range(min(self.kept_at_end, len(self.sent))):
+            self.ledgers[-1].append(self.sent.popleft()[1])
+        self.sent.clear()
+        return len(self.ledgers[-1])
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    # --- the test's ------------------------------------------------------------------------------
+
+    def acknowledge(self, count: int = 1) -> None:
+        for _ in range(count):
+            entry_id, records, on_added = self.sent.popleft()
+            self.ledgers[-1].append(records)
+            on_added(entry_id, None)
+
+    def fail(self, error: BookieError) -> None:
+        self.sent[0][2](-1, error)
+
+    @property
+    def frames(self) -> list[list[bytes]]:
+        return [records for _, records, _ in self.sent]
+
+
+class PromptChain(HeldChain):
+    """Acknowledges by a thread of its own, in order, as the loop of a client does."""
+
+    def __init__(self, driver: ThreadDriver) -> None:
+        super().__init__()
+        self._calls: SimpleQueue[Any] = SimpleQueue()
+        self._worker = driver.spawn("acknowledger", self._work)
+
+    def send(self, payload: bytes, on_added: OnAdded) -> None:
+        super().send(payload, on_added)
+        self._calls.put(True)
+
+    def _work(self) -> None:
+        while self._calls.get():
+            self.acknowledge()
+
+    def close(self) -> None:
+        super().close()
+        self._calls.put(False)
+        self._worker.join()
+
+
+def log_of(chain: HeldChain, *, ledger_bytes_max: int = MIB) -> LedgerLog:
+    return LedgerLog(chain, ThreadDriver(), ledger_bytes_max=ledger_bytes_max)
+
+
+def put_all(log: LedgerLog, *records: bytes) -> list[Lsn]:
+    return [put(log, record) for record in records]
+
+
+def test_what_comes_while_two_entries_travel_shares_the_next_one() -> None:
+    chain = HeldChain()
+    log = log_of(chain)
+    for record in (b"a", b"b", b"c", b"d", b"e"):
+        put(log, record)
+        log.request(Durability.SYNC)
+    assert chain.frames == [[b"a"], [b"b"]]
+    chain.acknowledge()
+    assert chain.frames == [[b"b"], [b"c", b"d", b"e"]]
+    assert log.durable_lsn == Lsn(0, 1, 0)
+    put(log, b"f")  # nobody has asked for it
+    chain.acknowledge(2)
+    assert chain.frames == []
+    assert log.durable_lsn == Lsn(0, 3, 2) < log.last_lsn == Lsn(0, 4, 0)
+
+
+def test_positions_are_those_that_entries_get() -> None:
+    chain = HeldChain()
+    log = log_of(chain)
+    found = put_all(log, b"a", b"b")
+    log.request(Durability.SYNC)
+    found += put_all(log, b"c")
+    log.request(Durability.SYNC)
+    found += put_all(log, b"d")
+    chain.acknowledge(2)
+    log.request(Durability.SYNC)
+    chain.acknowledge()
+    replayed = [(lsn, record) for lsn, record in log_of(chain).replay(START_LSN)]
+    assert replayed == list(zip(found, [b"a", b"b", b"c", b"d"], strict=True))
+
+
+def test_a_full_frame_leaves_without_being_asked_for() -> None:
+    chain = HeldChain()
+    log = log_of(chain, ledger_bytes_max=64 * MIB)
+    last = put(log, *[b"x" * 600_000] * 5)
+    assert last == Lsn(0, 5, 0)
+    log.request(Durability.NONE)
+    assert [len(frame) for frame in chain.frames] == [1] * 4  # the last one is open
+    log.request(Durability.SYNC)
+    assert len(chain.frames) == 4  # two and more are under way
+    chain.acknowledge(3)
+    assert len(chain.frames) == 2
+
+
+def test_a_ledger_has_its_bytes_and_everything_before_the_next_is_settled() -> None:
+    driver = ThreadDriver()
+    chain = PromptChain(driver)
+    log = LedgerLog(chain, driver, ledger_bytes_max=1_000)
+    positions = put_all(log, *(b"%03d" % n * 30 for n in range(40)))
+    log.close()
+    assert positions == sorted(set(positions))
+    assert len(chain.ledgers) == 4
+    assert chain.ends == 4
+    found = [record for _, record in log_of(chain).replay(START_LSN)]
+    assert found == [b"%03d" % n * 30 for n in range(40)]
+
+
+def test_more_than_may_be_kept_waits_for_what_is_under_way() -> None:
+    chain = HeldChain()
+    log = log_of(chain, ledger_bytes_max=2**40)
+    put(log, b"first")
+    put(log, *[b"x" * MIB] * 31)
+    with pytest.raises(LogSpaceError):
+        log.append(Append((b"x" * MIB,)))
+    log.append(Append((b"rollback",)), is_urgent=True)
+    driver = ThreadDriver()
+    preparing = driver.spawn("prepare", lambda: log.prepare(MIB))
+    while preparing.is_alive:
+        if chain.sent:
+            chain.acknowledge()
+    log.append(Append((b"x" * MIB,)))
+
+
+class Told:
+    def __init__(self, log: LedgerLog) -> None:
+        self.durable: SimpleQueue[Lsn] = SimpleQueue()
+        self.failures: SimpleQueue[Error] = SimpleQueue()
+        log.start(self.durable.put, self.failures.put)
+
+
+def test_a_broken_ledger_that_has_everything_is_followed_by_another() -> None:
+    """The acknowledgements were lost, the entries were not."""
+    chain = HeldChain()
+    log = log_of(chain)
+    told = Told(log)
+    put_all(log, b"a")
+    log.request(Durability.SYNC)
+    put_all(log, b"b")
+    log.request(Durability.SYNC)
+    chain.kept_at_end = 2
+    chain.fail(WriteError("no quorum"))
+    assert told.durable.get(timeout=10) == Lsn(0, 2, 0)
+    assert log.failure is None
+    assert put(log, b"c") == Lsn(1, 1, 0)
+    log.request(Durability.SYNC)
+    chain.acknowledge()
+    log.close()
+    assert told.failures.empty()
+    assert [record for _, record in log_of(chain).replay(START_LSN)] == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_what_the_end_of_a_broken_ledger_leaves_out_is_surely_not_there(kept: int) -> None:
+    chain = HeldChain()
+    log = log_of(chain)
+    told = Told(log)
+    positions = put_all(log, b"durable")
+    log.request(Durability.SYNC)
+    chain.acknowledge()
+    for record in (b"1", b"2"):
+        positions += put_all(log, record)
+        log.request(Durability.SYNC)
+    positions += put_all(log, b"open")
+    chain.kept_at_end = kept
+    chain.fail(WriteError("no quorum"))
+    assert told.failures.get(timeout=10) is log.failure
+    assert log.failed_after == log.durable_lsn == positions[kept]
+    assert "no quorum" in str(log.failure)
+    for act in (log.sync, log.write, lambda: put(log, b"late"), lambda: log.prepare(1)):
+        with pytest.raises(LogFailedError) as caught:
+            act()
+        assert caught.value is log.failure
+    log.close()
+    assert chain.is_closed
+    found = [record for _, record in log_of(chain).replay(START_LSN)]
+    assert found == [b"durable", b"1"][: kept + 1]
+
+
+def test_a_wait_for_durability_ends_with_the_ledger() -> None:
+    chain = HeldChain()
+    log = log_of(chain)
+    Told(log)
+    put(log, b"a")
+    outcomes: SimpleQueue[object] = SimpleQueue()
+
+    def sync() -> None:
+        try:
+            outcomes.put(log.sync())
+        except LogFailedError as error:
+            outcomes.put(error)
+
+    driver = ThreadDriver()
+    waiting = driver.spawn("sync", sync)
+    while not chain.sent:
+        pass
+    chain.fail(WriteError("no quorum"))
+    assert outcomes.get(timeout=10) is log.failure
+    waiting.join()
+    log.close()
+
+
+def test_while_the_end_is_unknown_nothing_sent_is_decided() -> None:
+    chain = HeldChain()
+    log = log_of(chain)
+    told = Told(log)
+    durable = put(log, b"durable")
+    log.request(Durability.SYNC)
+    chain.acknowledge()
+    put(log, b"1")
+    log.request(Durability.SYNC)
+    sent = put(log, b"2")
+    log.request(Durability.SYNC)
+    put(log, b"never sent")
+    chain.fails_to_end = LogFailedError("no answer of the store")
+    chain.fail(WriteError("no quorum"))
+    assert told.failures.get(timeout=10) is chain.fails_to_end
+    assert log.failure is chain.fails_to_end
+    assert (log.durable_lsn, log.failed_after) == (durable, sent)
+    log.close()
+
+
+def test_a_ledger_that_cannot_be_made_now_is_made_later() -> None:
+    chain = HeldChain()
+    log = log_of(chain)
+    chain.fails_to_begin = OperationalError("2 of 3 bookies", sqlstate="58030", retry=Retry.SAFE)
+    with pytest.raises(OperationalError):
+        put(log, b"a")
+    assert log.failure is None
+    chain.fails_to_begin = None
+    put(log, b"a")
+    chain.fails_to_begin = LogFailedError("another node has claimed the list")
+    chain.kept_at_end = 1
+    log.request(Durability.SYNC)
+    chain.fail(WriteError("fenced"))
+    with pytest.raises(LogFailedError) as caught:
+        log.prepare(1)
+    assert caught.value is log.failure is chain.fails_to_begin
+    assert log.failed_after == log.durable_lsn == Lsn(0, 1, 0)
+    log.close()
+
+
+def test_an_entry_that_gets_another_number_breaks_the_ledger() -> None:
+    chain = HeldChain()
+    log = log_of(chain)
+    put(log, b"a")
+    log.request(Durability.SYNC)
+    chain.sent[0][2](7, None)
+    with pytest.raises(LogFailedError, match="expected entry 1, was told that 7"):
+        log.sync()
+    log.close()
+
+
+def test_a_record_that_is_too_long_is_refused() -> None:
+    log = log_of(HeldChain())
+    log.prepare(1)
+    with pytest.raises(InvariantViolation):
+        log.append(Append((b"x" * (record_bytes_max + 1),)))
+    assert log.last_lsn == START_LSN
