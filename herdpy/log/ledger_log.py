@@ -113,6 +113,7 @@ class LedgerLog:
         self._ledger_bytes = 0
         self._wanted = START_LSN  # up to where durability was asked for
         self._broken: BookieError | None = None  # of the ledger; end() says what it means
+        self._is_rolling = False  # nothing may be appended: it would not be in the ledger's end
         self._newest: Append | None = None
         self._waiting: list[tuple[Lsn, Ticket[None]]] = []
         # Written under the mutex, read by any thread.
@@ -186,7 +187,7 @@ class LedgerLog:
         return self._newest is append
 
     def _has_room(self, byte_count: int, more: int) -> bool:
-        if self._ledger_id is None or self._broken is not None:
+        if self._ledger_id is None or self._broken is not None or self._is_rolling:
             return False
         # What is larger than a bound has one to itself.
         unsent, written = self._unsent_bytes, self._ledger_bytes
@@ -314,9 +315,13 @@ class LedgerLog:
                 target = self._wanted = self.last_lsn
                 self._send()
                 is_full = self._ledger_bytes + byte_count > self._ledger_bytes_max
-            if self._ledger_id is not None and self._settle(target) and not is_full:
-                return
-            self._roll()
+                self._is_rolling = is_full
+            try:
+                if self._ledger_id is not None and self._settle(target) and not is_full:
+                    return
+                self._roll()
+            finally:
+                self._is_rolling = False
 
     def _roll(self) -> None:
         """End the ledger with everything before settled, and begin the next. Rolling held."""

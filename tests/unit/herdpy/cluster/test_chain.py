@@ -159,6 +159,19 @@ def test_too_few_bookies_change_nothing() -> None:
     simulate(body)
 
 
+def test_no_ledger_is_listed_before_its_header_is_durable() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        leader = await node(cluster)
+        await leader.chain.claim(1)
+        for each in cluster.bookies.values():
+            await each.kill(is_registered=True)
+        with pytest.raises(BookieError):
+            await leader.chain.begin()
+        assert (await leader.listing.read()).ledgers == ()
+
+    simulate(body)
+
+
 @pytest.mark.parametrize("fate", [Fate.LOSE_REQUEST, Fate.LOSE_ANSWER])
 @pytest.mark.parametrize("number", range(1, 12))
 def test_a_lost_request_or_answer_of_the_store_leaves_one_chain(fate: Fate, number: int) -> None:

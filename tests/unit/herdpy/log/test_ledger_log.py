@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from bookie.errors import BookieError, WriteError
 from bookie.ledger.record_frame import split
-from bookie.runtime.drivers import ThreadDriver
+from bookie.runtime.drivers import ThreadDriver, new_mutex
 from herdpy.errors import Error, InvariantViolation, LogFailedError, OperationalError, Retry
 from herdpy.limits import record_bytes_max
 from herdpy.log.interfaces import Append, LogSpaceError
@@ -169,6 +170,35 @@ def test_a_ledger_has_its_bytes_and_everything_before_the_next_is_settled() -> N
     assert found == [b"%03d" % n * 30 for n in range(40)]
 
 
+def test_what_others_append_while_a_ledger_is_ended_is_in_the_next() -> None:
+    driver = ThreadDriver()
+    chain = PromptChain(driver)
+    log = LedgerLog(chain, driver, ledger_bytes_max=400)
+    told = Told(log)
+    monitor, expected = new_mutex(), list[bytes]()
+
+    def write(number: int) -> None:
+        for count in range(100):
+            record = b"%d.%03d" % (number, count) + b"x" * (count * (number + 7) % 97)
+            append = Append((record,))
+            while append.lsn is None:
+                try:
+                    with monitor:
+                        log.append(append)
+                        expected.append(record)
+                except LogSpaceError:
+                    log.prepare(len(record))
+            log.request(Durability.SYNC)
+
+    writers = [driver.spawn(f"writer {number}", partial(write, number)) for number in range(4)]
+    for each in writers:
+        each.join()
+    log.close()
+    assert told.failures.empty()
+    assert [record for _, record in log_of(chain).replay(START_LSN)] == expected
+    assert len(chain.ledgers) > 10
+
+
 def test_more_than_may_be_kept_waits_for_what_is_under_way() -> None:
     chain = HeldChain()
     log = log_of(chain, ledger_bytes_max=2**40)
@@ -213,7 +243,7 @@ def test_a_broken_ledger_that_has_everything_is_followed_by_another() -> None:
     assert [record for _, record in log_of(chain).replay(START_LSN)] == [b"a", b"b", b"c"]
 
 
-@pytest.mark.parametrize("kept", [0, 1])
+@pytest.mark.parametrize("kept", [0, 1, 2])
 def test_what_the_end_of_a_broken_ledger_leaves_out_is_surely_not_there(kept: int) -> None:
     chain = HeldChain()
     log = log_of(chain)
@@ -237,7 +267,7 @@ def test_what_the_end_of_a_broken_ledger_leaves_out_is_surely_not_there(kept: in
     log.close()
     assert chain.is_closed
     found = [record for _, record in log_of(chain).replay(START_LSN)]
-    assert found == [b"durable", b"1"][: kept + 1]
+    assert found == [b"durable", b"1", b"2"][: kept + 1]
 
 
 def test_a_wait_for_durability_ends_with_the_ledger() -> None:
