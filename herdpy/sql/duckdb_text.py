@@ -20,7 +20,7 @@ is used.
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from herdpy.errors import InvariantViolation
@@ -49,9 +49,11 @@ from herdpy.sql.functions import (
     resolve,
 )
 from herdpy.sql.macros import needs_names
+from herdpy.sql.made_bytes import BYTES, MadeBytes, Size, is_text, varying
 from herdpy.sql.planner import COMPARISONS, column_test, conjuncts
 from herdpy.sql.printed_size import printed_size
 from herdpy.sql.reading.extent import Budget, too_big
+from herdpy.sql.text_growth import Growth, GrowthOfQuery
 from herdpy.sql.value_sizes import GROWING, JOINING, bytes_max, grown_bytes_max
 
 _TYPE_NAMES = {
@@ -124,6 +126,8 @@ class DuckText:
     deferred: tuple["Deferred", ...] = ()
     plain_sql: str = ""
     """What does instead of `sql` where none of its tables has -0.0 in what is `summed`."""
+    guarded: "GuardedText | None" = None
+    """What is run instead where texts may be long; None: no text is made, or this is that one."""
 
     @property
     def all_tables(self) -> Iterator[DuckTable]:
@@ -155,14 +159,36 @@ class Deferred:
     type: SqlType
 
 
+class GuardedText:
+    """The text of a query that counts long texts before they are made, printed when it is needed.
+
+    TEXT and BYTEA columns of tables, and __live, are lists of one value in it
+    (exec/vector/wide_texts.py).
+    """
+
+    def __init__(self, query: tree.Query, growth: Growth) -> None:
+        self._query = query
+        self._text: DuckText | None = None
+        self.growth = growth
+
+    def text(self, check_interrupt: Callable[[], object]) -> DuckText:
+        """Return it; 54001 for more than DuckDB should read."""
+        if self._text is None:  # threads that meet here print it twice
+            self._text = print_query(self._query, check_interrupt, is_guarded=True)
+        return self._text
+
+
 def print_query(
-    query: tree.Query, check_interrupt: Callable[[], object] = lambda: None
+    query: tree.Query,
+    check_interrupt: Callable[[], object] = lambda: None,
+    *,
+    is_guarded: bool = False,
 ) -> DuckText:
     """Return the text of a query for DuckDB; 54001 for more than DuckDB should read.
 
-    check_interrupt is called every some thousand nodes.
+    check_interrupt is called every some thousand nodes. is_guarded: see GuardedText.
     """
-    printed = _print(query, Budget(check_interrupt, vector_nodes_max))
+    printed = _print(query, Budget(check_interrupt, vector_nodes_max), is_guarded=is_guarded)
     check_interrupt()
     size = sum(printed_size(text.sql) for text in _all_texts(printed))
     if size > vector_text_max:
@@ -176,8 +202,8 @@ def _all_texts(text: DuckText) -> Iterator[DuckText]:
         yield from _all_texts(item.text)
 
 
-def _print(query: tree.Query, budget: Budget) -> DuckText:
-    printer = _Printer(budget)
+def _print(query: tree.Query, budget: Budget, *, is_guarded: bool = False) -> DuckText:
+    printer = _Printer(budget, is_guarded=is_guarded)
     text = printer.query(query)
     if any(kind.kind is Kind.INTERVAL for _, kind in query.columns):
         # Results have microseconds: Arrow's own interval does not hold all of DuckDB's.
@@ -188,10 +214,15 @@ def _print(query: tree.Query, budget: Budget) -> DuckText:
         text = f"SELECT {shown} FROM ({text}) AS o"  # noqa: S608 - printed by us
     used = printer.used
     refs = {_mark(ref): ref for ref in printer.refs.values()}
-    text = _MARK.sub(
-        lambda mark: _table_text(refs[mark[0]], used.get(refs[mark[0]].id, set())), text
-    )
+
+    def table(mark: re.Match[str]) -> str:
+        ref = refs[mark[0]]
+        return _table_text(ref, used.get(ref.id, set()), is_guarded=is_guarded)
+
+    text = _MARK.sub(table, text)
     sums = [(int(found[1]), int(found[2])) for found in _SUM.finditer(text)]
+    is_one_row = not printer.refs and _has_no_source(query)
+    growth = None if is_guarded or is_one_row else printer.growth.growth()
     return DuckText(
         _SUM.sub(r"\3", text),
         tuple(
@@ -209,6 +240,7 @@ def _print(query: tree.Query, budget: Budget) -> DuckText:
         tuple(printer.lists),
         tuple(printer.deferred),
         _SUM.sub(lambda found: found[4 if int(found[1]) in printer.refs else 3], text),
+        None if growth is None else GuardedText(query, growth),
     )
 
 
@@ -234,16 +266,20 @@ def _of(name: str, field: str) -> str:
     return f"{name}['{field}']"
 
 
-def _table_text(ref: tree.TableRef, used: set[int]) -> str:
+def _table_text(ref: tree.TableRef, used: set[int], *, is_guarded: bool) -> str:
     columns = ", ".join(f"c{ordinal}" for ordinal in sorted(used)) or "__live"
-    return f"(SELECT {columns} FROM t{ref.id} WHERE __live) AS r{ref.id}"  # noqa: S608 - integers only
+    live = "__live[1]" if is_guarded else "__live"
+    return f"(SELECT {columns} FROM t{ref.id} WHERE {live}) AS r{ref.id}"  # noqa: S608 - integers only
 
 
 class _Printer:
     """Prints one query and gathers what it uses."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, *, is_guarded: bool) -> None:
         self.budget = budget
+        self.is_guarded = is_guarded
+        self.growth = GrowthOfQuery()
+        self.once: dict[tree.Expression, str] = {}  # texts of what is computed before the query
         self.refs: dict[int, tree.TableRef] = {}
         self.used: dict[int, set[int]] = {}
         self.prune: dict[int, list[tuple[int, str, tree.Expression]]] = {}
@@ -257,13 +293,15 @@ class _Printer:
         self.deferred: list[Deferred] = []
         # Of the place that is being printed: how many lambdas it is in, what Variables are called,
         # what the outermost lambda takes from outside by name (None outside of all), the grouping
-        # keys, whether its value may not be needed, and whether a query may stand for a list.
+        # keys, whether its value may not be needed, whether a query may stand for a list, and
+        # whether it is for a text around it, which is counted with all in it.
         self.depth = 0
         self.variables: dict[int, str] = {}
         self.hoisted: dict[str, str] | None = None
         self.group_keys: frozenset[tree.Expression] = frozenset()
         self.is_lazy = False
         self.allows_lists = False
+        self.is_in_text = False
 
     # --- queries ---
 
@@ -272,11 +310,11 @@ class _Printer:
         """Print what stands outside of all lambdas, and is needed."""
         place = (
             "depth", "variables", "hoisted", "group_keys", "is_lazy", "allows_lists", "replaced",
-            "inner_count",
+            "inner_count", "is_in_text",
         )  # fmt: skip
         kept = {name: getattr(self, name) for name in place}
         self.depth, self.variables, self.hoisted, self.is_lazy = 0, {}, None, False
-        self.allows_lists = False
+        self.allows_lists = self.is_in_text = False
         for name, value in changed.items():
             setattr(self, name, value)
         try:
@@ -480,6 +518,7 @@ class _Printer:
             return f"({self.query(relation.query)}) AS r{relation.id}"
         if isinstance(relation, tree.Join):
             left, right = self.relation(relation.left), self.relation(relation.right)
+            self.growth.add_join()
             if relation.condition is None:
                 return f"{left} CROSS JOIN {right}"
             condition = self.condition(relation.condition)
@@ -511,7 +550,90 @@ class _Printer:
             isinstance(expression, _HOISTED) or (self.group_keys and expression in self.group_keys)
         ):
             return self._hoist(self.hoisted, expression)
-        return _PRINTERS[type(expression)](self, expression)
+        return self._printed(expression)
+
+    def _printed(self, expression: tree.Expression) -> str:
+        """Print what DuckDB computes where it stands."""
+        if isinstance(expression, tree.Atom):
+            return _PRINTERS[type(expression)](self, expression)
+        is_made = is_text(expression) and not isinstance(expression, _HOISTED)
+        is_key = expression in self.group_keys
+        if is_made and self.is_guarded and self._is_wide_constant(expression):
+            return self._once(expression)
+        is_outermost = is_made and (is_key or not self.is_in_text)
+        kept = self.is_in_text, self.group_keys
+        self.is_in_text = is_made
+        if is_key and self.is_guarded:  # as GROUP BY prints it, where no part of it is a key
+            self.group_keys = frozenset((expression,))
+        text = _PRINTERS[type(expression)](self, expression)
+        if is_outermost and self.is_guarded:
+            self.group_keys = frozenset() if is_key else self.group_keys
+            text = self._guarded(expression, text)
+        elif is_outermost:
+            self.growth.add(expression, self._is_there, self.refs)
+        self.is_in_text, self.group_keys = kept
+        return text
+
+    def _is_there(self, part: tree.Expression) -> bool:
+        """Tell whether DuckDB has computed it before the expression that it is a part of."""
+        return (
+            isinstance(part, _HOISTED)
+            or part in self.replaced
+            or part in self.group_keys
+            or part in self.once
+        )
+
+    def _guarded(self, expression: tree.Expression, text: str) -> str:
+        """Return a text that is made where there is room for it, and all of it in a vector."""
+
+        def length(part: tree.Expression) -> str | None:
+            if isinstance(part, tree.ScalarSubquery) and part not in self.once:
+                return None  # it would be run once more for it
+            function = "octet_length" if part.type.kind is Kind.BYTEA else "strlen"
+            return f"coalesce({function}({self.expression(part)}), 0)"
+
+        size = MadeBytes(length, self._is_there).of(expression).total
+        if size.keys() <= {BYTES} and size.get(BYTES, 0) <= vector_small_bytes:
+            return text
+        return f"(CASE WHEN h_made({self._size_text(expression, size)}) THEN NULL ELSE {text} END)"
+
+    def _size_text(self, expression: tree.Expression, size: Size) -> str:
+        """Return the text of a sum that is another value in each row in which the text is."""
+        terms = [
+            str(factor) if name == BYTES else name if factor == 1 else f"{factor} * {name}"
+            for name, factor in size.items()
+        ]
+        # Of what is one value for all rows DuckDB would compute, and count, one.
+        others = [part for part in varying(expression, self._is_there) if part not in self.once]
+        texts = dict.fromkeys(map(self.expression, others))
+        if texts:
+            terms.append(f"CAST(hash({', '.join(texts)}) & 0 AS BIGINT)")
+        while len(terms) > _JOINED_MAX:
+            terms = [
+                f"({' + '.join(terms[place : place + _JOINED_MAX])})"
+                for place in range(0, len(terms), _JOINED_MAX)
+            ]
+        return " + ".join(terms)
+
+    def _once(self, expression: tree.Expression) -> str:
+        """Print a long constant, which DuckDB would compute, and keep, for each row."""
+        text = self.once.get(expression)
+        if text is None:
+            output = tree.Output("c0", expression)
+            query = tree.Query(tree.Select((output,), None), (("c0", expression.type),))
+            text = self._first(query, expression.type, is_one_row=True)
+            self.once[expression] = text
+        return text
+
+    def _first(self, query: tree.Query, kind: SqlType, *, is_one_row: bool = False) -> str:
+        """Print the value of a query that runs before this one."""
+        number = len(self.deferred)
+        text = _print(query, self.budget)
+        if is_one_row:
+            text = replace(text, guarded=None)
+        self.deferred.append(Deferred(number, text, kind))
+        value = f"CAST($q{number} AS {type_text(kind)})"
+        return f"(CASE WHEN $e{number} IS NULL THEN {value} ELSE error($e{number}) END)"
 
     def lazily(self, expression: tree.Expression) -> str:
         """Print what may turn out not to be needed."""
@@ -523,10 +645,14 @@ class _Printer:
     def _hoist(self, hoisted: dict[str, str], expression: tree.Expression) -> str:
         """Print it as a field of the outermost lambda's struct; return the field."""
         is_key = expression in self.group_keys  # which has one text
-        if isinstance(expression, tree.ScalarSubquery) and self.is_lazy and not is_key:
+        if (
+            isinstance(expression, tree.ScalarSubquery)
+            and not is_key
+            and (self.is_lazy or self._is_long(expression))
+        ):
             return self._deferred(expression)
         with self._outside():
-            text = _PRINTERS[type(expression)](self, expression)
+            text = self._printed(expression)
         return self._field(hoisted, text)
 
     def _field(self, hoisted: dict[str, str], text: str) -> str:
@@ -636,7 +762,14 @@ class _Printer:
         if ref.relation == tree.OUTPUT:
             return f"c{ref.ordinal}"
         self.used.setdefault(ref.relation, set()).add(ref.ordinal)
-        return f"r{ref.relation}.c{ref.ordinal}"
+        name = f"r{ref.relation}.c{ref.ordinal}"
+        # What has lists DuckDB does not gather to 2,048 rows of copies where it has few at a time.
+        is_list = self.is_guarded and ref.relation in self.refs and is_text(ref)
+        return f"{name}[1]" if is_list else name
+
+    def literal(self, literal: tree.Literal) -> str:
+        self.growth.add_constant(literal.value)
+        return literal_text(literal)
 
     def cast(self, cast: tree.Cast) -> str:
         source, target = cast.operand.type.kind, cast.type.kind
@@ -862,8 +995,14 @@ class _Printer:
         return f"CAST(${name} AS {type_text(kind)}[])"
 
     def scalar_subquery(self, node: tree.ScalarSubquery) -> str:
-        is_late = self.is_lazy and node not in self.group_keys  # a key has one text
-        return self._deferred(node) if is_late else f"({self.subquery(node.query)})"
+        is_late = self.is_lazy or self._is_long(node)
+        if is_late and node not in self.group_keys:  # a key has one text
+            return self._deferred(node)
+        return f"({self.subquery(node.query)})"
+
+    def _is_long(self, node: tree.ScalarSubquery) -> bool:
+        """Tell whether its value may be a long text, whose length is to be known beforehand."""
+        return self.is_guarded and is_text(node) and _stands_alone(node.query)
 
     def subquery(self, query: tree.Query) -> str:
         """Print a query that stands in an expression; 54001 for more than DuckDB should plan."""
@@ -878,12 +1017,13 @@ class _Printer:
 
     def _deferred(self, node: tree.ScalarSubquery) -> str:
         """Print a subquery whose errors are raised where its value is used, if it is."""
+        if self._is_long(node):
+            if node not in self.once:
+                self.once[node] = self._first(node.query, node.type)
+            return self.once[node]
         # A parameter holds no interval.
         if node.type.kind is not Kind.INTERVAL and _stands_alone(node.query):
-            number = len(self.deferred)
-            self.deferred.append(Deferred(number, _print(node.query, self.budget), node.type))
-            value = f"CAST($q{number} AS {type_text(node.type)})"
-            return f"(CASE WHEN $e{number} IS NULL THEN {value} ELSE error($e{number}) END)"
+            return self._first(node.query, node.type)
         if _is_one_row(node.query):
             return self._outer(f"({self.subquery(node.query)})")
         names = ", ".join(f"c{number}" for number in range(len(node.query.columns)))
@@ -1238,6 +1378,11 @@ def _stands_alone(query: tree.Query) -> bool:
     return named <= own | {tree.OUTPUT} and named_ctes <= own_ctes
 
 
+def _has_no_source(query: tree.Query) -> bool:
+    """Tell whether it is a row of expressions without any table."""
+    return isinstance(query.body, tree.Select) and query.body.source is None
+
+
 def _is_one_row(query: tree.Query) -> bool:
     """Tell whether a query can only yield one row, or none."""
     body, limit = query.body, query.limit
@@ -1339,7 +1484,7 @@ _FROM_TEXT = {
 
 
 _PRINTERS: dict[type[tree.Expression], Callable[[_Printer, Any], str]] = {
-    tree.Literal: lambda _, literal: literal_text(literal),
+    tree.Literal: _Printer.literal,
     tree.Parameter: _Printer.parameter,
     tree.ColumnRef: _Printer.column,
     tree.Variable: lambda printer, node: printer.variables[node.index],

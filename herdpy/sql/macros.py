@@ -109,6 +109,9 @@ h_width(n): CASE WHEN n > 10485760 THEN error('herdpy:54000:requested length too
 -- not small, and too much of it: vector_room (exec/vector/vector_room.py) counts those of a vector
 h_room(n): vector_room(n)
 h_over(n): n > {SMALL} AND h_room(CAST(least(n, {VALUE_MAX} + 1) AS BIGINT)) > {VALUE_MAX}
+-- of all that an expression makes (made_bytes.py); never true: what is too much for one row is not
+-- told from what is too much for a vector
+h_made(n): n > {SMALL} AND h_room(CAST(least(n, {VALUE_MAX}) AS BIGINT)) > {VALUE_MAX}
 -- with x: where n and f are constants DuckDB would compute, and count, one value for all rows
 h_padded(x, n, f): CASE WHEN n <= 10485760
     THEN greatest(strlen(x), n * CAST(least(strlen(f), 4) AS BIGINT)) END

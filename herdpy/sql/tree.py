@@ -749,6 +749,11 @@ def nodes(
         pending += [getattr(node, name) for name in names]
 
 
+def parts(node: Node) -> list[object]:
+    """Return the values of a node's fields, the last first: nodes, tuples of them, and others."""
+    return [getattr(node, name) for name in _field_names(type(node))]
+
+
 _NUMBERED: dict[type, tuple[tuple[str, str], ...]] = {
     TableRef: (("id", "relation"),),
     Derived: (("id", "relation"),),

@@ -11,15 +11,15 @@ from herdpy.model.types import Kind
 from herdpy.sql import tree
 
 _LOOKED_AT = 4  # levels of an expression
-_OTHER_KINDS_MAX = 400  # bytes of a number, a date or an interval as text
-_CHARACTER_MAX = 4  # bytes of UTF-8
+OTHER_KINDS_MAX = 400  # bytes of a number, a date or an interval as text
+CHARACTER_MAX = 4  # bytes of UTF-8
 JOINING = ("||", "concat", "concat_ws")
 _SHORTENING = (
     "substring", "left", "right", "btrim", "ltrim", "rtrim", "reverse", "split_part", "decode",
 )  # fmt: skip
-_CHOOSING = ("coalesce", "greatest", "least", "nullif")
-_SHORT = ("md5", "to_hex", "chr")
-GROWING = {"lower": 2, "upper": 2, "translate": _CHARACTER_MAX, "encode": 2}
+CHOOSING = ("coalesce", "greatest", "least", "nullif")
+SHORT = ("md5", "to_hex", "chr")
+GROWING = {"lower": 2, "upper": 2, "translate": CHARACTER_MAX, "encode": 2}
 """How many bytes one byte of the first argument can become."""
 
 
@@ -33,10 +33,10 @@ def grown_bytes_max(
 ) -> int:
     """Return what bytes_max() does, where the value were not refused above value_bytes_max."""
     if node.type.kind not in (Kind.TEXT, Kind.BYTEA):
-        return _OTHER_KINDS_MAX
+        return OTHER_KINDS_MAX
     match node:
         case tree.Literal(value=str() | bytes() as value):
-            return _CHARACTER_MAX * len(value)
+            return CHARACTER_MAX * len(value)
         case tree.Literal():
             return 0
         case tree.Parameter():
@@ -44,7 +44,7 @@ def grown_bytes_max(
         case tree.ColumnRef(relation=relation):
             length = node.type.length or row_bytes_max
             return (
-                min(_CHARACTER_MAX * length, row_bytes_max)
+                min(CHARACTER_MAX * length, row_bytes_max)
                 if relation in tables
                 else (value_bytes_max)
             )
@@ -67,14 +67,14 @@ def grown_bytes_max(
 
 def _of_call(call: tree.Call, tables: Container[int], looked_at: int) -> int:
     name = call.function
-    if name in _SHORT:
-        return _OTHER_KINDS_MAX
-    if not (name in JOINING or name in _CHOOSING or name in _SHORTENING or name in GROWING):
+    if name in SHORT:
+        return OTHER_KINDS_MAX
+    if not (name in JOINING or name in CHOOSING or name in _SHORTENING or name in GROWING):
         return value_bytes_max
     if name in _SHORTENING or name in GROWING:
         return GROWING.get(name, 1) * bytes_max(call.arguments[0], tables, looked_at)
     sizes = [bytes_max(argument, tables, looked_at) for argument in call.arguments]
-    if name in _CHOOSING:
+    if name in CHOOSING:
         return max(sizes)
     between = sizes[0] * max(len(sizes) - 3, 0) if name == "concat_ws" else 0
     return sum(sizes) + between

@@ -41,6 +41,7 @@ from herdpy.exec.vector.arrow_rows import (
 )
 from herdpy.exec.vector.arrow_stream import reader_of
 from herdpy.exec.vector.vector_room import batch_rows, register
+from herdpy.exec.vector.wide_texts import in_short_batches, longest_of, longest_text
 from herdpy.limits import parameter_bytes_max, value_bytes_max
 from herdpy.model.python_values import shortened
 from herdpy.model.types import TIMESTAMP, Kind, Physical, SqlType
@@ -159,30 +160,26 @@ class VectorEngine:
         for slot, word in text.row_counts:
             check_row_count(values[slot], word)
         tables: list[tuple[str, pa.Table]] = []
-        sql = text.plain_sql
+        is_plain = True
         for table in text.tables:
             prune = column_ranges(table, values)
             source = snapshot.source(table.ref.table)
             found = source.arrow(table.ordinals, prune, table.summed)
             tables.append((table.name, found))
             if table.summed and found.schema.metadata != NO_NEGATIVE_ZEROS:
-                sql = text.sql
+                is_plain = False
         for slot in text.slots:
             _check_length(values[slot])
-        parameters: dict[str, Any] = {
-            f"p{slot}": _logical(values[slot], parameter_types[slot]) for slot in text.slots
-        }
-        for constants in text.lists:
-            listed: list[Any] = []
-            parameters[constants.name] = listed
-            for first in range(0, len(constants.items), _CONSTANTS_AT_ONCE):
-                interrupt.check()
-                items = constants.items[first : first + _CONSTANTS_AT_ONCE]
-                listed += (_logical(_constant(item, values), constants.type) for item in items)
-        for item in text.deferred:
-            run = self._run_first(item, snapshot, values, parameter_types, interrupt)
-            parameters[f"q{item.number}"], parameters[f"e{item.number}"] = run
-        sql = sql or text.sql
+        parameters = self._parameters(text, snapshot, values, parameter_types, interrupt)
+        guarded = text.guarded
+        if guarded is not None:
+            longest = max(longest_of(parameters.values()), longest_text(t for _, t in tables))
+            if guarded.growth.is_wide(longest):
+                text = guarded.text(interrupt.check)
+                made = max(guarded.growth.made(longest), longest)
+                tables = [(name, in_short_batches(table, made)) for name, table in tables]
+                parameters = self._parameters(text, snapshot, values, parameter_types, interrupt)
+        sql = (text.plain_sql if is_plain else "") or text.sql
         result = VectorResult(
             sql, interrupt, self._results.pop, columns, self._run_aside, self._on_refused
         )
@@ -205,6 +202,30 @@ class VectorEngine:
             self._results[result.id] = result
         result.start(tables, parameters)
         return result
+
+    def _parameters(
+        self,
+        text: DuckText,
+        snapshot: Snapshot,
+        values: Sequence[Physical],
+        parameter_types: Sequence[SqlType],
+        interrupt: Interrupt,
+    ) -> dict[str, Any]:
+        """Return the values of a text's parameters, those of the subqueries run before it, too."""
+        parameters: dict[str, Any] = {
+            f"p{slot}": _logical(values[slot], parameter_types[slot]) for slot in text.slots
+        }
+        for constants in text.lists:
+            listed: list[Any] = []
+            parameters[constants.name] = listed
+            for first in range(0, len(constants.items), _CONSTANTS_AT_ONCE):
+                interrupt.check()
+                items = constants.items[first : first + _CONSTANTS_AT_ONCE]
+                listed += (_logical(_constant(item, values), constants.type) for item in items)
+        for item in text.deferred:
+            run = self._run_first(item, snapshot, values, parameter_types, interrupt)
+            parameters[f"q{item.number}"], parameters[f"e{item.number}"] = run
+        return parameters
 
     def _prepared(self, *, has_macros: bool) -> Any:
         """Return the connection, made on first use; with the macros where they are needed."""

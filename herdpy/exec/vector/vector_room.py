@@ -19,7 +19,7 @@ _BATCH_ROWS = 10_240  # a multiple of DuckDB's vectors of 2,048 rows
 _BATCH_ROWS_WIDE = 64  # which takes DuckDB ten times as long for each row as above: 0.3 µs
 _WIDE_BYTES = 4 * 1024
 """Of a text: a batch of shorter ones has 40 MiB."""
-_GROWING = re.compile(r"\bh_(?:repeat|lpad|rpad|replace|room)\(")
+_GROWING = re.compile(r"\bh_(?:repeat|lpad|rpad|replace|room|made)\(")
 
 
 def register(connection: Any, room_bytes: int) -> None:

@@ -24,14 +24,14 @@ def connection() -> Iterator[herdpy.Connection]:
 @pytest.mark.parametrize(
     "text",
     [
-        "repeat(s, 100000)",
         "repeat('abc', n)",
-        "lpad(s, 1000000, 'x')",
+        "repeat(s, n)",
+        "lpad(s, 10 * n, 'x')",
         "rpad('x', 10 * n, s)",
-        "replace(repeat(s, 5000), 'b', 'ccccccccccccccccccccc')",
-        "repeat(s, 5000) || repeat(s, 5000) || repeat(s, 5000)",
-        "concat(repeat(s, 5000), repeat(s, 5000), repeat(s, 5000))",
-        "CASE WHEN id >= 0 THEN repeat(s, 100000) END",
+        "CASE WHEN id >= 0 THEN repeat(s, n) END",
+        "replace(repeat(s, n), 'b', 'ccccccccccccccccccccc')",
+        "repeat(s, n) || repeat(s, n) || repeat(s, n)",
+        "concat(repeat(s, n), repeat(s, n), repeat(s, n))",
     ],
 )
 def test_long_texts_of_a_whole_vector_are_refused(connection: herdpy.Connection, text: str) -> None:
@@ -41,6 +41,28 @@ def test_long_texts_of_a_whole_vector_are_refused(connection: herdpy.Connection,
     few = f"SELECT max(length({text})) FROM (SELECT * FROM t WHERE id < 16) AS t"
     ((length,),) = connection.execute(few).fetchall()
     assert length > 10_000
+
+
+@pytest.mark.parametrize(
+    ("text", "longest"),
+    [
+        ("repeat(s, 100000)", 600_000),
+        ("lpad(s, 1000000, 'x')", 1_000_000),
+        ("replace(repeat(s, 5000), 'b', 'ccccccccccccccccccccc')", 130_000),
+        ("repeat(s, 5000) || repeat(s, 5000) || repeat(s, 5000)", 90_000),
+        ("concat(repeat(s, 5000), repeat(s, 5000), repeat(s, 5000))", 90_000),
+        ("CASE WHEN id >= 0 THEN repeat(s, 100000) END", 600_000),
+    ],
+)
+def test_those_whose_length_is_known_are_made_of_fewer_rows_at_once(
+    connection: herdpy.Connection, text: str, longest: int
+) -> None:
+    found = connection.execute(f"SELECT max(length({text})) FROM t").fetchall()
+    assert found == [(longest,)]
+    # What follows an aggregate has 2,048 rows.
+    grouped = f"SELECT length({text}) FROM (SELECT id, max(s) AS s FROM t GROUP BY id) AS g"
+    with pytest.raises(herdpy.OperationalError, match="of texts at once"):
+        connection.execute(grouped).fetchall()
 
 
 def test_one_that_is_too_long_is_told_as_before(connection: herdpy.Connection) -> None:
