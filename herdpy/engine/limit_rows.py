@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 CONNECTIONS_MAX = "connections_of_tablespace_max"
 """What syslimits calls the limit of a tablespace: a server has one of all connections."""
-WAITS_FOR: tuple[str, ...] = ("lock", "memory", "result", "turn", "worker")
+WAITS_FOR: tuple[str, ...] = (
+    "lock", "memory", "result", "tablespace_turn", "turn", "worker",
+)  # fmt: skip
 _HOLDERS_SHOWN_MAX = 10
 _MS_PER_S = 1_000
 _US_PER_MS = 1_000

@@ -42,6 +42,7 @@ from herdpy.proto.server_machine import (
     State,
     Stop,
 )
+from herdpy.server.limits import PARAMETER_BYTES, REQUEST_BYTES, Account
 from herdpy.server.login.gate import TABLESPACE_KEY, too_slow
 from herdpy.server.login.login_tokens import Proven, proven_of
 from herdpy.server.login.throttle import origin_of
@@ -49,7 +50,7 @@ from herdpy.server.login.tls import ServerTls
 from herdpy.server.operations.metrics import kind_of
 from herdpy.server.requests.requests import Requests
 from herdpy.server.served import Served
-from herdpy.server.user_shares import Turn
+from herdpy.server.user_shares import Kind, Turn
 from herdpy.server.workers import RESERVED_S
 from herdpy.sql.plan import Parameters
 
@@ -58,6 +59,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _QUEUED = messages.Execute | messages.ExecuteMany | messages.ExecuteAll | messages.ReadPartition
+_GIVEN_UP = _QUEUED | messages.Fetch
+"""What is answered when it is cancelled and waits for its turn."""
+_FREEING = messages.CloseResult | messages.DropIngest | messages.CloseExport
+"""What is done in a moment, has no answer, and gives back what others may wait for."""
 _Answering = asyncio.Future[Any]
 _WRITE_HIGH_WATER = 256 * 1024
 _AHEAD_BYTES = 4 * 1024 * 1024
@@ -106,12 +111,15 @@ class ServerConnection(asyncio.Protocol):
         self._pause: asyncio.TimerHandle | None = None  # before a login that has to wait
         self._turn: tuple[Turn, messages.ToServer, float] | None = None
         """What waits for its turn, with its message and when it began."""
+        self._turn_bytes = 0  # of that message: it counts as received until its turn
         self._submitted_s: float | None = None  # when what runs was given to the workers
         self._queued_s: float | None = None  # the same, if it had to wait for a worker
         self.has_worker = False
         """What runs has, or waits for, one of the workers that are not for transactions."""
         self._is_held = False  # what ran was answered, and what waits was not begun
-        self._received_bytes = 0  # as the hub has counted them
+        self.received = Account(hub.received, REQUEST_BYTES)
+        """What counts the requests of the peer that wait, or have not come whole."""
+        self._received_bytes = 0  # of that, what the machine has kept
 
     # --- the loop --------------------------------------------------------------------------------
 
@@ -180,7 +188,7 @@ class ServerConnection(asyncio.Protocol):
             self._audit("logout")
         self._do(self._machine.close("the connection was lost"))
         self._hub.leave(self)
-        self._hub.received.give(self._received_bytes)
+        self.received.give(self._received_bytes)
         self._received_bytes = 0
         if not self._is_running:
             self._end_session()
@@ -213,12 +221,13 @@ class ServerConnection(asyncio.Protocol):
         byte_count = self._machine.buffered_byte_count
         self._machine.is_holding = byte_count > 0 or self._machine.is_full
         more = byte_count - self._received_bytes
-        if more <= 0:
-            if more < 0:
-                self._hub.received.give(-more)
-        elif not self._hub.received.take(more):
-            self.refuse(self._hub.too_much_received())
-            return
+        if more < 0:
+            self.received.give(-more)
+        elif more:
+            full = self.received.take(more)
+            if full is not None:
+                self.refuse(self._hub.too_much_received(full))
+                return
         self._received_bytes += more
 
     # --- getting in ------------------------------------------------------------------------------
@@ -243,9 +252,14 @@ class ServerConnection(asyncio.Protocol):
         """The tablespace that it has entered."""
         return self._served.database
 
-    def shares_turns_with(self, other: "ServerConnection") -> bool:
-        """Return whether both are one user's, of one tablespace."""
-        return self.user == other.user and self._served is other._served  # noqa: SLF001 - its own kind
+    def waits_for_turn_of(self, other: "ServerConnection") -> bool:
+        """Return whether what waits for its turn waits for what the other one runs. Any thread."""
+        turn = self._turn
+        if turn is None or self._served is not other._served:  # noqa: SLF001 - its own kind
+            return False
+        if self._served.shares.waits_for_tablespace(turn[0]):
+            return other.has_worker
+        return self.user == other.user
 
     async def _secure(self, transport: asyncio.Transport, tls: ServerTls) -> None:
         """Begin TLS; a client that does not is gone."""
@@ -454,11 +468,12 @@ class ServerConnection(asyncio.Protocol):
             return
         self._stop_timer()
         self._login = None
+        self.received.enter(served.received, self.user)
         self._requests = Requests(
             session,
             self.encode,
             served.results,
-            hub.parameters,
+            Account(hub.parameters, PARAMETER_BYTES).enter(served.parameters, self.user),
             hub.clock,
             self._audit,
             served.kept_exports,
@@ -589,34 +604,60 @@ class ServerConnection(asyncio.Protocol):
         is_urgent: bool,
         is_again: bool = False,
     ) -> None:
-        """Have a worker carry out a request, when it is its user's turn."""
+        """Have a worker carry out a request, when it is its user's turn, and its tablespace's."""
         self._is_running = True
-        user = self.user if isinstance(message, _QUEUED) else None
+        shares = self._served.shares
+        is_statement = isinstance(message, _QUEUED)
+        is_shared = not is_urgent and shares.usual_max is not None
+        takes_turn = is_statement or (is_shared and not isinstance(message, _FREEING))
+        user = self.user if takes_turn else None
         if user is None:
             self._begin(message, begun_s, job, None, is_urgent=is_urgent)
             return
-        begin = partial(self._begin, message, begun_s, job, user, is_urgent=is_urgent)
-        turn = self._served.shares.begin(user, begin, is_again=is_again)
+        kind = Kind.OTHER
+        if is_statement:
+            kind = Kind.URGENT if is_urgent else Kind.STATEMENT
+        end = partial(shares.end, user, kind)
+        begin = partial(self._begin, message, begun_s, job, end, is_urgent=is_urgent)
+        turn = shares.begin(user, kind, begin, is_again=is_again)
         if turn is not None:
-            self._turn = turn, message, begun_s
+            self._await_turn(turn, message, begun_s)
+
+    def _await_turn(self, turn: Turn, message: messages.ToServer, begun_s: float) -> None:
+        """Note what waits for its turn. Its message counts as received until then."""
+        self._turn = turn, message, begun_s
+        byte_count = self._machine.running_byte_count
+        full = self.received.take(byte_count)
+        if full is None:
+            self._turn_bytes = byte_count
+        else:
+            self._served.shares.give_up(turn)
+            self._give_up(message, begun_s, self._hub.too_much_received(full))
+
+    def _end_turn(self) -> None:
+        """Note that nothing waits for its turn any more."""
+        self._turn = None
+        self.received.give(self._turn_bytes)
+        self._turn_bytes = 0
 
     def _begin(
         self,
         message: messages.ToServer,
         begun_s: float,
         job: Callable[[], Any],
-        user: User | None,
+        end: Callable[[], None] | None,
         *,
         is_urgent: bool,
     ) -> None:
-        """Give a request to a worker; `user` is whose turn it takes."""
-        self._turn = None
+        """Give a request to a worker; `end` ends the turn that it takes."""
+        if self._turn is not None:
+            self._end_turn()
         workers = self._hub.workers
         self._submitted_s, self.has_worker = begun_s, not is_urgent
         self._queued_s = begun_s if workers.are_busy and not is_urgent else None
         running = workers.submit(job, is_urgent=is_urgent)
-        if user is not None:
-            running.add_done_callback(lambda _: self._served.shares.end(user))
+        if end is not None:
+            running.add_done_callback(lambda _: end())
         running.add_done_callback(partial(self._carried_out, message, begun_s))
 
     def _run_reserved(self, message: messages.ToServer, begun_s: float, requests: Requests) -> None:
@@ -667,13 +708,13 @@ class ServerConnection(asyncio.Protocol):
     ) -> None:
         """Have the request go on behind its wait. Its message counts as received until then."""
         hub, byte_count = self._hub, self._machine.running_byte_count
-        if not hub.received.take(byte_count):
-            job = partial(requests.give_up, message, hub.too_much_received())
-            self._submit(message, begun_s, job, is_urgent=True)
+        full = self.received.take(byte_count)
+        if full is not None:
+            self._give_up(message, begun_s, hub.too_much_received(full))
             return
 
         def go_on() -> None:
-            hub.received.give(byte_count)
+            self.received.give(byte_count)
             job = partial(requests.carry_out, message, is_again=True)
             self._submit(message, begun_s, job, is_urgent=True, is_again=True)
 
@@ -720,20 +761,25 @@ class ServerConnection(asyncio.Protocol):
 
     def _stop(self) -> None:
         """Cancel what runs, again until it has ended: the first time it may not have begun."""
-        turn = self._turn
-        if turn is not None and self._served.shares.give_up(turn[0]):
-            self._turn = None
-            self._give_up_turn(*turn[1:])
-            return
+        if self._turn is not None:
+            turn, message, begun_s = self._turn
+            # Anything else that is cancelled is carried out, as where it waits for a worker.
+            is_over = isinstance(message, _GIVEN_UP) or self._machine.state is State.CLOSED
+            if is_over and self._served.shares.give_up(turn):
+                error = QueryCanceledError("the statement was cancelled: it waited for its turn")
+                self._give_up(message, begun_s, error)
+                return
         if self._is_running and self._requests is not None and self._is_cancelled:
             self._requests.cancel()
             self._hub.loop.call_later(_STOP_AGAIN_S, self._stop)
 
-    def _give_up_turn(self, message: messages.ToServer, begun_s: float) -> None:
-        """Answer a statement that was cancelled while it waited for its turn."""
+    def _give_up(self, message: messages.ToServer, begun_s: float, error: Error) -> None:
+        """Answer a request that waits for a lock or its turn and must not go on."""
+        if self._turn is not None:
+            self._end_turn()
         requests = self._requests
         assert requests is not None
-        error = QueryCanceledError("the statement was cancelled: it waited for its user's turn")
+        self._is_running = True
         job = partial(requests.give_up, message, error)
         running = self._hub.workers.submit(job, is_urgent=True)
         running.add_done_callback(partial(self._carried_out, message, begun_s))
@@ -878,7 +924,8 @@ class ServerConnection(asyncio.Protocol):
         """Return what its statement waits for before it begins, and since when. Any thread."""
         turn, queued_s, requests = self._turn, self._queued_s, self._requests
         if turn is not None:
-            return "turn", turn[2]
+            is_of_all = self._served.shares.waits_for_tablespace(turn[0])
+            return "tablespace_turn" if is_of_all else "turn", turn[2]
         if queued_s is None or requests is None or requests.begun_s >= queued_s:
             return None
         return "worker", queued_s

@@ -19,7 +19,7 @@ from herdpy.engine.session.session import Session
 from herdpy.errors import Error, OperationalError, Retry
 from herdpy.model.access import User
 from herdpy.proto.messages import Hello
-from herdpy.server.limits import Budget, Stalled
+from herdpy.server.limits import REQUEST_BYTES, Account, Budget, Full, Stalled
 from herdpy.server.login.gate import Gate, gave_way_unauthenticated
 from herdpy.server.login.login_tokens import Proven, proven_of
 from herdpy.server.login.throttle import origin_of
@@ -61,7 +61,7 @@ class Hub:
         self.clock = database.clock
         self.metrics = ServerMetrics()
         self.received = Budget(config.request_bytes_max)
-        """Bytes of requests that wait, or have not come whole."""
+        """Bytes of requests that wait, or have not come whole; see Served for shares of it."""
         self.results = Budget(config.results_max)
         """Results with rows to fetch."""
         self.parameters = Budget(config.parameter_bytes_max)
@@ -113,6 +113,10 @@ class Hub:
                 del self._served[gone]
             found = self._serve(database)
         return found
+
+    def served_as_yet(self, database: Database) -> Served | None:
+        """Return an open tablespace, None: no connection has asked for it. Any thread."""
+        return self._served.get(database)
 
     def find_served(self, tablespace: str) -> Served | None:
         """Return a tablespace that is open, None: it is not, or there is none.
@@ -255,16 +259,25 @@ class Hub:
             hint="try again in a moment; the server's limits are workers and waiting_max",
         )
 
-    def too_much_received(self) -> Error:
+    def too_much_received(self, full: Full) -> Error:
         """Return what the connection hears whose request does not fit in memory any more."""
-        self.metrics.refuse("request_bytes_max")
+        self.metrics.refuse(full.limit)
         return OperationalError(
-            f"requests of {self.received.used:,} bytes wait, and this one does not fit in the "
-            f"{self.received.maximum:,} of the server",
+            f"requests of {full.used:,} bytes of {full.whose} wait, and this one does not fit in "
+            f"{full.maximum:,}",
             sqlstate="53200",
             retry=Retry.SAFE,
-            hint="send less at a time; the server's limit is request_bytes_max",
+            hint=f"send less at a time, or again when others were answered; {full.hint}",
         )
+
+    def received_of(self, proven: Proven | None) -> Account:
+        """Return what is to count the requests of who has proved this; None: no login was asked."""
+        account = Account(self.received, REQUEST_BYTES)
+        if proven is not None:
+            database = self.database.instance.tablespaces.open_of(proven.tablespace_id)
+            if database is not None:  # else it was dropped, and the request will be refused
+                account.enter(self._served_as(database).received, proven.user)
+        return account
 
     def stall(self, connection: "ServerConnection", byte_count: int) -> None:
         """Note answers that a peer does not take; who stalls longest goes when it is too much."""

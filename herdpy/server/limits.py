@@ -1,22 +1,64 @@
-"""Budgets that all connections of a server share. Any thread, but for Stalled: the loop."""
+"""Budgets that all connections of a server share, and what tablespaces and users have of them.
+
+Those who may log in must not take the server from the others. What a user may have of a budget is a
+matter of its role where roles have such a maximum; but the superusers of a tablespace set those of
+its roles, so a limit of a role is none of a tablespace. Hence shares that nothing sets: see Share.
+Any thread, but for Stalled: the loop.
+"""
 
 from collections.abc import Hashable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from bookie.runtime.drivers import new_mutex
-from herdpy.engine.statements.refusals import Refusals
 from herdpy.errors import Error, OperationalError, Retry
 from herdpy.model.access import User
 from herdpy.model.role_settings import OPEN_RESULTS
+from herdpy.storage.tablespace_list import DEFAULT
+
+if TYPE_CHECKING:
+    from herdpy.engine.database import Database
 
 C = TypeVar("C", bound=Hashable)
 
-RESULTS_OF_TABLESPACE = "results_of_tablespace_max"
-"""The name of a tablespace's share in syslimits."""
-_RESULTS_SHARE = 0.75
-"""Of the open results of a server a tablespace other than `default` may have."""
-_RESULTS_KEPT = 0.1
-"""Of them, the last ones, `default` alone may have."""
+_TABLESPACE_SHARE = 0.75
+"""Of what all connections may have, a tablespace other than `default` may have."""
+_USER_SHARE = 0.5
+"""Of it, a user who is no superuser of `default` may have."""
+_KEPT_SHARE = 0.1
+"""Of it, the last is kept for superusers of `default`."""
+
+
+def tablespace_share(maximum: int) -> int:
+    """Return how much of what there is once one tablespace other than `default` may have."""
+    return max(1, int(_TABLESPACE_SHARE * maximum))
+
+
+class Names(NamedTuple):
+    """What syslimits calls the limit of all, of a tablespace and of a user."""
+
+    of_all: str
+    of_tablespace: str
+    of_user: str
+
+
+RESULTS = Names("results_max", "results_of_tablespace_max", OPEN_RESULTS)
+REQUEST_BYTES = Names(
+    "request_bytes_max", "request_bytes_of_tablespace_max", "request_bytes_of_user_max"
+)
+PARAMETER_BYTES = Names(
+    "parameter_bytes_max", "parameter_bytes_of_tablespace_max", "parameter_bytes_of_user_max"
+)
+
+
+class Full(NamedTuple):
+    """Why there is no room: the limit that is used up."""
+
+    limit: str
+    whose: str
+    used: int
+    maximum: int
+    hint: str
+    """What the limit is."""
 
 
 class Budget:
@@ -48,65 +90,143 @@ class Budget:
             self.used -= count
 
 
-class OpenResults:
-    """Results with rows to fetch of one tablespace, and of each of its users.
+class Share:
+    """What one tablespace, and each of its users, has of a budget.
 
-    Beside `default` a tablespace has a share of those of all connections, and the last are kept for
-    `default`: one must not keep out the others, nor the administrator.
+    Beside `default` a tablespace may have three quarters. The last tenth is kept for superusers of
+    `default`, who have to see, and end, those who took the rest.
     """
 
-    __slots__ = ("_kept", "_mutex", "_of_all", "by_user", "count", "count_max", "refusals")
+    __slots__ = ("_database", "_kept", "_mutex", "_of_all", "by_user", "maximum", "names", "used",
+                 "user_max")  # fmt: skip
 
-    def __init__(self, of_all: Budget, refusals: Refusals, *, is_default: bool) -> None:
+    def __init__(
+        self, of_all: Budget, names: Names, database: "Database", *, is_halved: bool = False
+    ) -> None:
+        """is_halved: a user may have half; else what take() is told."""
         self._of_all = of_all
+        self._database = database
+        self.names = names
         maximum = of_all.maximum
-        self.count_max = maximum if is_default else max(1, int(_RESULTS_SHARE * maximum))
-        """How many the tablespace may have."""
-        kept = max(1, int(_RESULTS_KEPT * maximum))
-        self._kept = 0 if is_default else min(kept, maximum - 1)
-        self.count = 0
-        self.refusals = refusals
-        """Those beyond the maximum of a user's role, too."""
+        self.maximum = maximum if database.name == DEFAULT else tablespace_share(maximum)
+        """How much the tablespace may have."""
+        self.user_max = max(1, int(_USER_SHARE * maximum)) if is_halved else None
+        """How much a user may have who is no superuser of `default`; None: see take()."""
+        self._kept = min(max(1, int(_KEPT_SHARE * maximum)), maximum - 1)
+        self.used = 0
         self.by_user: dict[User, int] = {}
         self._mutex = new_mutex()
 
-    def take(self, user: User | None, user_max: int | None) -> Error | None:
-        """Count one more; or say why there may be none."""
+    def take(self, user: User | None, count: int = 1, user_max: int | None = None) -> Full | None:
+        """Take so much for a user, None: for who did not log in; or say why that is too much.
+
+        user_max: what the user's role may have.
+        """
+        of_all, names = self._of_all, self.names
+        is_administrator = self.is_administrator(user)
+        if user_max is None and not is_administrator:
+            user_max = self.user_max
         with self._mutex:
             own = 0 if user is None else self.by_user.get(user, 0)
-            if user is not None and user_max is not None and own >= user_max:
-                self.refusals.add(OPEN_RESULTS, user)
-                count, whose = own, f'user "{user.name}"'
-                hint = "the limit is open_results of the role"
-            elif self.count >= self.count_max < self._of_all.maximum:
-                self.refusals.add(RESULTS_OF_TABLESPACE)
-                count, whose = self.count, "the tablespace"
-                hint = "it has three quarters of results_max"
-            elif not self._of_all.take(kept=self._kept):
-                count, whose = self._of_all.used, "all connections"
-                hint = "the limit is results_max"
-            else:
-                self.count += 1
-                if user is not None:
-                    self.by_user[user] = own + 1
-                return None
-        return OperationalError(
-            f"{count} results of {whose} are open",
-            sqlstate="53400",
-            retry=Retry.SAFE,
-            hint=f"try again when others were fetched or closed; {hint}",
-        )
+            if user is not None and user_max is not None and own + count > user_max:
+                self._database.refusals.add(names.of_user, user)
+                hint = (
+                    f"the limit is {names.of_user} of the role"
+                    if self.user_max is None
+                    else f"a user other than a superuser of {DEFAULT} has half of {names.of_all}"
+                )
+                return Full(names.of_user, f'user "{user.name}"', own, user_max, hint)
+            if self.used + count > self.maximum < of_all.maximum:
+                self._database.refusals.add(names.of_tablespace)
+                whose = f'tablespace "{self._database.name}"'
+                hint = f"a tablespace other than {DEFAULT} has three quarters of {names.of_all}"
+                return Full(names.of_tablespace, whose, self.used, self.maximum, hint)
+            kept = 0 if is_administrator else self._kept
+            if not of_all.take(count, kept=kept):
+                return full_of_all(of_all, names, kept)
+            self._add(user, count)
+        return None
 
-    def give(self, user: User | None) -> None:
-        self._of_all.give()
+    def carry(self, user: User | None, count: int) -> None:
+        """Count as the user's what was taken of the budget before it was known whose it is."""
         with self._mutex:
-            self.count -= 1
-            if user is not None:
-                left = self.by_user[user] - 1
-                if left:
-                    self.by_user[user] = left
-                else:
-                    del self.by_user[user]
+            self._add(user, count)
+
+    def give(self, user: User | None, count: int = 1) -> None:
+        self._of_all.give(count)
+        with self._mutex:
+            self._add(user, -count)
+
+    def _add(self, user: User | None, count: int) -> None:
+        self.used += count
+        if user is not None:
+            own = self.by_user.get(user, 0) + count
+            if own:
+                self.by_user[user] = own
+            else:
+                self.by_user.pop(user, None)
+
+    def is_administrator(self, user: User | None) -> bool:
+        """Return whether a user has what is kept, and may have all."""
+        return self._database.is_administrator(None if user is None else user.name)
+
+
+def full_of_all(budget: Budget, names: Names, kept: int = 0) -> Full:
+    """Return what it means that a budget has no room, so much of which is kept for others."""
+    hint = f"the server's limit is {names.of_all}"
+    if kept:
+        hint += f", of which the last tenth is kept for superusers of {DEFAULT}"
+    return Full(names.of_all, "all connections", budget.used, budget.maximum, hint)
+
+
+class Account:
+    """What one connection has of a budget: of the whole of it until it is known whose it is.
+
+    One thread at a time.
+    """
+
+    __slots__ = ("_names", "_of_all", "_share", "_user", "used")
+
+    def __init__(self, of_all: Budget, names: Names) -> None:
+        self._of_all = of_all
+        self._names = names
+        self._share: Share | None = None
+        self._user: User | None = None
+        self.used = 0
+
+    def enter(self, share: Share, user: User | None) -> "Account":
+        """Have what it holds, and will take, counted in the share of a tablespace; itself."""
+        self._share, self._user = share, user
+        share.carry(user, self.used)
+        return self
+
+    def take(self, count: int) -> Full | None:
+        """Take so much; or say why that is too much."""
+        if self._share is not None:
+            full = self._share.take(self._user, count)
+        else:
+            full = None if self._of_all.take(count) else full_of_all(self._of_all, self._names)
+        if full is None:
+            self.used += count
+        return full
+
+    def give(self, count: int) -> None:
+        """Give back to what it was taken of."""
+        self.used -= count
+        if self._share is not None:
+            self._share.give(self._user, count)
+        else:
+            self._of_all.give(count)
+
+
+def too_many_results(full: Full) -> Error:
+    """Return what the statement hears whose result may not be open beside the others."""
+    return OperationalError(
+        f"{full.used} results of {full.whose} are open",
+        sqlstate="53400",
+        retry=Retry.SAFE,
+        hint=f"try again when others were fetched or closed; {full.hint}",
+    )
 
 
 class Stalled(Generic[C]):

@@ -7,7 +7,13 @@ the server's loop.
 from typing import TYPE_CHECKING
 
 from herdpy.engine.database import Database
-from herdpy.server.limits import OpenResults
+from herdpy.server.limits import (
+    PARAMETER_BYTES,
+    REQUEST_BYTES,
+    RESULTS,
+    Share,
+    tablespace_share,
+)
 from herdpy.server.loop_sync import LoopSync
 from herdpy.server.requests.exports import KeptExports
 from herdpy.server.user_shares import UserShares
@@ -22,10 +28,11 @@ class Served:
 
     def __init__(self, hub: "Hub", database: Database) -> None:
         self.database = database
-        self.shares = UserShares(database.maxima_of, database.refusals)
-        self.results = OpenResults(
-            hub.results, database.refusals, is_default=database.name == DEFAULT
-        )
+        usual_max = None if database.name == DEFAULT else tablespace_share(hub.config.workers)
+        self.shares = UserShares(database.maxima_of, database.refusals, usual_max)
+        self.results = Share(hub.results, RESULTS, database)
+        self.received = Share(hub.received, REQUEST_BYTES, database, is_halved=True)
+        self.parameters = Share(hub.parameters, PARAMETER_BYTES, database, is_halved=True)
         self.kept_exports = KeptExports(hub.loop, lambda: hub.config.unread_export_timeout_s)
         database.holders.append(self.kept_exports.close)  # they need its files
         self.loop_sync = LoopSync(

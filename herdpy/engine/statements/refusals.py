@@ -27,8 +27,12 @@ class Refusals:
         """Return how many a limit has refused or ended, of one user or of all."""
         return self._refused[limit, user]
 
-    def wait_count(self, limit: str, user: User) -> int:
-        """Return how many of a user have had to wait."""
+    def users_of(self, limit: str) -> list[User]:
+        """Return the users of whom a limit has refused or ended something."""
+        return [user for name, user in list(self._refused) if name == limit and user is not None]
+
+    def wait_count(self, limit: str, user: User | None = None) -> int:
+        """Return how many have had to wait, of one user or of all."""
         return self._waits[limit, user]
 
     def add(self, limit: str, user: User | None = None) -> None:
@@ -37,9 +41,11 @@ class Refusals:
         if user is not None:
             self._refused[limit, user] += 1
 
-    def add_wait(self, limit: str, user: User) -> None:
-        """Count one of a user that has to wait."""
-        self._waits[limit, user] += 1
+    def add_wait(self, limit: str, user: User | None = None) -> None:
+        """Count one that has to wait, in all and of a user."""
+        self._waits[limit, None] += 1
+        if user is not None:
+            self._waits[limit, user] += 1
 
     def add_query(self, user: User | None, limit: str) -> None:
         """Count a query that needed more than it may; `user`: who has limits of its own."""

@@ -17,6 +17,7 @@ from herdpy.proto.typed_session import execute
 from herdpy.server.grpc.callers import EOF, Caller, peer_of
 from herdpy.server.grpc.message_costs import converted
 from herdpy.server.grpc.session import CallSession
+from herdpy.server.limits import Account
 from herdpy.server.login.gate import too_slow
 from herdpy.server.login.throttle import origin_of
 
@@ -43,6 +44,7 @@ class Call:
         self.caller = caller
         self.new_connection = new_connection
         self._unauthenticated = unauthenticated
+        self._received: Account | None = None
         self._deadline = asyncio.timeout(None)  # of the first message
         self._has_given_way = False
 
@@ -51,7 +53,7 @@ class Call:
         data = await self.context.read()
         if data is EOF:
             return None
-        return await converted(self.hub, data, convert, is_heavy=is_heavy)
+        return await converted(self.hub, data, convert, self._account, is_heavy=is_heavy)
 
     async def read_one(self, convert: Callable[[bytes], T]) -> T:
         """Return the first message, converted, which has to come soon."""
@@ -69,13 +71,19 @@ class Call:
                 # No large message is read before the login.
                 if self.caller.user and not self.caller.is_proven and len(data) > HELLO_BYTES_MAX:
                     await self.prove()
-                return await converted(self.hub, data, convert)
+                return await converted(self.hub, data, convert, self._account)
         except TimeoutError:
             if self._has_given_way:
                 raise self.hub.gave_way() from None
             raise too_slow(config.login_timeout_s) from None
         finally:
             self._unauthenticated.remove(self)
+
+    def _account(self) -> Account:
+        """Return what counts the call's messages: the share of its user, once it is proved."""
+        if self._received is None:
+            self._received = self.hub.received_of(self.caller.proven)
+        return self._received
 
     def give_way(self) -> None:
         """End the wait for the first message, for a newer call."""
@@ -98,6 +106,7 @@ class Call:
         session = CallSession(self.new_connection(), self.hub, self.context, self.caller)
         try:
             await session.open(opened)
+            self._received = session.received
             yield session
         finally:
             session.close()

@@ -219,7 +219,9 @@ class LoginStream:
             try:
                 data = b"" if data is EOF else data
                 check_unauthenticated(data)
-                request = await converted(self._hub, data, pb.LoginRequest.FromString)
+                request = await converted(
+                    self._hub, data, pb.LoginRequest.FromString, lambda: self._connection.received
+                )
                 if request.WhichOneof("kind") != expected:
                     raise ProtocolError("login: expected start, then proof")
                 if expected == "proof":

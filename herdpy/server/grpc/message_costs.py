@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 
 from herdpy.errors import ProtocolError
 from herdpy.proto.messages import HELLO_BYTES_MAX
+from herdpy.server.limits import Account
 
 if TYPE_CHECKING:
     from herdpy.server.hub import Hub
@@ -23,9 +24,16 @@ _READ_FACTOR = 25
 
 
 async def converted(
-    hub: "Hub", data: bytes, convert: Callable[[bytes], T], *, is_heavy: bool = False
+    hub: "Hub",
+    data: bytes,
+    convert: Callable[[bytes], T],
+    account_of: Callable[[], Account],
+    *,
+    is_heavy: bool = False,
 ) -> T:
     """Return what a message is good for; ProtocolError; OperationalError 53200.
+
+    account_of: returns what counts it, if it is large.
 
     is_heavy: it is a worker's, whatever its size.
     """
@@ -39,12 +47,14 @@ async def converted(
     if len(data) <= _SMALL_BYTES_MAX and not is_heavy:
         return run()
     byte_count = _READ_FACTOR * len(data)
-    if not hub.received.take(byte_count):
-        raise hub.too_much_received()
+    account = account_of()
+    full = account.take(byte_count)
+    if full is not None:
+        raise hub.too_much_received(full)
     try:
         return await hub.workers.submit(run, is_urgent=True)
     finally:
-        hub.received.give(byte_count)
+        account.give(byte_count)
 
 
 def check_unauthenticated(data: bytes) -> None:

@@ -186,7 +186,8 @@ async def _query(call: Call) -> None:
         if done.result is not None:
             await _write_all(call, session, done.result, rows_max, is_arrow=is_arrow)
         elif is_arrow:
-            data = await call.hub.workers.submit(partial(_small_arrow, done), is_urgent=False)
+            # Of few rows: what came with the answer. The workers of statements are behind turns.
+            data = await call.hub.workers.submit(partial(_small_arrow, done), is_urgent=True)
             for reply in _arrow_pieces(data):
                 await call.write(reply)
 

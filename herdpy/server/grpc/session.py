@@ -18,6 +18,7 @@ from herdpy.proto.messages import Message, encode_frame
 from herdpy.proto.typed_session import from_request, hello, to_reply
 from herdpy.server.grpc.callers import EOF, Caller, CallLogin, answers_of, serving
 from herdpy.server.grpc.message_costs import check_unauthenticated, converted
+from herdpy.server.limits import Account
 from herdpy.server.login.login_tokens import Proven
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class SessionStream:
             try:
                 if not connection.is_in:
                     check_unauthenticated(data)
-                found = await converted(self._hub, data, self._convert)
+                found = await converted(self._hub, data, self._convert, lambda: connection.received)
             except Error as error:
                 connection.refuse(error)
                 return
@@ -162,6 +163,11 @@ class CallSession:
     def database(self) -> Database:
         """The tablespace of the session."""
         return self._connection.database
+
+    @property
+    def received(self) -> Account:
+        """What counts the requests of its user, also behind its end."""
+        return self._connection.received
 
     async def ask(self, make: Callable[..., Message], *fields: Any) -> Any:
         """Return the answer to a request, make(its number, *fields)."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from herdpy.engine.limit_rows import LimitRow, WaitRow, role_maxima
 from herdpy.model.role_settings import CONNECTIONS, OPEN_RESULTS, RUNNING_STATEMENTS, TIMEOUTS
-from herdpy.server.limits import RESULTS_OF_TABLESPACE
+from herdpy.server.user_shares import WORKERS_OF_TABLESPACE
 
 if TYPE_CHECKING:
     from herdpy.server.hub import Hub
@@ -23,16 +23,19 @@ def server_limits(hub: "Hub", served: "Served") -> Iterator[LimitRow]:
     used = {
         "connections_max": hub.entered_count,
         "waiting_max": workers.waiting_count,
-        "request_bytes_max": hub.received.used,
-        "parameter_bytes_max": hub.parameters.used,
         "response_bytes_max": hub.stalled.byte_count,
     }
     for name, count in used.items():
         yield LimitRow(name, "", getattr(config, name), count, refused.get(name, 0))
-    yield LimitRow("results_max", "", config.results_max, hub.results.used, hub.results.refused)
+    for name, budget in (
+        ("request_bytes_max", hub.received),
+        ("parameter_bytes_max", hub.parameters),
+        ("results_max", hub.results),
+    ):
+        yield LimitRow(name, "", budget.maximum, budget.used, budget.refused)
     results, refusals = served.results, served.database.refusals
-    was_refused = refusals.count(RESULTS_OF_TABLESPACE)
-    yield LimitRow(RESULTS_OF_TABLESPACE, "", results.count_max, results.count, was_refused)
+    yield from tablespace_limits(served)
+    yield from _user_limits(served)
     yield from peer_limits(hub)
     running = workers.usual_count - workers.waiting_count
     yield LimitRow("workers", "", config.workers, running, 0, workers.waits)
@@ -54,6 +57,34 @@ def server_limits(hub: "Hub", served: "Served") -> Iterator[LimitRow]:
         yield LimitRow(setting, user.name, maximum, count, was_refused, was_waiting)
 
 
+def tablespace_limits(served: "Served") -> Iterator[LimitRow]:
+    """Yield what one tablespace may have of what all share."""
+    shares, refusals = served.shares, served.database.refusals
+    if shares.usual_max is not None:
+        waits = refusals.wait_count(WORKERS_OF_TABLESPACE)
+        count = shares.usual_count
+        yield LimitRow(WORKERS_OF_TABLESPACE, "", shares.usual_max, count, 0, waits)
+    for share in (served.received, served.parameters, served.results):
+        name = share.names.of_tablespace
+        yield LimitRow(name, "", share.maximum, share.used, refusals.count(name))
+
+
+def _user_limits(served: "Served") -> Iterator[LimitRow]:
+    """Yield what users of a tablespace may have that is no matter of their roles.
+
+    Those that have some of it, or were refused it.
+    """
+    refusals = served.database.refusals
+    for share in (served.received, served.parameters):
+        name, user_max = share.names.of_user, share.user_max
+        assert user_max is not None
+        held = share.by_user.copy()
+        for user in {**held, **dict.fromkeys(refusals.users_of(name))}:
+            maximum = share.maximum if share.is_administrator(user) else user_max
+            count = refusals.count(name, user)
+            yield LimitRow(name, user.name, maximum, held.get(user, 0), count)
+
+
 def peer_limits(hub: "Hub") -> Iterator[LimitRow]:
     """Yield the limits of those who have not said who they are, in all and of one address."""
     for name, places in list(hub.peer_shares.items()):
@@ -64,7 +95,7 @@ def peer_limits(hub: "Hub") -> Iterator[LimitRow]:
 
 
 def server_waits(hub: "Hub") -> Iterator[WaitRow]:
-    """Yield the sessions whose statements wait for a worker, or for the turn of their user."""
+    """Yield the sessions whose statements wait for a worker, or for their turns."""
     now_s = hub.clock.monotonic()
     connections = list(hub.connections)
     at_workers = worker_holders(hub)
@@ -74,11 +105,11 @@ def server_waits(hub: "Hub") -> Iterator[WaitRow]:
             continue
         what, since_s = wait
         held_by = at_workers
-        if what == "turn":
+        if what != "worker":
             held_by = [
                 each.session_id
                 for each in connections
-                if each.shares_turns_with(connection) and each.begun_s is not None
+                if each.begun_s is not None and connection.waits_for_turn_of(each)
             ]
         shown = tuple(number for number in held_by if number is not None)
         yield WaitRow(session, None, what, max(0.0, now_s - since_s), shown)

@@ -14,7 +14,7 @@ from bookie.runtime.metrics import Histogram
 from herdpy.engine.limit_rows import WAITS_FOR
 from herdpy.engine.stats import stats_of
 from herdpy.proto import messages
-from herdpy.server.operations.limit_rows import peer_limits
+from herdpy.server.operations.limit_rows import peer_limits, tablespace_limits
 from herdpy.server.operations.watch import stopped_by
 from herdpy.storage.tablespace_list import DEFAULT
 
@@ -212,7 +212,7 @@ def _gauges(hub: "Hub") -> "Iterator[Metric]":
 
 def _tablespaces(hub: "Hub") -> "Iterator[Metric]":
     """Yield what each tablespace has, and whether it can be used; `default`, too."""
-    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     hub.database.memory.governor.settle()  # once: it measures every tablespace
     names = ["tablespace"]
@@ -223,6 +223,14 @@ def _tablespaces(hub: "Hub") -> "Iterator[Metric]":
         GaugeMetricFamily("herdpy_tablespace_disk_bytes", "Pages, and log since.", labels=names),
         GaugeMetricFamily("herdpy_tablespace_log_bytes", "Appended.", labels=names),
         GaugeMetricFamily("herdpy_tablespace_maintenance_failing", "Steps.", labels=names),
+    )
+    shares = (
+        GaugeMetricFamily(
+            "herdpy_tablespace_limit_share", "It may have.", labels=[*names, "limit"]
+        ),
+        GaugeMetricFamily("herdpy_tablespace_limit_used", "It has.", labels=[*names, "limit"]),
+        CounterMetricFamily("herdpy_tablespace_limit_refused", "To it.", labels=[*names, "limit"]),
+        CounterMetricFamily("herdpy_tablespace_limit_waits", "For it.", labels=[*names, "limit"]),
     )
     for entry, database, _ in hub.database.instance.tablespaces.states():
         is_ready = database is not None and stopped_by(database) is None
@@ -239,8 +247,14 @@ def _tablespaces(hub: "Hub") -> "Iterator[Metric]":
         )
         for family, value in zip(families, values, strict=True):
             family.add_metric([label], value)
+        served = hub.served_as_yet(database)
+        for row in () if served is None else tablespace_limits(served):
+            figures = (row.share, row.used, row.refused, row.waits)
+            for family, value in zip(shares, figures, strict=True):
+                family.add_metric([label, row.name], value)
     yield ready
     yield from families
+    yield from shares
 
 
 def _accounts(hub: "Hub") -> "Iterator[Metric]":

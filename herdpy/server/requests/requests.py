@@ -28,7 +28,7 @@ from herdpy.proto.errors import to_failed
 from herdpy.proto.messages import Done, encode_frame
 from herdpy.proto.parameters import decode_items, decode_parameters
 from herdpy.proto.values import encode_rows
-from herdpy.server.limits import Budget, OpenResults
+from herdpy.server.limits import Account, Share, too_many_results
 from herdpy.server.login.audit import without_literals
 from herdpy.server.requests.exports import NO_SNAPSHOT, KeptExports, OpenExport, SnapshotIdentity
 from herdpy.server.requests.ingests import Ingests
@@ -65,15 +65,15 @@ class Requests:
         self,
         session: Session,
         encode: Callable[[messages.Message], Any],
-        results: OpenResults,
-        memory: Budget,
+        results: Share,
+        memory: Account,
         clock: Clock,
         audit: Callable[..., None],
         kept_exports: KeptExports,
     ) -> None:
         """`encode` makes of a message what its client gets: the frame, or another form of it.
 
-        `results` are all connections' open ones, `memory` that of their parameters.
+        `results` are the tablespace's open ones, `memory` that of this connection's parameters.
 
         `audit` takes an event and its fields.
         """
@@ -83,9 +83,8 @@ class Requests:
         self.plans = session.latest_plans
         """The plan used last for each text that came before."""
         self._clock = clock
-        self._budget = results
+        self._open_results = results
         self._memory = memory
-        self._charged_bytes = 0
         self._pipeline: _Pipeline | None = None  # an ExecuteAll that waits for a lock
         self.sqlstate: str | None = None
         """Of what was answered last, None: it succeeded."""
@@ -247,17 +246,18 @@ class Requests:
         self._session.cancel("it took a worker that is reserved for too long; fetch it again later")
 
     def give_up(self, message: Any, error: Error) -> Any:
-        """Return the answer to a request that waits for a lock and must not go on."""
+        """Return the answer to a request that waits, for a lock or its turn, and must not go on."""
         self._session.end_wait()
+        if isinstance(message, messages.Fetch):
+            self._forget(message.result)
         self._pipeline = None
         self._give_back(0)
         return self.failed(message, error)
 
     def _give_back(self, kept: int) -> None:
         """Give back the memory that was charged, but for so many bytes."""
-        if self._charged_bytes > kept:
-            self._memory.give(self._charged_bytes - kept)
-            self._charged_bytes = kept
+        if self._memory.used > kept:
+            self._memory.give(self._memory.used - kept)
 
     def _refused(self, message: Any, error: Error) -> Any:
         self._note_refusal(getattr(message, "text", None) or "", error)
@@ -417,17 +417,15 @@ class Requests:
 
     def _charge(self, byte_count: int, what: str = "parameters") -> None:
         """Take memory until the request is answered; 53200: there is none."""
-        memory = self._memory
-        if not memory.take(byte_count):
+        full = self._memory.take(byte_count)
+        if full is not None:
             raise OperationalError(
-                f"{what} that take about {byte_count:,} bytes of memory: {memory.used:,} of "
-                f"the {memory.maximum:,} of the server are in use",
+                f"{what} that take about {byte_count:,} bytes of memory: {full.used:,} of the "
+                f"{full.maximum:,} of {full.whose} are in use",
                 sqlstate="53200",
                 retry=Retry.SAFE,
-                hint="send fewer rows at a time, or by ingest(); the server's limit is "
-                "parameter_bytes_max",
+                hint=f"send fewer rows at a time, or by ingest(); {full.hint}",
             )
-        self._charged_bytes += byte_count
 
     def _token(self, message: Any, *, is_checked_later: bool = False) -> UsedToken | None:
         """Return what a commit of this message carries; 57P05 when its tokens have expired.
@@ -464,9 +462,9 @@ class Requests:
             if rows is None:
                 session = self._session
                 maximum = session.maxima.get(OPEN_RESULTS)
-                refusal = self._budget.take(session.identity, maximum)
-                if refusal is not None:
-                    raise refusal
+                full = self._open_results.take(session.identity, user_max=maximum)
+                if full is not None:
+                    raise too_many_results(full)
         except BaseException:
             opened.close()
             raise
@@ -554,7 +552,7 @@ class Requests:
     def _forget(self, number: int) -> None:
         opened = self._results.pop(number, None)
         if opened is not None:
-            self._budget.give(self._session.identity)
+            self._open_results.give(self._session.identity)
             opened.close()
 
     def _done(self, request: int, **fields: Any) -> Done:

@@ -12,24 +12,37 @@ from herdpy.engine.statements.refusals import Refusals
 from herdpy.errors import Error
 from herdpy.model.access import User
 from herdpy.model.role_settings import CONNECTIONS, RUNNING_STATEMENTS, Maxima
-from herdpy.server.user_shares import Turn, UserShares
+from herdpy.server.user_shares import WORKERS_OF_TABLESPACE, Kind, Turn, UserShares
 from tests.fixtures.engines import Background
 from tests.fixtures.servers import RunningServer, running_server
 
-ANN, EVE = User("ann", 1), User("eve", 2)
+ANN, EVE, BOB = User("ann", 1), User("eve", 2), User("bob", 3)
 
 
 class Shares(UserShares):
     """UserShares with maxima that a test sets; `begun` are the statements in their order."""
 
-    def __init__(self, **maxima: int) -> None:
+    def __init__(self, usual_max: int | None = None, **maxima: int) -> None:
         self.maxima: dict[User, Maxima] = {ANN: maxima}
         self.refusals = Refusals()
-        super().__init__(lambda user: self.maxima.get(user, {}), self.refusals)
+        super().__init__(lambda user: self.maxima.get(user, {}), self.refusals, usual_max)
         self.begun: list[str] = []
 
-    def run(self, name: str, user: User = ANN, *, is_again: bool = False) -> Turn | None:
-        return self.begin(user, lambda: self.begun.append(name), is_again=is_again)
+    def run(
+        self,
+        name: str,
+        user: User = ANN,
+        kind: Kind = Kind.STATEMENT,
+        *,
+        is_again: bool = False,
+    ) -> Turn | None:
+        return self.begin(user, kind, lambda: self.begun.append(name), is_again=is_again)
+
+    def ended(self, user: User = ANN, kind: Kind = Kind.STATEMENT) -> list[str]:
+        """End one; return what has begun because of it."""
+        before = len(self.begun)
+        self.end(user, kind)
+        return self.begun[before:]
 
 
 def test_a_connection_beyond_the_maximum_is_refused() -> None:
@@ -53,20 +66,92 @@ def test_statements_take_turns() -> None:
     assert dropped is not None
     assert shares.give_up(dropped)
     assert not shares.give_up(dropped)
-    shares.run("behind a lock", is_again=True)
-    shares.end(ANN)
+    shares.run("behind a lock", kind=Kind.URGENT, is_again=True)
+    shares.end(ANN, Kind.STATEMENT)
     assert shares.begun == ["a", "b", "x", "behind a lock"]
     shares.maxima[ANN] = {RUNNING_STATEMENTS: 1}
-    shares.end(ANN)
+    shares.end(ANN, Kind.STATEMENT)
     assert (shares.running[ANN], shares.waiting_count) == (1, 2)
     shares.maxima[ANN] = {}
-    shares.end(ANN)
+    shares.end(ANN, Kind.URGENT)
     assert shares.begun[-2:] == ["c", "e"]
     for user in (ANN, ANN, EVE):
-        shares.end(user)
+        shares.end(user, Kind.STATEMENT)
     assert (shares.running, shares.waiting_count) == ({}, 0)
     waits = [shares.refusals.wait_count(RUNNING_STATEMENTS, user) for user in (ANN, EVE)]
     assert waits == [4, 0]
+
+
+def test_what_may_hold_locks_goes_before_all_else_of_its_user() -> None:
+    shares = Shares(running_statements=1)
+    shares.run("a")
+    shares.run("usual")
+    shares.run("in a transaction", kind=Kind.URGENT)
+    shares.run("behind a lock", kind=Kind.URGENT, is_again=True)
+    assert [shares.ended(kind=kind) for kind in (Kind.STATEMENT, Kind.URGENT, Kind.URGENT)] == [
+        ["behind a lock"], ["in a transaction"], ["usual"],
+    ]  # fmt: skip
+
+
+def test_a_tablespace_has_a_share_of_the_workers() -> None:
+    shares = Shares(usual_max=2)
+    turns = [shares.run(name) for name in "abcd"]
+    assert (shares.begun, shares.usual_count, shares.waiting_count) == (["a", "b"], 2, 2)
+    assert shares.run("in a transaction", kind=Kind.URGENT) is None
+    assert shares.run("of another user", EVE) is not None
+    assert shares.refusals.wait_count(WORKERS_OF_TABLESPACE) == 3
+    assert shares.refusals.wait_count(RUNNING_STATEMENTS, ANN) == 0
+    assert shares.ended(kind=Kind.URGENT) == []  # it had no place of the share
+    dropped = turns[2]
+    assert dropped is not None
+    assert shares.waits_for_tablespace(dropped)
+    assert shares.give_up(dropped)
+    assert shares.ended() == ["d"]
+    assert shares.ended() == ["of another user"]
+    assert (shares.ended(), shares.ended(EVE)) == ([], [])
+    assert (shares.usual_count, shares.running, shares.waiting_count) == (0, {}, 0)
+
+
+def test_users_of_a_tablespace_get_its_places_in_turn() -> None:
+    shares = Shares(usual_max=1)
+    shares.run("first")
+    for name in ("ann 1", "ann 2", "ann 3"):
+        shares.run(name)
+    shares.run("eve 1", EVE)
+    shares.run("bob 1", BOB)
+    shares.run("eve 2", EVE)
+    order = [ANN, ANN, EVE, BOB, ANN, EVE]
+    found = [name for user in order for name in shares.ended(user)]
+    assert found == ["ann 1", "eve 1", "bob 1", "ann 2", "eve 2", "ann 3"]
+
+
+def test_a_user_at_its_own_maximum_leaves_places_to_others() -> None:
+    shares = Shares(usual_max=2, running_statements=1)
+    turns = [shares.run("ann 1"), shares.run("ann 2")]
+    assert turns[1] is not None
+    assert not shares.waits_for_tablespace(turns[1])
+    assert shares.refusals.wait_count(RUNNING_STATEMENTS, ANN) == 1
+    shares.run("eve 1", EVE)
+    fetch = shares.run("ann's fetch", kind=Kind.OTHER)
+    assert fetch is not None
+    assert shares.waits_for_tablespace(fetch)  # fetches are no statements
+    shares.run("eve 2", EVE)
+    assert shares.begun == ["ann 1", "eve 1"]
+    assert shares.ended(EVE) == ["ann's fetch"]
+    assert shares.ended(kind=Kind.OTHER) == ["eve 2"]
+    assert shares.ended() == ["ann 2"]
+
+
+def test_a_users_fetches_and_statements_begin_in_their_order() -> None:
+    shares = Shares(usual_max=1)
+    shares.run("first")
+    kinds = [Kind.STATEMENT, Kind.OTHER, Kind.OTHER, Kind.STATEMENT]
+    for number, kind in enumerate(kinds):
+        shares.run(f"{number}", kind=kind)
+    assert [shares.ended(kind=kind) for kind in (Kind.STATEMENT, *kinds)] == [
+        ["0"], ["1"], ["2"], ["3"], [],
+    ]  # fmt: skip
+    assert (shares.usual_count, shares.running) == (0, {})
 
 
 # --- at a server ----------------------------------------------------------------------------------
@@ -157,10 +242,10 @@ def held_turns(server: RunningServer, count: int) -> Iterator[None]:
 
         def start() -> None:
             job = workers.submit(is_over.wait, is_urgent=False)
-            job.add_done_callback(lambda _: shares.end(user))
+            job.add_done_callback(lambda _: shares.end(user, Kind.STATEMENT))
 
         for _ in range(count):
-            assert shares.begin(user, start, is_again=False) is None
+            assert shares.begin(user, Kind.STATEMENT, start) is None
 
     server.call(begin)
     try:

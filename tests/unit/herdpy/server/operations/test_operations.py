@@ -203,6 +203,7 @@ def test_names_are_as_prometheus_wants_them(server: RunningServer) -> None:
         "herdpy_limit_share", "herdpy_limit_used", "herdpy_waiting", "herdpy_maintenance_failing",
             "herdpy_tablespace_ready", "herdpy_tablespace_sessions",
             "herdpy_tablespace_maintenance_failing",
+            "herdpy_tablespace_limit_share", "herdpy_tablespace_limit_used",
     }  # fmt: skip
     for name, _ in Pages(server).figures():
         assert name.startswith("herdpy_")
