@@ -28,7 +28,11 @@ from herdpy.model.lsn import Lsn
 
 @dataclass(frozen=True, slots=True)
 class Quorums:
-    """On how many bookies a ledger lies."""
+    """On how many bookies a ledger lies, each entry, and how many of those acknowledge it.
+
+    While fewer bookies than `ensemble` take writes a ledger lies on those that do, if they are
+    `ack` at least.
+    """
 
     ensemble: int = 3
     write: int = 3
@@ -156,13 +160,13 @@ class LedgerChain:
         The one before it was ended. ClaimLostError: another epoch has claimed the list. Any error
         leaves the list as it was, but for one whose answer the store never gave.
         """
-        quorums, info = self._quorums, self._listing.info
+        info, width = self._listing.info, self._width()
         previous = info.ledgers[-1] if info.ledgers else -1
         header = BeginLedger(self._epoch, previous, self.ends.get(previous, -1))
         writer = await self._client.create_ledger(
-            quorums.ensemble,
-            quorums.write,
-            quorums.ack,
+            width,
+            min(self._quorums.write, width),
+            self._quorums.ack,
             password=self._password,
             custom={"tablespace": self._tablespace, "epoch": str(self._epoch).encode()},
         )
@@ -177,6 +181,20 @@ class LedgerChain:
             raise
         self._writer = writer
         return writer.ledger_id
+
+    def _width(self) -> int:
+        """Return on how many bookies the next ledger lies: on few rather than on none."""
+        wanted, live = self._quorums.ensemble, len(self._client.bookies.writable)
+        return max(self._quorums.ack, min(wanted, live))
+
+    @property
+    def is_narrow(self) -> bool:
+        """The ledger that is written lies on fewer bookies than wanted, and there are enough now.
+
+        It is to be ended: the next one has them all.
+        """
+        writer = self._writer
+        return writer is not None and writer.metadata.ensemble_size < self._width()
 
     def send(self, payload: bytes, on_added: OnAdded) -> None:
         """Add an entry; on_added is called once, in the order of the calls."""

@@ -308,6 +308,17 @@ class LedgerLog:
 
     def prepare(self, byte_count: int, file_bytes_max: int | None = None) -> None:
         """Begin a ledger where there is none, or the next one; wait for what is under way."""
+        self._go_on(byte_count)
+
+    def roll(self) -> None:
+        """End the ledger, whatever it has, and begin the next one; as prepare().
+
+        It is too old, or lies on other bookies than it should. Where none was begun none is.
+        """
+        if self._ledger_id is not None:
+            self._go_on(self._ledger_bytes_max + 1)
+
+    def _go_on(self, byte_count: int) -> None:
         with self._rolling:
             if self.failure is not None:
                 raise self.failure
@@ -317,14 +328,15 @@ class LedgerLog:
                 is_full = self._ledger_bytes + byte_count > self._ledger_bytes_max
                 self._is_rolling = is_full
             try:
+                # What is under way is settled first; a ledger that breaks meanwhile is ended, too.
                 if self._ledger_id is not None and self._settle(target) and not is_full:
                     return
-                self._roll()
+                self._begin_next()
             finally:
                 self._is_rolling = False
 
-    def _roll(self) -> None:
-        """End the ledger with everything before settled, and begin the next. Rolling held."""
+    def _begin_next(self) -> None:
+        """End the ledger, if there is one, and begin the next. Rolling held."""
         if self._ledger_id is not None and not self._end():
             assert self.failure is not None
             raise self.failure

@@ -143,11 +143,40 @@ def test_a_claim_fences_the_writer_before_it() -> None:
     simulate(body)
 
 
+def test_with_fewer_bookies_a_ledger_is_narrow_until_there_are_more() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        leader = await node(cluster)
+        await leader.chain.claim(1)
+        await cluster.bookies["b0"].kill()
+        await asyncio.sleep(0.1)  # so that the client knows of it
+        narrow = await leader.chain.begin()
+        assert await leader.add(b"a") == 1
+        assert not leader.chain.is_narrow  # it has what there is
+        await cluster.bookies["b0"].start()
+        await asyncio.sleep(0.1)
+        assert leader.chain.is_narrow
+        await leader.chain.end()
+        wide = await leader.chain.begin()
+        await leader.add(b"b")
+        assert not leader.chain.is_narrow
+        found = [await leader.client.metadata(each) for each in (narrow, wide)]
+        assert [(m.ensemble_size, m.write_quorum_size, m.ack_quorum_size) for m in found] == [
+            (2, 2, 2),
+            (3, 3, 2),
+        ]
+        other = await node(cluster)
+        await other.chain.claim(2)
+        assert await other.content() == [b"a", b"b"]
+
+    simulate(body)
+
+
 def test_too_few_bookies_change_nothing() -> None:
     async def body(cluster: LedgerCluster) -> None:
         leader = await node(cluster)
         await leader.chain.claim(1)
         await cluster.bookies["b0"].kill()
+        await cluster.bookies["b1"].kill()
         with pytest.raises(NotEnoughBookiesError):
             await leader.chain.begin()
         assert (await leader.listing.read()).ledgers == ()

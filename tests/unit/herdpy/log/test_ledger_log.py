@@ -170,6 +170,20 @@ def test_a_ledger_has_its_bytes_and_everything_before_the_next_is_settled() -> N
     assert found == [b"%03d" % n * 30 for n in range(40)]
 
 
+def test_a_ledger_is_ended_at_will() -> None:
+    driver = ThreadDriver()
+    chain = PromptChain(driver)
+    log = LedgerLog(chain, driver, ledger_bytes_max=MIB)
+    log.roll()
+    assert chain.ledgers == []
+    assert [put(log, b"a"), put(log, b"b")] == [Lsn(0, 1, 0), Lsn(0, 1, 1)]
+    log.roll()
+    log.roll()
+    assert put(log, b"c") == Lsn(2, 1, 0)
+    log.close()
+    assert chain.ledgers == [[[b"a", b"b"]], [], [[b"c"]]]
+
+
 def test_what_others_append_while_a_ledger_is_ended_is_in_the_next() -> None:
     driver = ThreadDriver()
     chain = PromptChain(driver)
