@@ -40,10 +40,12 @@ from herdpy.model.lsn import START_LSN, Lsn
 _IN_FLIGHT_MAX = 2
 """Entries under way while the open frame waits for more: 2 gave 6 records each at 8 sessions."""
 _FRAME_BYTES = 1024 * 1024
-"""A frame with so many bytes is full."""
+_FRAME_RECORDS = 16_384
+"""A frame with so many bytes of records is full, or with so many of them, which take 4 bytes more.
+
+With one record of record_bytes_max it is within the largest entry of a bookie."""
 _UNSENT_BYTES_MAX = 32 * 1024 * 1024
 """In memory, of frames that are not acknowledged; more waits in prepare()."""
-_RECORD_OVERHEAD_BYTES = 4
 _URGENT_BYTES = 4 * 1024 * 1024
 """Beyond both bounds, for rollbacks and marks."""
 
@@ -167,7 +169,7 @@ class LedgerLog:
                 return
             if self.failure is not None:
                 raise self.failure
-            byte_count = sum(map(len, records)) + _RECORD_OVERHEAD_BYTES * len(records)
+            byte_count = sum(map(len, records))  # as prepare() gets it
             if max(map(len, records)) > record_bytes_max:
                 raise InvariantViolation(
                     f"ledger log: expected records of at most {record_bytes_max} bytes, found "
@@ -179,7 +181,7 @@ class LedgerLog:
                 self._put(record)
             self._unsent_bytes += byte_count
             self._ledger_bytes += byte_count
-            self.bytes_appended += sum(map(len, records))
+            self.bytes_appended += byte_count
             self._newest = append
             append.lsn = self.last_lsn
 
@@ -196,11 +198,11 @@ class LedgerLog:
         )
 
     def _put(self, record: bytes) -> None:
-        size = len(record) + _RECORD_OVERHEAD_BYTES
-        if self._open and self._open_bytes + size > _FRAME_BYTES:
+        count = len(self._open)
+        if count and (count == _FRAME_RECORDS or self._open_bytes + len(record) > _FRAME_BYTES):
             self._seal()
         self._open.append(record)
-        self._open_bytes += size
+        self._open_bytes += len(record)
         assert self._ledger_id is not None
         self.last_lsn = Lsn(self._ledger_id, self._next_entry, len(self._open) - 1)
 

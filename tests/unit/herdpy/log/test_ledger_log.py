@@ -157,6 +157,14 @@ def test_a_full_frame_leaves_without_being_asked_for() -> None:
     assert len(chain.frames) == 2
 
 
+def test_a_frame_of_tiny_records_is_an_entry_that_a_bookie_takes() -> None:
+    chain = HeldChain()
+    log = log_of(chain, ledger_bytes_max=64 * MIB)
+    put(log, *[b"x"] * 20_000)
+    log.request(Durability.SYNC)
+    assert [len(frame) for frame in chain.frames] == [16_384, 3_616]
+
+
 def test_a_ledger_has_its_bytes_and_everything_before_the_next_is_settled() -> None:
     driver = ThreadDriver()
     chain = PromptChain(driver)
