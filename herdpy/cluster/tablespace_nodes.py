@@ -1,0 +1,260 @@
+"""The nodes of a cluster's tablespaces in the metadata store: names, records, beginnings, ends.
+
+    <root>/tableSpaces/<name>   which tablespace has the name, who leads it, under which epoch
+    <root>/ledgers/<id>         its LedgersInfo (listing.py)
+    <root>/leaders/<id>         ephemeral, of the node that serves as its leader
+    <root>/replicas/<id>        a folder for what each replica says of itself
+
+A tablespace begins and ends by one multi() each: no node of it is there alone. Changes are
+compare-and-set; a lost answer is decided by the content (docs/formats/tablespace_nodes.md). One
+asyncio loop; calls may run beside each other.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from bookie.errors import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
+from bookie.metadata.interfaces import Create, Delete, Operation, VersionedStore
+from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
+from herdpy.cluster.ledgers_info import LedgersInfo
+from herdpy.errors import CorruptionError, Error, OperationalError, ProgrammingError
+
+Question = Callable[[], Awaitable[bool]]
+FORMAT = 1
+_FOLDERS = ("tableSpaces", "ledgers", "leaders", "replicas", "nodes")
+
+
+class TablespaceRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the store says of a tablespace; each take-over has a greater epoch."""
+
+    format: int = FORMAT
+    id: str
+    """32 hexadecimal digits of chance, which no other tablespace ever has."""
+    leader: str
+    """The id of the node that leads it, or is about to."""
+    epoch: int = 1
+    replicas: tuple[str, ...]
+    """The ids of the nodes that have a copy, the leader's among them."""
+    expected: int = 1
+    """How many copies there should be."""
+    password: str = ""
+    """Of its ledgers, in hexadecimal digits."""
+
+    def to_bytes(self) -> bytes:
+        return msgspec.json.encode(self)
+
+    @staticmethod
+    def of_bytes(data: bytes, path: str) -> "TablespaceRecord":
+        """Read a node; CorruptionError: it is malformed, OperationalError: of a newer herdpy."""
+        try:
+            found = msgspec.json.decode(data, type=TablespaceRecord)
+        except msgspec.DecodeError as error:
+            raise CorruptionError(f"{path}: expected a tablespace, found {error}") from None
+        if found.format > FORMAT:
+            raise OperationalError(
+                f"{path}: it has format {found.format}, and this herdpy reads {FORMAT}",
+                sqlstate="0A000",
+                hint="use the herdpy that made it, or a newer one",
+            )
+        return found
+
+
+class Versioned(NamedTuple):
+    record: TablespaceRecord
+    version: int
+
+
+class TablespaceNodes:
+    """See the module. Any node of the cluster."""
+
+    def __init__(
+        self, store: VersionedStore, root: str = "/herd", *, patience_s: float = PATIENCE_S
+    ) -> None:
+        self._store = store
+        self._root = root
+        self._patience_s = patience_s
+
+    # --- paths -----------------------------------------------------------------------------------
+
+    def path(self, name: str) -> str:
+        quoted = quote(name, safe="")
+        if not quoted.strip("."):  # "" is no name; "." and ".." are no node's
+            quoted = quoted.replace(".", "%2E")
+        return f"{self._root}/tableSpaces/{quoted}"
+
+    def ledgers_path(self, tablespace_id: str) -> str:
+        return f"{self._root}/ledgers/{tablespace_id}"
+
+    def leader_path(self, tablespace_id: str) -> str:
+        return f"{self._root}/leaders/{tablespace_id}"
+
+    def replicas_path(self, tablespace_id: str) -> str:
+        return f"{self._root}/replicas/{tablespace_id}"
+
+    # --- the cluster -----------------------------------------------------------------------------
+
+    async def initialize(self) -> None:
+        """Make the folders of a new cluster; those that are there stay as they are."""
+        for folder in _FOLDERS:
+            patience = Patience(self._store, self._patience_s)
+            while True:
+                try:
+                    await self._store.create(f"{self._root}/{folder}", make_parents=True)
+                except NodeExistsError:
+                    break
+                except BROKEN as error:
+                    await patience.again(error)
+                else:
+                    break
+
+    async def names(self) -> list[str]:
+        """Return the names of all tablespaces, in order; OperationalError 58P01: no cluster."""
+        path = f"{self._root}/tableSpaces"
+
+        async def question() -> list[str]:
+            await self._store.sync(path)
+            return await self._store.children(path)
+
+        try:
+            found = await ask(self._store, self._patience_s, question)
+        except NoNodeError:
+            raise self._no_cluster(path) from None
+        return sorted(map(unquote, found))
+
+    async def read(self, name: str) -> Versioned:
+        """Return what is said of a tablespace now; ProgrammingError 3D000: there is none."""
+        path = self.path(name)
+
+        async def question() -> Versioned:
+            await self._store.sync(path)
+            data, stat = await self._store.read(path)
+            return Versioned(TablespaceRecord.of_bytes(data, path), stat.version)
+
+        try:
+            return await ask(self._store, self._patience_s, question)
+        except NoNodeError:
+            raise _none(name) from None
+
+    # --- tablespaces -----------------------------------------------------------------------------
+
+    async def create(self, name: str, record: TablespaceRecord) -> None:
+        """Make a tablespace with an empty log, led by this session's node.
+
+        ProgrammingError 42P04: there is one of the name; OperationalError 58P01: no cluster.
+        """
+        tablespace_id, leader = record.id, record.leader.encode()
+        operations = (
+            Create(self.path(name), record.to_bytes()),
+            Create(self.ledgers_path(tablespace_id), LedgersInfo(epoch=record.epoch).to_bytes()),
+            Create(self.replicas_path(tablespace_id)),
+            Create(self.leader_path(tablespace_id), leader, is_ephemeral=True),
+        )
+        try:
+            await self._do(operations, lambda: self._is_there(name, record))
+        except NodeExistsError:
+            raise ProgrammingError(
+                f'tablespace "{name}" already exists', sqlstate="42P04"
+            ) from None
+        except NoNodeError as error:
+            raise self._no_cluster(error.path) from None
+
+    async def take_over(self, name: str, found: Versioned, leader: str) -> Versioned | None:
+        """Name a leader under the next epoch; None: what was found is not the newest any more."""
+        epoch, version = found.record.epoch + 1, found.version
+        record = msgspec.structs.replace(found.record, leader=leader, epoch=epoch)
+        path, data = self.path(name), record.to_bytes()
+        patience = Patience(self._store, self._patience_s)
+        is_lost = False
+        while True:
+            try:
+                stat = await self._store.write(path, data, version)
+            except BadVersionError:
+                # No other node writes this one's id: the same content is its own.
+                now = await self.read(name)
+                return now if is_lost and now.record == record else None
+            except NoNodeError:
+                raise _none(name) from None
+            except BROKEN as error:
+                is_lost = True
+                await patience.again(error)
+            else:
+                return Versioned(record, stat.version)
+
+    async def drop(self, name: str, found: Versioned) -> tuple[int, ...] | None:
+        """End a tablespace, and return the ledgers that are its; the caller deletes them.
+
+        None: it, its list or its replicas have changed since: read again. Only its leader calls.
+        """
+        tablespace_id = found.record.id
+        ledgers_path, replicas_path = (
+            self.ledgers_path(tablespace_id),
+            self.replicas_path(tablespace_id),
+        )
+
+        async def question() -> tuple[bytes, int, list[str], bool]:
+            await self._store.sync(ledgers_path)
+            data, stat = await self._store.read(ledgers_path)
+            replicas = await self._store.children(replicas_path)
+            has_leader = await self._store.exists(self.leader_path(tablespace_id)) is not None
+            return data, stat.version, replicas, has_leader
+
+        try:
+            data, version, replicas, has_leader = await ask(self._store, self._patience_s, question)
+        except NoNodeError:
+            return None
+        operations: list[Operation] = [
+            Delete(self.path(name), found.version),
+            Delete(ledgers_path, version),
+            *(Delete(f"{replicas_path}/{each}") for each in replicas),
+            Delete(replicas_path),
+        ]
+        if has_leader:
+            operations.append(Delete(self.leader_path(tablespace_id)))
+
+        async def is_gone() -> bool:
+            await self._store.sync(ledgers_path)
+            return await self._store.exists(ledgers_path) is None
+
+        try:
+            await self._do(operations, is_gone)
+        except (BadVersionError, NoNodeError, NotEmptyError):
+            return None
+        return LedgersInfo.of_bytes(data, ledgers_path).ledgers
+
+    # --- all or nothing --------------------------------------------------------------------------
+
+    async def _do(self, operations: Sequence[Operation], is_done: Question) -> None:
+        """Do all or none; is_done() tells, behind a lost answer, whether this very call did."""
+        patience = Patience(self._store, self._patience_s)
+        is_lost = False
+        while True:
+            try:
+                await self._store.multi(operations)
+                return
+            except BROKEN as error:
+                is_lost = True
+                await patience.again(error)
+            except (NodeExistsError, BadVersionError, NoNodeError, NotEmptyError):
+                if is_lost and await ask(self._store, self._patience_s, is_done):
+                    return
+                raise
+
+    async def _is_there(self, name: str, record: TablespaceRecord) -> bool:
+        try:
+            return (await self.read(name)).record == record
+        except ProgrammingError:
+            return False
+
+    def _no_cluster(self, path: str) -> Error:
+        return OperationalError(
+            f"{path}: expected a folder of a herdpy cluster, found none",
+            sqlstate="58P01",
+            hint=f"look whether {self._root} is the cluster's root; nothing was changed",
+        )
+
+
+def _none(name: str) -> Error:
+    return ProgrammingError(f'tablespace "{name}" does not exist', sqlstate="3D000")
