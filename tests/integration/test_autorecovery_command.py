@@ -16,7 +16,7 @@ from tests.fixtures.commanded_cluster import CommandedCluster, commanded, metric
 from tests.fixtures.ports import own_port
 from tests.fixtures.zookeeper import zookeeper, zookeeper_root
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.exhaustive]
 
 __all__ = ["zookeeper", "zookeeper_root"]
 

@@ -26,7 +26,7 @@ from tests.fixtures.zookeeper import skip_without_zookeeper, zookeeper, zookeepe
 
 __all__ = ["zookeeper", "zookeeper_root"]
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.exhaustive]
 
 
 async def add(writer: LedgerWriter, count: int) -> None:

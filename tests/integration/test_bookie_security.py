@@ -22,7 +22,7 @@ from tests.fixtures.zookeeper import zookeeper, zookeeper_root
 
 __all__ = ["zookeeper", "zookeeper_root"]
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.exhaustive]
 
 COMMAND = (sys.executable, "-W", "error", "-m", "bookie.admin.commands")
 LOGIN = "digest herd:geheim"

@@ -17,6 +17,7 @@ _KINDS = [pytest.param(kind, marks=pytest.mark.long if kind in _LONG else ()) fo
 
 
 @pytest.mark.integration
+@pytest.mark.exhaustive
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", _KINDS)
 def test_nothing_acknowledged_is_lost(kind: str, seed: int, tmp_path: Path) -> None:
