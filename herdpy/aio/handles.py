@@ -110,6 +110,14 @@ class AsyncTransaction(Awaited[TransactionBlock]):
             raise
 
     async def _give_up(self) -> None:
-        """Roll back if the block is open: a thread had opened it, or its end had not begun."""
-        if cast("AsyncConnection", self.owner).blocking.block is self.blocking:
-            await self.run(lambda: self.blocking.__exit__(asyncio.CancelledError))
+        """Roll back if the block is open: a thread had opened it, or its end had not begun.
+
+        Looked at behind what the connection's thread still does, for it may open it just now.
+        """
+        connection = cast("AsyncConnection", self.owner).blocking
+
+        def give_up() -> None:
+            if connection.block is self.blocking:
+                self.blocking.__exit__(asyncio.CancelledError)
+
+        await self.run(give_up)
