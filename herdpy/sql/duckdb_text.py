@@ -222,7 +222,12 @@ def _print(query: tree.Query, budget: Budget, *, is_guarded: bool = False) -> Du
     text = _MARK.sub(table, text)
     sums = [(int(found[1]), int(found[2])) for found in _SUM.finditer(text)]
     is_one_row = not printer.refs and _has_no_source(query)
-    growth = None if is_guarded or is_one_row else printer.growth.growth()
+    reads_texts = any(
+        ref.table.columns[ordinal].type.kind in (Kind.TEXT, Kind.BYTEA)
+        for ref in printer.refs.values()
+        for ordinal in used.get(ref.id, ())
+    )
+    growth = None if is_guarded or is_one_row else printer.growth.growth(reads_texts=reads_texts)
     return DuckText(
         _SUM.sub(r"\3", text),
         tuple(

@@ -22,13 +22,22 @@ class Growth:
     base: int = 0
     factor: int = 0
     is_bounded: bool = True
+    reads_texts: bool = False
+    """A table's texts are read: of rows that a filter leaves few of DuckDB gathers copies."""
 
     def made(self, longest: int) -> int:
         return self.base + self.factor * longest
 
-    def is_wide(self, longest: int) -> bool:
-        """Tell whether it may be too much to be made for 2,048 rows without being counted."""
-        return not self.is_bounded or self.made(longest) > vector_small_bytes
+    def is_wide(self, longest: int, longest_of_tables: int = 0) -> bool:
+        """Tell whether it may be too much to be made for 2,048 rows without being counted.
+
+        longest: of tables, parameters and constants.
+        """
+        return (
+            not self.is_bounded
+            or self.made(longest) > vector_small_bytes
+            or (self.reads_texts and longest_of_tables > vector_small_bytes)
+        )
 
 
 class GrowthOfQuery:
@@ -75,13 +84,16 @@ class GrowthOfQuery:
             inner = MadeBytes(length, is_leaf)
             self._is_bounded &= all(inner.of(argument).is_bounded for argument in arguments)
 
-    def growth(self) -> Growth | None:
-        """Return it for all, None: nothing is made."""
+    def growth(self, *, reads_texts: bool = False) -> Growth | None:
+        """Return it for all, None: nothing is made, and no table's text is read."""
         if not (self._base or self._factor):
-            return None if self._is_bounded else Growth(is_bounded=False)
+            if self._is_bounded and not reads_texts:
+                return None
+            return Growth(is_bounded=self._is_bounded, reads_texts=reads_texts)
         spread = self._spread if self._reads_made else 1
         return Growth(
             self._base + self._factor * self._constant,
             min(self._factor * spread, FACTOR_MAX),
             self._is_bounded and not (self._makes_long and self._reads_made),
+            reads_texts,
         )

@@ -24,6 +24,11 @@ c.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
 c.ingest("t", ({"id": n, "v": "v"} for n in range(20_000)))
 c.execute("CREATE TABLE o (id BIGINT PRIMARY KEY, v TEXT)")
 c.execute("INSERT INTO o VALUES (1, ?)", ("w" * 500_000,))
+if " w" in sys.argv[1]:
+    c.execute("CREATE TABLE w (id BIGINT PRIMARY KEY, v TEXT)")
+    for n in range(0, 1_200, 20):
+        c.executemany("INSERT INTO w VALUES (?, ?)", [(k, "y" * 400_000) for k in range(n, n + 20)])
+    c.execute("DELETE FROM w WHERE id % 9 = 0")
 c.execute("SELECT count(*), max(v) FROM t GROUP BY id % 3").fetchall()
 before = peak = anonymous_bytes()
 
@@ -55,6 +60,8 @@ _QUERIES = {
         "[(401999,)]",
     "SELECT max(length(encode(decode(repeat('ab', 200000), 'hex'), 'hex'))) FROM t":
         "[(400000,)]",
+    "SELECT max(v) > min(v) FROM w GROUP BY id % 2": "[(False,)]",
+    "SELECT max(length(v)) FROM w WHERE id % 8 <> 1": "[(400000,)]",
     "SELECT max(length(o.v) + t.id) FROM t JOIN o ON o.id = t.id % 40": "[(519961,)]",
 }  # fmt: skip
 

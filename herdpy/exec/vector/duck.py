@@ -173,8 +173,9 @@ class VectorEngine:
         parameters = self._parameters(text, snapshot, values, parameter_types, interrupt)
         guarded = text.guarded
         if guarded is not None:
-            longest = max(longest_of(parameters.values()), longest_text(t for _, t in tables))
-            if guarded.growth.is_wide(longest):
+            of_tables = longest_text(table for _, table in tables)
+            longest = max(longest_of(parameters.values()), of_tables)
+            if guarded.growth.is_wide(longest, of_tables):
                 text = guarded.text(interrupt.check)
                 made = max(guarded.growth.made(longest), longest)
                 tables = [(name, in_short_batches(table, made)) for name, table in tables]

@@ -107,8 +107,10 @@ def test_guards_change_no_result(
     plain = [_found(connection, query.format(text)) for text in _TEXTS]
     assert sum(isinstance(rows, list) for rows in plain) > len(_TEXTS) * 0.8
     growth = GrowthOfQuery.growth
-    monkeypatch.setattr(GrowthOfQuery, "growth", lambda self: growth(self) or Growth())
-    monkeypatch.setattr(Growth, "is_wide", lambda self, longest: True)
+    monkeypatch.setattr(
+        GrowthOfQuery, "growth", lambda self, **options: growth(self, **options) or Growth()
+    )
+    monkeypatch.setattr(Growth, "is_wide", lambda *_: True)
     guarded = [_found(connection, query.format(text) + " ") for text in _TEXTS]  # planned anew
     for text, expected, found in zip(_TEXTS, plain, guarded, strict=True):
         assert found == expected, text
@@ -119,9 +121,9 @@ def test_short_texts_are_not_counted(
 ) -> None:
     asked: list[int] = []
 
-    def is_wide(self: Growth, longest: int) -> bool:
+    def is_wide(self: Growth, longest: int, of_tables: int) -> bool:
         asked.append(longest)
-        return was(self, longest)
+        return was(self, longest, of_tables)
 
     was = Growth.is_wide
     monkeypatch.setattr(Growth, "is_wide", is_wide)

@@ -37,16 +37,30 @@ def test_each_text_is_counted_with_all_in_it_once() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "SELECT name, id FROM t WHERE name = 'a'",
+        "SELECT id + 1, day FROM t",
+        "SELECT count(*) FROM t a JOIN t b ON a.id = b.id WHERE a.n > ?",
+        "SELECT upper(?)",  # one row
+    ],
+)
+def test_what_has_no_texts_has_one_text(text: str) -> None:
+    found = printed(text, *["x"] * text.count("?"))
+    assert found.guarded is None or not found.guarded.growth.reads_texts
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT name, id FROM t WHERE name = ?",
         "SELECT name, count(*) FROM t GROUP BY name ORDER BY name",
         "SELECT repeat(name, n) FROM t",  # its own macro counts it
-        "SELECT id + 1, day FROM t",
-        "SELECT upper(?)",  # one row
         "SELECT length(name), name LIKE 'a%' FROM t",
     ],
 )
-def test_what_makes_no_texts_has_one_text(text: str) -> None:
-    assert printed(text, *["x"] * text.count("?")).guarded is None
+def test_what_reads_texts_is_guarded_where_a_table_has_long_ones(text: str) -> None:
+    guarded = printed(text, *["x"] * text.count("?")).guarded
+    assert guarded is not None
+    assert not guarded.growth.is_wide(10**6, 32_768)
+    assert guarded.growth.is_wide(32_769, 32_769)
 
 
 def test_what_is_one_text_for_all_rows_is_computed_before() -> None:

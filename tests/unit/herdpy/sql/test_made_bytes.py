@@ -146,6 +146,18 @@ def test_a_join_matters_from_one_long_text_on() -> None:
     assert growth.is_wide(32_769)
 
 
+def test_a_text_that_is_only_read_matters_where_it_is_a_table_s() -> None:
+    growth = GrowthOfQuery().growth(reads_texts=True)
+    assert growth is not None
+    assert not growth.is_wide(10**6, 32_768)
+    assert growth.is_wide(32_769, 32_769)
+    made = GrowthOfQuery()
+    made.add(_bound("upper(name)"), _is_leaf, {_TABLE})
+    both = made.growth(reads_texts=True)
+    assert both is not None
+    assert both.is_wide(32_769)
+
+
 def test_a_constant_is_as_long_as_a_column() -> None:
     found = GrowthOfQuery()
     found.add_constant("x" * 10_000)
