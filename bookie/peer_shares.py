@@ -1,8 +1,9 @@
 """PeerShares: which of the connections give way, so that no address keeps all others out.
 
 Of connections that have not said who they are an address has a share; one more takes the place of
-its oldest, and where all places are taken, of the oldest of the address that has most. So who only
-holds connections open gives way to who logs in meanwhile, from that address too. One thread.
+its oldest, and where all places are taken, of the oldest of the address that has most. Those that
+have said nothing go before those that are logging in. So who only holds connections open, or opens
+new ones all the time, gives way to who logs in meanwhile, from that address too. One thread.
 """
 
 import ipaddress
@@ -18,6 +19,7 @@ class PeerShares(Generic[C]):
 
     __slots__ = (
         "_by_origin",
+        "_logging_in",
         "_origins",
         "count_max",
         "gave_way_count",
@@ -34,6 +36,7 @@ class PeerShares(Generic[C]):
         """Since those of an address were."""
         self._by_origin: dict[str, dict[C, None]] = {}  # the oldest first
         self._origins: dict[C, str] = {}
+        self._logging_in: set[C] = set()
 
     def __len__(self) -> int:
         return len(self._origins)
@@ -63,16 +66,14 @@ class PeerShares(Generic[C]):
         self.gave_way_count += 1
         return self._oldest(max(self._by_origin.values(), key=len))
 
-    def touch(self, connection: C) -> None:
-        """Make one that is there the newest of its address."""
-        origin = self._origins.get(connection)
-        if origin is not None:
-            found = self._by_origin[origin]
-            del found[connection]
-            found[connection] = None
+    def logs_in(self, connection: C) -> None:
+        """Note that one that is there has begun to say who it is."""
+        if connection in self._origins:
+            self._logging_in.add(connection)
 
     def remove(self, connection: C) -> None:
         """Forget a connection; repeatable."""
+        self._logging_in.discard(connection)
         origin = self._origins.pop(connection, None)
         if origin is not None:
             found = self._by_origin[origin]
@@ -81,8 +82,9 @@ class PeerShares(Generic[C]):
                 del self._by_origin[origin]
 
     def _oldest(self, found: dict[C, None]) -> C:
-        """Return the oldest of an address, and forget it."""
-        oldest = next(iter(found))
+        """Return the oldest of an address, of those that say nothing if there are any; forget it."""
+        silent = (each for each in found if each not in self._logging_in)
+        oldest = next(silent, next(iter(found)))
         self.remove(oldest)
         return oldest
 

@@ -325,6 +325,7 @@ class ServerConnection(asyncio.Protocol):
 
     def _start(self, hello: messages.Hello) -> None:
         self._hello = hello
+        self._hub.unauthenticated.logs_in(self)
         self.client = hello.client
         hub, user, pause_s = self._hub, hello.user, 0.0
         # Whose user it is, to the end of the login: the name may become another tablespace's.

@@ -13,11 +13,25 @@ def test_an_address_beyond_its_share_loses_its_oldest() -> None:
     shares.remove(3)
     shares.remove(3)
     assert shares.add(11, "a") is None
-    shares.touch(2)
-    shares.touch(99)
-    assert shares.add(12, "a") == 4
+    assert shares.add(12, "a") == 2
     assert (len(shares), shares.most_of_origin) == (4, 3)
     assert (shares.of_origin_gave_way_count, shares.gave_way_count) == (3, 0)
+
+
+def test_those_that_say_nothing_go_before_one_that_logs_in() -> None:
+    shares: PeerShares[int] = PeerShares(10, 3)
+    assert shares.add(0, "a") is None
+    shares.logs_in(0)
+    assert [shares.add(number, "a") for number in range(1, 6)] == [None, None, 1, 2, 3]
+    shares.logs_in(4)
+    shares.logs_in(5)
+    shares.logs_in(99)
+    assert shares.add(6, "a") == 0  # all are logging in: the oldest goes
+    assert shares.add(7, "a") == 6
+    shares.remove(4)
+    assert shares.add(4, "a") is None  # it says nothing yet
+    assert shares.add(8, "a") == 7
+    assert shares.add(9, "a") == 4
 
 
 def test_where_all_is_taken_the_address_with_most_gives_way() -> None:

@@ -200,6 +200,23 @@ class TestUnauthenticatedConnections:
             assert refused == {limit: 4}
             assert inside.execute("SELECT 1").fetchone() == (1,)
 
+    def test_a_login_that_has_begun_outlives_those_that_say_nothing(self) -> None:
+        with running_server(logins_of_address_max=2) as server, ExitStack() as opened:
+            with herdpy.connect(server.url, autocommit=True) as first:
+                first.execute("CREATE USER ada PASSWORD 'a password'")
+            address = ("127.0.0.1", server.port)
+            peer = opened.enter_context(socket.create_connection(address))
+            hello = Hello(MAGIC, VERSION, VERSION, "t", "default", autocommit=True, user="ada")
+            peer.sendall(encode_frame(hello))
+            assert isinstance(decode_to_driver(peer.recv(65536)[4:]), LoginRequired)
+            idle = [opened.enter_context(socket.create_connection(address)) for _ in range(5)]
+            for first_idle in idle[:4]:
+                [failed] = messages_of(first_idle)
+                assert failed.sqlstate == "53300"
+            peer.sendall(encode_frame(Execute(1, "SELECT 1", None)))
+            [failed] = messages_of(peer)
+            assert failed.sqlstate == "08P01"  # it was heard: it has not given way
+
     def test_strangers_take_no_place_of_those_who_are_in(self) -> None:
         with running_server(connections_max=1) as server:
             with (
