@@ -82,7 +82,7 @@ class PeerShares(Generic[C]):
                 del self._by_origin[origin]
 
     def _oldest(self, found: dict[C, None]) -> C:
-        """Return the oldest of an address, of those that say nothing if there are any; forget it."""
+        """Forget the oldest of an address, a silent one if there is any, and return it."""
         silent = (each for each in found if each not in self._logging_in)
         oldest = next(silent, next(iter(found)))
         self.remove(oldest)
