@@ -91,7 +91,7 @@ class LedgerChain:
         go on where the one before it ends.
         """
         self._check_first(after)
-        before = (-1, -1)
+        before = self._end_before_first(after)
         for ledger_id in self.ledgers:
             last = self.ends[ledger_id]
             if ledger_id >= after.ledger_id:
@@ -99,17 +99,42 @@ class LedgerChain:
                     yield found
             before = (ledger_id, last)
 
+    def _end_before_first(self, after: Lsn) -> tuple[int, int] | None:
+        """Return behind which entry the first listed ledger has to go on; None: any."""
+        info = self._listing.info
+        if not info.ledgers or after.ledger_id >= info.ledgers[0]:
+            return (-1, -1) if info.ledgers[:1] == (info.first,) else None
+        # What was dropped in between is in no checkpoint of this node.
+        return (after.ledger_id, after.entry_id) if after.ledger_id >= 0 else (-1, -1)
+
     def _check_first(self, after: Lsn) -> None:
         info = self._listing.info
-        if after.ledger_id < 0 and info.ledgers and info.ledgers[0] != info.first:
+        if after.ledger_id >= 0:
+            self._check_end(after)
+        elif info.ledgers and info.ledgers[0] != info.first:
             raise CorruptionError(
                 f"{self._listing.path}: the log begins with ledger {info.ledgers[0]}, and what was "
                 f"in ledger {info.first} and behind it is in no checkpoint of this node",
                 hint="a node without a checkpoint begins with a copy of another node's",
             )
 
+    def _check_end(self, after: Lsn) -> None:
+        """Raise CorruptionError when what a checkpoint has is not in the log, or was never."""
+        ledgers = self.ledgers
+        is_dropped = bool(ledgers) and after.ledger_id < ledgers[0]
+        if is_dropped or after.entry_id <= self.ends.get(after.ledger_id, -1):
+            return
+        last = (ledgers[-1], self.ends[ledgers[-1]]) if ledgers else (-1, -1)
+        raise CorruptionError(
+            f"{self._listing.path}: this node's checkpoint is at {after}, and the log ends with "
+            f"entry {self.ends.get(after.ledger_id, last[1])} of ledger "
+            f"{after.ledger_id if after.ledger_id in self.ends else last[0]}",
+            hint="it is another tablespace's, or of a log that was put back to an older state: a "
+            "copy of another node takes its place",
+        )
+
     async def _entries_of(
-        self, ledger_id: int, last: int, before: tuple[int, int], after: Lsn
+        self, ledger_id: int, last: int, before: tuple[int, int] | None, after: Lsn
     ) -> AsyncIterator[tuple[int, int, list[bytes]]]:
         if last < 0:
             raise CorruptionError(
@@ -129,11 +154,13 @@ class LedgerChain:
         finally:
             await reader.close()
 
-    def _check_header(self, ledger_id: int, records: list[bytes], before: tuple[int, int]) -> None:
+    def _check_header(
+        self, ledger_id: int, records: list[bytes], before: tuple[int, int] | None
+    ) -> None:
         with suppress(ValueError):
             found = decode(records[0])
             if isinstance(found, BeginLedger) and len(records) == 1:
-                if (found.previous_ledger, found.previous_entry) == before:
+                if before is None or (found.previous_ledger, found.previous_entry) == before:
                     return
                 raise CorruptionError(
                     f"ledger {ledger_id} goes on behind entry {found.previous_entry} of ledger "
@@ -162,6 +189,8 @@ class LedgerChain:
         """
         info, width = self._listing.info, self._width()
         previous = info.ledgers[-1] if info.ledgers else -1
+        if info.ledgers and previous not in self.ends:  # listed by a begin() that was cut short
+            self.ends[previous] = await self._recover(previous)
         header = BeginLedger(self._epoch, previous, self.ends.get(previous, -1))
         writer = await self._client.create_ledger(
             width,
@@ -170,17 +199,19 @@ class LedgerChain:
             password=self._password,
             custom={"tablespace": self._tablespace, "epoch": str(self._epoch).encode()},
         )
+        ledger_id, is_listing = writer.ledger_id, False
         try:
             await writer.add(join([encode(header)]))
-            await self._listing.add(writer.ledger_id)
+            is_listing = True
+            await self._listing.add(ledger_id)
         except BaseException:
             await writer.abandon()
             with suppress(BookieError):
-                if not await self._listing.may_be_listed(writer.ledger_id, self._epoch):
-                    await self._client.delete(writer.ledger_id)
+                if not is_listing or not await self._listing.may_be_listed(ledger_id, self._epoch):
+                    await self._client.delete(ledger_id)
             raise
         self._writer = writer
-        return writer.ledger_id
+        return ledger_id
 
     def _width(self) -> int:
         """Return on how many bookies the next ledger lies: on few rather than on none."""

@@ -89,6 +89,21 @@ class _Frame(NamedTuple):
     byte_count: int
 
 
+class _Before(NamedTuple):
+    """What there was before an append, to go back to if an interrupt has cut it short."""
+
+    append: Append
+    next_entry: int
+    open_records: list[bytes]
+    open_count: int
+    open_bytes: int
+    ready_count: int
+    last: Lsn
+    unsent_bytes: int
+    ledger_bytes: int
+    bytes_appended: int
+
+
 class LedgerLog:
     """See the module. Made open, replayed, then started; close() ends its ledger."""
 
@@ -117,6 +132,7 @@ class LedgerLog:
         self._broken: BookieError | None = None  # of the ledger; end() says what it means
         self._is_rolling = False  # nothing may be appended: it would not be in the ledger's end
         self._newest: Append | None = None
+        self._before: _Before | None = None  # that of the newest append, which ended if it is it
         self._waiting: list[tuple[Lsn, Ticket[None]]] = []
         # Written under the mutex, read by any thread.
         self.last_lsn = self.durable_lsn = START_LSN
@@ -164,6 +180,7 @@ class LedgerLog:
         if not records:
             raise InvariantViolation("ledger log: an append without records")
         with self._mutex:
+            self._undo()
             if self._newest is append:
                 append.lsn = self.last_lsn
                 return
@@ -177,16 +194,42 @@ class LedgerLog:
                 )
             if not self._has_room(byte_count, _URGENT_BYTES if is_urgent else 0):
                 raise LogSpaceError
+            self._before = _Before(
+                append,
+                self._next_entry,
+                self._open,
+                len(self._open),
+                self._open_bytes,
+                len(self._ready),
+                self.last_lsn,
+                self._unsent_bytes,
+                self._ledger_bytes,
+                self.bytes_appended,
+            )
             for record in records:
                 self._put(record)
             self._unsent_bytes += byte_count
             self._ledger_bytes += byte_count
             self.bytes_appended += byte_count
-            self._newest = append
+            self._newest = append  # from here on it counts
             append.lsn = self.last_lsn
 
     def has_taken(self, append: Append) -> bool:
         return self._newest is append
+
+    def _undo(self) -> None:
+        """Take back an append that an interrupt has cut short; repeatable. Mutex held."""
+        before = self._before
+        if before is None or before.append is self._newest:
+            return
+        while len(self._ready) > before.ready_count:
+            self._ready.pop()
+        self._open = before.open_records
+        del self._open[before.open_count :]
+        self._open_bytes, self._next_entry = before.open_bytes, before.next_entry
+        self._unsent_bytes, self._ledger_bytes = before.unsent_bytes, before.ledger_bytes
+        self.last_lsn, self.bytes_appended = before.last, before.bytes_appended
+        self._before = None
 
     def _has_room(self, byte_count: int, more: int) -> bool:
         if self._ledger_id is None or self._broken is not None or self._is_rolling:
@@ -219,6 +262,7 @@ class LedgerLog:
     def request(self, durability: Durability) -> None:
         """Send what was appended; NONE: what is a whole frame, which bounds what is kept."""
         with self._mutex:
+            self._undo()
             if durability is not Durability.NONE:
                 self._wanted = self.last_lsn
             self._send()
@@ -228,8 +272,18 @@ class LedgerLog:
 
     def _send(self) -> None:
         """Send what may go. Mutex held, so that entries leave in the order of their numbers."""
+        self._undo()
         if self._broken is not None:
             return
+        try:
+            self._send_all()
+        except BaseException as error:
+            # Whether an entry has left is not known: its ledger's end says so.
+            self._broken = self._broken or BookieError(f"sending an entry was cut short: {error!r}")
+            self._bell.ring()
+            raise
+
+    def _send_all(self) -> None:
         in_flight = self._in_flight
         while True:
             if not self._ready:
@@ -238,10 +292,12 @@ class LedgerLog:
                 if not is_wanted or len(in_flight) >= _IN_FLIGHT_MAX:
                     return
                 self._seal()
-            frame, records = self._ready.popleft()
+            frame, records = self._ready[0]
+            payload = join(records)
             in_flight.append(frame)
+            self._ready.popleft()
             self.entry_count += 1
-            self._chain.send(join(records), partial(self._on_added, frame))
+            self._chain.send(payload, partial(self._on_added, frame))
 
     def _on_added(self, frame: _Frame, entry_id: int, error: BookieError | None) -> None:
         with self._mutex:
@@ -282,6 +338,7 @@ class LedgerLog:
         with self._mutex:
             if self.failure is not None:
                 raise self.failure
+            self._undo()
             target = self._wanted = self.last_lsn
             self._send()
         while not self._settle(target):
@@ -325,13 +382,15 @@ class LedgerLog:
             if self.failure is not None:
                 raise self.failure
             with self._mutex:
+                self._undo()
                 target = self._wanted = self.last_lsn
                 self._send()
                 is_full = self._ledger_bytes + byte_count > self._ledger_bytes_max
                 self._is_rolling = is_full
             try:
                 # What is under way is settled first; a ledger that breaks meanwhile is ended, too.
-                if self._ledger_id is not None and self._settle(target) and not is_full:
+                is_there = self._ledger_id is not None and self._settle(target)
+                if is_there and self._broken is None and not is_full:
                     return
                 self._begin_next()
             finally:
@@ -356,6 +415,7 @@ class LedgerLog:
     def _end(self) -> bool:
         """End the ledger; False: something of it is not in the log, which has failed. Rolling."""
         with self._mutex:
+            self._undo()
             # From here on nothing is appended or sent: what is open would be lost.
             cause = self._broken = self._broken or BookieError("the ledger is ended")
         last = self._chain.end()

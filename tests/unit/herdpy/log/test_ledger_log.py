@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -17,6 +18,7 @@ from herdpy.log.interfaces import Append, LogSpaceError
 from herdpy.log.ledger_log import LedgerLog, OnAdded
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import START_LSN, Lsn
+from tests.fixtures.interrupts import LineInterrupter
 from tests.fixtures.logs import put
 
 MIB = 1024 * 1024
@@ -89,19 +91,26 @@ class PromptChain(HeldChain):
     def __init__(self, driver: ThreadDriver) -> None:
         super().__init__()
         self._calls: SimpleQueue[Any] = SimpleQueue()
+        self._ending = new_mutex()
         self._worker = driver.spawn("acknowledger", self._work)
 
     def send(self, payload: bytes, on_added: OnAdded) -> None:
         super().send(payload, on_added)
-        self._calls.put(True)
+        self._calls.put(self.sent[-1])
 
     def _work(self) -> None:
-        while self._calls.get():
-            self.acknowledge()
+        while (sent := self._calls.get()) is not None:
+            with self._ending:
+                if self.sent and self.sent[0] is sent:  # else the ledger has ended
+                    self.acknowledge()
+
+    def end(self) -> int:
+        with self._ending:
+            return super().end()
 
     def close(self) -> None:
         super().close()
-        self._calls.put(False)
+        self._calls.put(None)
         self._worker.join()
 
 
@@ -372,3 +381,68 @@ def test_a_record_that_is_too_long_is_refused() -> None:
     with pytest.raises(InvariantViolation):
         log.append(Append((b"x" * (record_bytes_max + 1),)))
     assert log.last_lsn == START_LSN
+
+
+@pytest.mark.exhaustive
+def test_an_append_that_is_cut_short_at_any_line_counts_wholly_or_not() -> None:
+    number, where = 0, "first"
+    while where:
+        number += 1
+        chain = HeldChain()
+        log = log_of(chain, ledger_bytes_max=64 * MIB)
+        positions = [put(log, b"before")]
+        append = Append((b"a" * 600_000, b"b" * 600_000, b"c"))
+        interrupter = LineInterrupter(number, within="/herdpy/log/ledger_log.py")
+        try:
+            with interrupter:
+                log.append(append)
+        except KeyboardInterrupt:
+            pass
+        where = interrupter.where
+        is_taken = log.has_taken(append)
+        if number % 2 or is_taken:
+            log.append(append)  # again: with no further effect if it was taken
+            is_taken = True
+        positions.append(put(log, b"after"))
+        log.request(Durability.SYNC)
+        while chain.sent:
+            chain.acknowledge()
+        found = list(log_of(chain).replay(START_LSN))
+        expected = [b"before", *(append.records if is_taken else ()), b"after"]
+        assert [record for _, record in found] == expected, where
+        assert [lsn for lsn, record in found if record in (b"before", b"after")] == positions
+        assert log.bytes_appended == sum(map(len, expected))
+        assert log.durable_lsn == log.last_lsn == positions[-1]
+    assert number > 20
+
+
+@pytest.mark.exhaustive
+def test_sending_and_rolling_cut_short_at_any_line_lose_nothing_acknowledged() -> None:
+    number, where = 0, "first"
+    while where:
+        number += 1
+        driver = ThreadDriver()
+        chain = PromptChain(driver)
+        log = LedgerLog(chain, driver, ledger_bytes_max=400)
+        acknowledged: list[bytes] = []
+        put(log, b"first")
+        interrupter = LineInterrupter(number, within="/herdpy/log/ledger_log.py")
+        try:
+            with interrupter:
+                for count in range(12):
+                    put(log, b"%d" % count * 50)
+                    log.sync()
+                    acknowledged.append(b"%d" % count * 50)
+        except KeyboardInterrupt:
+            pass
+        where = interrupter.where
+        with suppress(LogFailedError):
+            put(log, b"last")
+            log.sync()
+            acknowledged.append(b"last")
+        log.close()
+        found = [record for _, record in log_of(chain).replay(START_LSN)]
+        assert [each for each in found if each in acknowledged] == acknowledged, where
+        assert found[:1] in ([], [b"first"])
+        assert len(found) <= len(acknowledged) + 2
+    assert number > 100
