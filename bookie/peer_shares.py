@@ -2,8 +2,9 @@
 
 Of connections that have not said who they are an address has a share; one more takes the place of
 its oldest, and where all places are taken, of the oldest of the address that has most. Those that
-have said nothing go before those that are logging in. So who only holds connections open, or opens
-new ones all the time, gives way to who logs in meanwhile, from that address too. One thread.
+have said nothing go before those that are logging in, while they are half of them or more. So who
+only holds connections open, or opens new ones all the time, gives way to who logs in meanwhile,
+from that address too. One thread.
 """
 
 import ipaddress
@@ -82,9 +83,9 @@ class PeerShares(Generic[C]):
                 del self._by_origin[origin]
 
     def _oldest(self, found: dict[C, None]) -> C:
-        """Forget the oldest of an address, a silent one if there is any, and return it."""
-        silent = (each for each in found if each not in self._logging_in)
-        oldest = next(silent, next(iter(found)))
+        """Forget the oldest of an address, or of its silent ones if they are half; return it."""
+        silent = [each for each in found if each not in self._logging_in]
+        oldest = silent[0] if 2 * len(silent) >= len(found) else next(iter(found))
         self.remove(oldest)
         return oldest
 

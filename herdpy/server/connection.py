@@ -762,6 +762,8 @@ class ServerConnection(asyncio.Protocol):
 
     def _stop(self) -> None:
         """Cancel what runs, again until it has ended: the first time it may not have begun."""
+        if not self._is_cancelled:
+            return  # that has ended, and what runs or waits now is another one
         if self._turn is not None:
             turn, message, begun_s = self._turn
             # Anything else that is cancelled is carried out, as where it waits for a worker.
@@ -770,7 +772,7 @@ class ServerConnection(asyncio.Protocol):
                 error = QueryCanceledError("the statement was cancelled: it waited for its turn")
                 self._give_up(message, begun_s, error)
                 return
-        if self._is_running and self._requests is not None and self._is_cancelled:
+        if self._is_running and self._requests is not None:
             self._requests.cancel()
             self._hub.loop.call_later(_STOP_AGAIN_S, self._stop)
 

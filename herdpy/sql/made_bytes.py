@@ -23,6 +23,8 @@ _PADDED_MAX = 10_485_760  # characters: h_width
 _COUNTS = {"left": 1, "right": 1, "substring": 2}
 """Which argument is how many characters there are at the most."""
 _HEX = 2  # digits of a byte
+_LISTED = {"split_part": 17, "reverse": 40}
+"""Whose macros make a list of their argument's pieces: bytes for each of its bytes, at most."""
 _NUMBER_BYTES = 32  # of a number or a date as text, most are shorter
 _SHORT_COUNT = 400  # characters
 
@@ -170,6 +172,8 @@ class MadeBytes:
             handed = _sum(*(made.total for made in found))
         is_bounded = all(made.is_bounded for made in found)
         sizes = [made.value for made in found]
+        if name in _LISTED:
+            handed = _sum(handed, _times(sizes[0], _LISTED[name]))
         if name in SHORT:
             return Made(_bytes(_NUMBER_BYTES), handed)
         if name in CHOOSING:

@@ -73,8 +73,9 @@ class GrowthOfQuery:
             return _LENGTH
 
         made = MadeBytes(length, is_leaf).of(node)
-        self._base = max(self._base, made.total.get(BYTES, 0))
-        self._factor = max(self._factor, made.total.get(_LENGTH, 0))
+        # DuckDB has the texts of all expressions of a projection at once.
+        self._base = min(self._base + made.total.get(BYTES, 0), FACTOR_MAX)
+        self._factor = min(self._factor + made.total.get(_LENGTH, 0), FACTOR_MAX)
         self._constant = max(self._constant, made.value.get(BYTES, 0))
         self._spread = min(self._spread * max(made.value.get(_LENGTH, 0), 1), FACTOR_MAX)
         if not made.is_bounded:

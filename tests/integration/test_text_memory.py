@@ -62,6 +62,8 @@ _QUERIES = {
         "[(400000,)]",
     "SELECT max(v) > min(v) FROM w GROUP BY id % 2": "[(False,)]",
     "SELECT max(length(v)) FROM w WHERE id % 8 <> 1": "[(400000,)]",
+    f"SELECT {', '.join(f'max(length(v || {n}))' for n in range(40))} FROM w": None,
+    "SELECT max(length(split_part(v, 'y', 3))) FROM w": None,
     "SELECT max(length(o.v) + t.id) FROM t JOIN o ON o.id = t.id % 40": "[(519961,)]",
 }  # fmt: skip
 
@@ -73,5 +75,6 @@ def test_long_texts_stay_within_the_memory(text: str) -> None:
     )
     assert ended.returncode == 0, ended.stderr
     byte_count, _, found = ended.stdout.strip().partition(" ")
-    assert found == _QUERIES[text]
+    if _QUERIES[text] is not None:  # else it may be refused, too
+        assert found == _QUERIES[text]
     assert int(byte_count) <= _MEMORY_BYTES + _BESIDE_BYTES

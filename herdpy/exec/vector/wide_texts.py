@@ -5,6 +5,7 @@ many as it is given at once; but where a filter or a join leaves fewer than 64, 
 them until it has 2,048, unless there is a list among their columns.
 """
 
+from array import array
 from collections.abc import Iterable
 from typing import Any
 
@@ -54,8 +55,13 @@ def in_short_batches(table: pa.Table, made_bytes: int) -> pa.Table:
     """
     least = -(-table.num_rows // _BATCHES_MAX)
     rows = min(max(_BATCH_BYTES // max(made_bytes, 1), least, 1), _VECTOR_ROWS)
+    longest = max((len(chunk) for column in table.columns for chunk in column.chunks), default=0)
+    numbers = pa.py_buffer(array("i", range(longest + 1)))
+    offsets = pa.Array.from_buffers(pa.int32(), longest + 1, [None, numbers])
     columns = [
-        pa.chunked_array([_listed(chunk) for chunk in column.chunks], pa.list_(column.type))
+        pa.chunked_array(
+            [_listed(chunk, offsets) for chunk in column.chunks], pa.list_(column.type)
+        )
         if name == LIVE or _is_text(column.type) or pa.types.is_dictionary(column.type)
         else column
         for name, column in zip(table.column_names, table.columns, strict=True)
@@ -68,6 +74,6 @@ def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_binary(kind)
 
 
-def _listed(values: Any) -> pa.Array:
-    offsets = pa.array(range(len(values) + 1), pa.int32())
-    return pa.ListArray.from_arrays(offsets, values)
+def _listed(values: Any, offsets: Any) -> pa.Array:
+    """Return each value as a list of it; `offsets` are 0, 1, 2 … of at least as many."""
+    return pa.ListArray.from_arrays(offsets.slice(0, len(values) + 1), values)

@@ -19,19 +19,28 @@ def test_an_address_beyond_its_share_loses_its_oldest() -> None:
 
 
 def test_those_that_say_nothing_go_before_one_that_logs_in() -> None:
-    shares: PeerShares[int] = PeerShares(10, 3)
+    shares: PeerShares[int] = PeerShares(10, 4)
     assert shares.add(0, "a") is None
     shares.logs_in(0)
-    assert [shares.add(number, "a") for number in range(1, 6)] == [None, None, 1, 2, 3]
+    assert [shares.add(number, "a") for number in range(1, 7)] == [None, None, None, 1, 2, 3]
     shares.logs_in(4)
     shares.logs_in(5)
     shares.logs_in(99)
-    assert shares.add(6, "a") == 0  # all are logging in: the oldest goes
-    assert shares.add(7, "a") == 6
-    shares.remove(4)
-    assert shares.add(4, "a") is None  # it says nothing yet
-    assert shares.add(8, "a") == 7
-    assert shares.add(9, "a") == 4
+    assert shares.add(7, "a") == 0  # most are logging in: the oldest of all goes
+    assert shares.add(8, "a") == 6
+
+
+def test_logins_that_are_only_begun_keep_no_newcomer_out() -> None:
+    shares: PeerShares[int] = PeerShares(100, 10)
+    for number in range(10):
+        shares.add(number, "a")
+        shares.logs_in(number)
+    shares.add(10, "a")  # a newcomer, which says something in a moment
+    gone = []
+    for number in range(11, 15):
+        gone.append(shares.add(number, "a"))
+        shares.logs_in(number)
+    assert gone == [1, 2, 3, 4]
 
 
 def test_where_all_is_taken_the_address_with_most_gives_way() -> None:

@@ -4,6 +4,8 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 import grpc
@@ -16,6 +18,7 @@ from herdpy.model.access import User
 from herdpy.model.settings import Settings
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto.messages import MAGIC, VERSION, Hello, encode_frame
+from herdpy.server.connection import _STOP_AGAIN_S
 from herdpy.server.limits import (
     REQUEST_BYTES,
     RESULTS,
@@ -528,3 +531,43 @@ def test_what_waits_for_its_turn_counts_as_received(server: RunningServer) -> No
             assert found == [(2_000,)]
             assert server.call(lambda: on_loop(lambda: share.used)) == 0
         assert share.by_user == {}
+
+
+def test_a_cancel_ends_one_statement_and_not_the_next_that_waits_for_its_turn() -> None:
+    """The loop looks at a cancel until its statement has ended, and once more behind that."""
+    with served(workers=8, waiting_max=0) as server, ExitStack() as stack, Background() as threads:
+        session = tablespace_of(server.engine.default, "default").session(
+            Settings(), autocommit=True
+        )
+        run(session, "ALTER USER ann SET MAXIMUM running_statements = 1")
+        session.close()
+        cancelled, other = opened(stack, 2, server, "ann", "default")
+        shares = shares_of(server, "default")
+        told: SimpleQueue[Any] = SimpleQueue()
+
+        def ask(connection: herdpy.Connection, *texts: str) -> None:
+            for text in texts:
+                try:
+                    told.put(connection.execute(text).fetchall())
+                except Error as error:
+                    told.put(error.sqlstate)
+
+        for _ in range(6):
+            threads.start(partial(ask, cancelled, SLOW, "SELECT 7"))
+            server.call(lambda: settled(lambda: bool(shares.running)))
+            threads.start(partial(ask, other, SLOW))
+            server.call(lambda: settled(lambda: bool(shares.waiting_count)))
+            cancelled.cancel()
+            assert told.get(timeout=60) == "57014"
+            server.call(lambda: settled(lambda: bool(shares.waiting_count)))
+            server.call(lambda: asyncio.sleep(5 * _STOP_AGAIN_S))
+            other.cancel()
+            found = [told.get(timeout=60), told.get(timeout=60)]
+            assert sorted(map(str, found)) == ["57014", "[(7,)]"]
+            server.call(lambda: settled(lambda: not shares.running))
+
+
+async def settled(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not is_so():  # noqa: ASYNC110 - each comes by itself
+            await asyncio.sleep(0)
