@@ -3,6 +3,6 @@
 As append_many() packs them and `split` takes them apart; bookie/ledger/record_frame.py.
 """
 
-from bookie.ledger.record_frame import join, split
+from bookie.ledger.record_frame import LENGTH_BYTES, join, split
 
-__all__ = ["join", "split"]
+__all__ = ["LENGTH_BYTES", "join", "split"]

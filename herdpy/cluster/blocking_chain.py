@@ -63,7 +63,7 @@ class BlockingChain:
         self._loop.post(partial(self._chain.send, payload, on_added))
 
     def end(self) -> int:
-        with _errors("ending a ledger"):
+        with _errors("ending a ledger", is_known=False):
             return self._loop.call(self._chain.end())
 
     def close(self) -> None:
@@ -84,11 +84,12 @@ async def _close(entries: Any) -> None:
 
 
 @contextmanager
-def _errors(what: str) -> Generator[None]:
+def _errors(what: str, *, is_known: bool = True) -> Generator[None]:
+    """is_known: after a SAFE error nothing has happened, of commits either."""
     try:
         yield
     except BookieError as error:
         message = f"{what}: {error}"
-        if error.retry is BookieRetry.SAFE:
+        if is_known and error.retry is BookieRetry.SAFE:
             raise OperationalError(message, sqlstate="58030", retry=Retry.SAFE) from error
         raise LogFailedError(message) from error

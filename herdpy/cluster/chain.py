@@ -11,6 +11,7 @@ The rules are those of docs/formats/ledgers_info.md. One asyncio loop; begin(), 
 one at a time.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from bookie.client.client import LedgerClient
 from bookie.client.record_frames import join, split
 from bookie.client.writer import LedgerWriter
-from bookie.errors import BookieError, NoSuchLedgerMetadataError
+from bookie.errors import BookieError, ClientClosedError, NoSuchLedgerMetadataError
 from herdpy.cluster.listing import LedgerListing
 from herdpy.errors import CorruptionError
 from herdpy.log.ledger_log import OnAdded
@@ -58,6 +59,10 @@ class LedgerChain:
         self._quorums = quorums or Quorums()
         self._epoch = 0
         self._writer: LedgerWriter | None = None
+        self._refusal: BookieError | None = None
+        """Of an entry of the ledger that is written: those behind it would get its number."""
+        self._changing = asyncio.Lock()
+        """Held by claim(), begin() and end(), to the end of what a cancelled one cleans up."""
         self.ends: dict[int, int] = {}
 
     @property
@@ -72,10 +77,11 @@ class LedgerChain:
 
         From here on no older epoch lists or drops one. ClaimLostError: an epoch as new has done so.
         """
-        await self._listing.claim(epoch)
-        self._epoch = epoch
-        for ledger_id in self.ledgers:
-            self.ends[ledger_id] = await self._recover(ledger_id)
+        async with self._changing:
+            await self._listing.claim(epoch)
+            self._epoch = epoch
+            for ledger_id in self.ledgers:
+                self.ends[ledger_id] = await self._recover(ledger_id)
 
     async def _recover(self, ledger_id: int) -> int:
         try:
@@ -109,8 +115,19 @@ class LedgerChain:
 
     def _check_first(self, after: Lsn) -> None:
         info = self._listing.info
+        if not info.ledgers and info.first is not None:
+            raise CorruptionError(
+                f"{self._listing.path}: it lists no ledger, though {info.first} was one: the log "
+                "is not empty, and what is in it is not known"
+            )
         if after.ledger_id >= 0:
             self._check_end(after)
+        elif info.base:
+            raise CorruptionError(
+                f"{self._listing.path}: the log begins behind snapshot {info.base}, of which this "
+                "node has nothing",
+                hint="a node without a checkpoint begins with a copy of another node's",
+            )
         elif info.ledgers and info.ledgers[0] != info.first:
             raise CorruptionError(
                 f"{self._listing.path}: the log begins with ledger {info.ledgers[0]}, and what was "
@@ -187,6 +204,10 @@ class LedgerChain:
         The one before it was ended. ClaimLostError: another epoch has claimed the list. Any error
         leaves the list as it was, but for one whose answer the store never gave.
         """
+        async with self._changing:
+            return await self._begin()
+
+    async def _begin(self) -> int:
         info, width = self._listing.info, self._width()
         previous = info.ledgers[-1] if info.ledgers else -1
         if info.ledgers and previous not in self.ends:  # listed by a begin() that was cut short
@@ -210,7 +231,7 @@ class LedgerChain:
                 if not is_listing or not await self._listing.may_be_listed(ledger_id, self._epoch):
                     await self._client.delete(ledger_id)
             raise
-        self._writer = writer
+        self._writer, self._refusal = writer, None
         return ledger_id
 
     def _width(self) -> int:
@@ -229,12 +250,16 @@ class LedgerChain:
 
     def send(self, payload: bytes, on_added: OnAdded) -> None:
         """Add an entry; on_added is called once, in the order of the calls."""
-        writer = self._writer
-        assert writer is not None
-        try:
-            writer.add_nowait(payload, on_added)
-        except BookieError as error:
-            on_added(-1, error)
+        writer, refusal = self._writer, self._refusal
+        if writer is None:
+            refusal = ClientClosedError("the ledger was let go of")
+        elif refusal is None:
+            try:
+                writer.add_nowait(payload, on_added)
+            except BookieError as error:
+                refusal = self._refusal = error
+        if refusal is not None:
+            on_added(-1, refusal)
 
     async def end(self) -> int:
         """End the ledger that is written, and return its last entry.
@@ -242,13 +267,14 @@ class LedgerChain:
         That is what its CLOSED metadata say, whichever client wrote them: what is behind is surely
         not in the log. Until it returns nothing is known of entries that were not added.
         """
-        writer, ledger_id = self._writer, self.ledgers[-1]
-        if writer is not None:
-            with suppress(BookieError):  # then it is recovered, as by any other client
-                await writer.close()
-            self._writer = None
-        last = self.ends[ledger_id] = await self._recover(ledger_id)
-        return last
+        async with self._changing:
+            writer, ledger_id = self._writer, self.ledgers[-1]
+            if writer is not None:
+                with suppress(BookieError):  # then it is recovered, as by any other client
+                    await writer.close()
+                self._writer = None
+            last = self.ends[ledger_id] = await self._recover(ledger_id)
+            return last
 
     async def abandon(self) -> None:
         """Let go of the ledger that is written, without ending it; repeatable."""

@@ -205,6 +205,7 @@ class TablespaceNodes:
             data, version, replicas, has_leader = await ask(self._store, self._patience_s, question)
         except NoNodeError:
             return None
+        ledgers = LedgersInfo.of_bytes(data, ledgers_path).ledgers
         operations: list[Operation] = [
             Delete(self.path(name), found.version),
             Delete(ledgers_path, version),
@@ -222,7 +223,7 @@ class TablespaceNodes:
             await self._do(operations, is_gone)
         except (BadVersionError, NoNodeError, NotEmptyError):
             return None
-        return LedgersInfo.of_bytes(data, ledgers_path).ledgers
+        return ledgers
 
     # --- all or nothing --------------------------------------------------------------------------
 

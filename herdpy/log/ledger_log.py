@@ -16,10 +16,11 @@ the tablespace of them, and ends ledgers that failed.
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from bookie.client.record_frames import join
+from bookie.client.record_frames import LENGTH_BYTES, join
 from bookie.errors import BookieError
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.interfaces import Driver
@@ -44,8 +45,11 @@ _FRAME_RECORDS = 16_384
 """A frame with so many bytes of records is full, or with so many of them, which take 4 bytes more.
 
 With one record of record_bytes_max it is within the largest entry of a bookie."""
-_UNSENT_BYTES_MAX = 32 * 1024 * 1024
-"""In memory, of frames that are not acknowledged; more waits in prepare()."""
+_UNSENT_BYTES_MAX = 16 * 1024 * 1024
+"""In memory, of frames that are not acknowledged; more waits in prepare(). Less than what a client
+has under way (pending_add_bytes_max), so that it refuses none."""
+_AGAIN_S = 0.25
+"""Behind a step of the worker that found no memory."""
 _URGENT_BYTES = 4 * 1024 * 1024
 """Beyond both bounds, for rollbacks and marks."""
 
@@ -130,6 +134,7 @@ class LedgerLog:
         self._ledger_bytes = 0
         self._wanted = START_LSN  # up to where durability was asked for
         self._broken: BookieError | None = None  # of the ledger; end() says what it means
+        self._is_misnumbered = False
         self._is_rolling = False  # nothing may be appended: it would not be in the ledger's end
         self._newest: Append | None = None
         self._before: _Before | None = None  # that of the newest append, which ended if it is it
@@ -162,7 +167,7 @@ class LedgerLog:
     def start(self, on_durable: OnDurable, on_failure: OnFailure) -> Syncer:
         """Begin to tell; the log is its own Syncer."""
         self._on_durable, self._on_failure = on_durable, on_failure
-        ended = self._worker = Ticket[None]()
+        ended = Ticket[None]()
 
         def work() -> None:
             try:
@@ -171,6 +176,7 @@ class LedgerLog:
                 ended.complete(None)
 
         self._driver.spawn("herdpy-ledger-log", work)
+        self._worker = ended
         return self
 
     # --- appending: never waits ------------------------------------------------------------------
@@ -208,7 +214,7 @@ class LedgerLog:
             )
             for record in records:
                 self._put(record)
-            self._unsent_bytes += byte_count
+            self._unsent_bytes += byte_count + LENGTH_BYTES * len(records)
             self._ledger_bytes += byte_count
             self.bytes_appended += byte_count
             self._newest = append  # from here on it counts
@@ -253,14 +259,22 @@ class LedgerLog:
         """Make an entry of the open frame. Mutex held."""
         assert self._ledger_id is not None
         last = Lsn(self._ledger_id, self._next_entry, len(self._open) - 1)
-        self._ready.append((_Frame(self._next_entry, last, self._open_bytes), self._open))
+        byte_count = self._open_bytes + LENGTH_BYTES * len(self._open)
+        self._ready.append((_Frame(self._next_entry, last, byte_count), self._open))
         self._open, self._open_bytes = [], 0
         self._next_entry += 1
 
     # --- sending ---------------------------------------------------------------------------------
 
     def request(self, durability: Durability) -> None:
-        """Send what was appended; NONE: what is a whole frame, which bounds what is kept."""
+        """Send what was appended; NONE: what is a whole frame, which bounds what is kept.
+
+        OS waits as sync() does: what is in no quorum is in this process alone.
+        """
+        if durability is Durability.OS:
+            with suppress(Error):  # of which on_failure tells
+                self.sync()
+            return
         with self._mutex:
             self._undo()
             if durability is not Durability.NONE:
@@ -268,7 +282,7 @@ class LedgerLog:
             self._send()
 
     def ask(self, durability: Durability) -> None:
-        self.request(durability)
+        self.request(Durability.SYNC if durability is Durability.OS else durability)
 
     def _send(self) -> None:
         """Send what may go. Mutex held, so that entries leave in the order of their numbers."""
@@ -279,8 +293,10 @@ class LedgerLog:
             self._send_all()
         except BaseException as error:
             # Whether an entry has left is not known: its ledger's end says so.
-            self._broken = self._broken or BookieError(f"sending an entry was cut short: {error!r}")
-            self._bell.ring()
+            if self._ledger_id is not None:
+                cause = BookieError(f"sending an entry was cut short: {error!r}")
+                self._broken = self._broken or cause
+                self._bell.ring()
             raise
 
     def _send_all(self) -> None:
@@ -301,14 +317,16 @@ class LedgerLog:
 
     def _on_added(self, frame: _Frame, entry_id: int, error: BookieError | None) -> None:
         with self._mutex:
-            if not self._in_flight or self._in_flight[0] is not frame:
-                return  # end() has decided of it, or one before it has failed
+            self._undo()
+            if not any(each is frame for each in self._in_flight):
+                return  # end() has decided of it
             if error is not None:
                 self._broken = self._broken or error
-            elif entry_id != frame.entry_id:
+            elif entry_id != frame.entry_id or self._in_flight[0] is not frame:
+                self._is_misnumbered = True  # so that the ledger's end decides nothing
                 self._broken = BookieError(
-                    f"ledger {self._ledger_id}: expected entry {frame.entry_id}, was told that "
-                    f"{entry_id} is there"
+                    f"ledger {self._ledger_id}: expected entry {self._in_flight[0].entry_id}, was "
+                    f"told that {entry_id} is there"
                 )
             else:
                 self._acknowledge(self._in_flight.popleft())
@@ -409,6 +427,7 @@ class LedgerLog:
             raise
         with self._mutex:
             self._ledger_id, self._next_entry, self._ledger_bytes = ledger_id, 1, 0
+            self._broken = None
 
     # --- the end of a ledger ---------------------------------------------------------------------
 
@@ -419,7 +438,11 @@ class LedgerLog:
             # From here on nothing is appended or sent: what is open would be lost.
             cause = self._broken = self._broken or BookieError("the ledger is ended")
         last = self._chain.end()
+        if self._is_misnumbered:
+            self._fail(LogFailedError(f"{cause}: which entries are there is not known"))
+            return False
         with self._mutex:
+            self._undo()
             while self._in_flight and self._in_flight[0].entry_id <= last:
                 self._acknowledge(self._in_flight.popleft())
             if self._in_flight or self._ready or self._open:
@@ -438,6 +461,8 @@ class LedgerLog:
 
     def _end_if_broken(self) -> None:
         """Find out what is in a ledger of which an entry has failed."""
+        if self._broken is None:
+            return  # and no ledger that is being begun is waited for
         with self._rolling:
             if self._broken is None or self.failure is not None or self._ledger_id is None:
                 return
@@ -448,24 +473,41 @@ class LedgerLog:
 
     def _fail(self, error: Error) -> None:
         """Stop: nothing is known of what was sent and not acknowledged, until the next opening."""
+        if not isinstance(error, LogFailedError):  # whose fate is unknown must not be told as SAFE
+            error = LogFailedError(error.message, hint=error.hint)
         with self._mutex:
-            self.failure = error
             self.failed_after = self._in_flight[-1].last if self._in_flight else self.durable_lsn
+            self.failure = error
             waiting = self._take_waiting()
         for ticket in waiting:
             ticket.complete(None)
 
     def _work(self) -> None:
-        told = START_LSN
+        told, pause_s = START_LSN, None
         while not self._worker_is_ending:
-            self._bell.wait()
-            self._end_if_broken()
-            if self.durable_lsn > told:
-                told = self.durable_lsn
-                self._on_durable(told)
-            if self.failure is not None:
-                self._on_failure(self.failure)
-                return
+            self._bell.wait(pause_s)
+            pause_s = None
+            try:
+                told = self._tell(told)
+                self._end_if_broken()
+                told = self._tell(told)
+                if self.failure is not None:
+                    self._on_failure(self.failure)
+                    return
+            except MemoryError:
+                pause_s = _AGAIN_S  # as an interrupt: what was begun is gone on with
+            except Exception as error:
+                failure = InvariantViolation(f"the log's worker died: {error!r}")
+                self._fail(failure)
+                self._on_failure(failure)
+                raise
+
+    def _tell(self, told: Lsn) -> Lsn:
+        """Tell what has become durable since, and return up to where."""
+        durable = self.durable_lsn
+        if durable > told:
+            self._on_durable(durable)
+        return max(durable, told)
 
     # --- the rest of its life --------------------------------------------------------------------
 

@@ -343,7 +343,7 @@ def test_what_is_no_chain_is_refused() -> None:
         await refused((first, middle, last), ahead, Lsn(last, 2, 0))
         await refused((first, middle, last), ahead, Lsn(last + 1, 1, 0))
         await refused((first, last), ahead, Lsn(middle, 1, 0))
-        await refused((), ahead, Lsn(first, 1, 0))
+        await refused((), "it lists no ledger", Lsn(first, 1, 0))
         await refused((last,), "a part of it is missing", Lsn(first, 1, 0))
         await leader.client.delete(middle)
         await refused((first, middle, last), f"lists ledger {middle}, and BookKeeper has none")

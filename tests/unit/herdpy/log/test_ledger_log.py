@@ -234,7 +234,7 @@ def test_more_than_may_be_kept_waits_for_what_is_under_way() -> None:
     chain = HeldChain()
     log = log_of(chain, ledger_bytes_max=2**40)
     put(log, b"first")
-    put(log, *[b"x" * MIB] * 31)
+    put(log, *[b"x" * MIB] * 15)
     with pytest.raises(LogSpaceError):
         log.append(Append((b"x" * MIB,)))
     log.append(Append((b"rollback",)), is_urgent=True)
@@ -372,6 +372,80 @@ def test_an_entry_that_gets_another_number_breaks_the_ledger() -> None:
     chain.sent[0][2](7, None)
     with pytest.raises(LogFailedError, match="expected entry 1, was told that 7"):
         log.sync()
+    log.close()
+
+
+def test_a_refusal_that_comes_before_earlier_acknowledgements_breaks_the_ledger() -> None:
+    chain = HeldChain()
+    log = log_of(chain)
+    told = Told(log)
+    positions = []
+    for record in (b"a", b"b"):
+        positions += put_all(log, record)
+        log.request(Durability.SYNC)
+    _, _, on_added = chain.sent[1]
+    chain.kept_at_end = 1
+    on_added(-1, WriteError("too many are under way"))
+    assert told.failures.get(timeout=10) is log.failure
+    assert log.failed_after == log.durable_lsn == positions[0]
+    log.close()
+
+
+def test_an_entry_of_another_number_decides_nothing() -> None:
+    chain = HeldChain()
+    log = log_of(chain)
+    for record in (b"a", b"b"):
+        put(log, record)
+        log.request(Durability.SYNC)
+    chain.kept_at_end = 2
+    chain.sent[0][2](2, None)
+    with pytest.raises(LogFailedError, match="which entries are there is not known"):
+        log.sync()
+    assert log.durable_lsn == START_LSN
+    assert log.failed_after == Lsn(0, 2, 0)
+    log.close()
+
+
+def test_what_fails_while_the_end_is_unknown_is_told_as_unknown() -> None:
+    chain = HeldChain()
+    log = log_of(chain)
+    put(log, b"a")
+    log.request(Durability.SYNC)
+    chain.fails_to_end = OperationalError("2 bookies", sqlstate="58030", retry=Retry.SAFE)
+    chain.fail(WriteError("no quorum"))
+    with pytest.raises(LogFailedError) as caught:
+        log.sync()
+    assert caught.value.retry is Retry.UNKNOWN
+    log.close()
+
+
+def test_the_worker_goes_on_when_it_has_found_no_memory() -> None:
+    chain = HeldChain()
+    log = log_of(chain)
+    durable: SimpleQueue[Lsn] = SimpleQueue()
+    failures: SimpleQueue[Error] = SimpleQueue()
+    errors = [MemoryError()]
+
+    def on_durable(lsn: Lsn) -> None:
+        if errors:
+            raise errors.pop()
+        durable.put(lsn)
+
+    log.start(on_durable, failures.put)
+    last = put(log, b"a")
+    log.request(Durability.SYNC)
+    chain.acknowledge()
+    assert durable.get(timeout=10) == last
+    log.close()
+    assert failures.empty()
+
+
+def test_what_the_system_is_to_have_is_in_a_quorum() -> None:
+    driver = ThreadDriver()
+    log = LedgerLog(PromptChain(driver), driver, ledger_bytes_max=MIB)
+    last = put(log, b"a")
+    log.request(Durability.OS)
+    assert log.written_lsn == last
     log.close()
 
 
