@@ -100,7 +100,7 @@ WORLD_MAKERS = ("bookie/runtime/os_", "bookie/runtime/drivers.py", "herdpy/cli/"
 LOOP_USERS = (
     "bookie/autorecovery/", "bookie/client/", "bookie/server/", "bookie/metadata/",
     "bookie/lifecycle/", "bookie/management/", "bookie/runtime/http.py", "herdpy/server/",
-    "herdpy/aio/",
+    "herdpy/aio/", "herdpy/cluster/",
 )  # fmt: skip
 # (module, path): what each may have of the world beside, and why.
 WORLD_EXCEPTIONS = {
