@@ -182,10 +182,13 @@ class Faults:
             with connect_as_operator(self.world) as connection:
                 for name in self.rng.sample(_LOOKED_AT, 2):
                     connection.execute(f"SELECT * FROM {name}").fetchall()
-                found = sorted(each for (each,) in connection.execute(f"SELECT id FROM {table}"))
-                if found[:-1]:  # the newest is this one
-                    connection.execute(f"KILL {kind} {self.rng.choice(found[:-1])}")
-                    self.world.happen(f"KILL {kind}")
+                for _ in range(20):  # a statement does not run for long
+                    rows = connection.execute(f"SELECT id FROM {table}").fetchall()
+                    found = sorted(each for (each,) in rows)[:-1]  # the newest is this one
+                    if found:
+                        connection.execute(f"KILL {kind} {self.rng.choice(found)}")
+                        self.world.happen(f"KILL {kind}")
+                        break
         except Error as error:
             self.world.say(f"KILL {kind}: {error.sqlstate} {error.message}")
 
