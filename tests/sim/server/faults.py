@@ -105,7 +105,7 @@ class Faults:
 
     def cut(self) -> None:
         network = self.world.loop.network
-        is_silent = self.rng.random() < 0.2
+        is_silent = self.rng.random() < 0.27
         found = network.connections(self._client().node.name, HOST)
         for transport in found:
             network.cut(transport, is_silent=is_silent)
