@@ -5,7 +5,8 @@ One node of the store, changed by compare-and-set only; docs/formats/ledgers_inf
 
 import msgspec
 
-from herdpy.errors import CorruptionError, OperationalError
+from herdpy.cluster.json_nodes import read_node
+from herdpy.errors import CorruptionError
 
 FORMAT = 1
 
@@ -27,16 +28,7 @@ class LedgersInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @staticmethod
     def of_bytes(data: bytes, path: str) -> "LedgersInfo":
         """Read a node; CorruptionError: it is malformed, OperationalError: of a newer herdpy."""
-        try:
-            found = msgspec.json.decode(data, type=LedgersInfo)
-        except msgspec.DecodeError as error:
-            raise CorruptionError(f"{path}: expected a list of ledgers, found {error}") from None
-        if found.format > FORMAT:
-            raise OperationalError(
-                f"{path}: its ledgers have format {found.format}, and this herdpy reads {FORMAT}",
-                sqlstate="0A000",
-                hint="use the herdpy that wrote them, or a newer one",
-            )
+        found = read_node(data, path, LedgersInfo, FORMAT, "a list of ledgers")
         ids = found.ledgers
         if list(ids) != sorted(set(ids)) or (ids and found.first is None):
             raise CorruptionError(f"{path}: expected ascending ids, found {list(ids)!r:.80}")

@@ -19,8 +19,9 @@ import msgspec
 from bookie.errors import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
 from bookie.metadata.interfaces import Create, Delete, Operation, VersionedStore
 from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
+from herdpy.cluster.json_nodes import read_node
 from herdpy.cluster.ledgers_info import LedgersInfo
-from herdpy.errors import CorruptionError, Error, OperationalError, ProgrammingError
+from herdpy.errors import Error, OperationalError, ProgrammingError
 
 Question = Callable[[], Awaitable[bool]]
 FORMAT = 1
@@ -49,17 +50,7 @@ class TablespaceRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     @staticmethod
     def of_bytes(data: bytes, path: str) -> "TablespaceRecord":
         """Read a node; CorruptionError: it is malformed, OperationalError: of a newer herdpy."""
-        try:
-            found = msgspec.json.decode(data, type=TablespaceRecord)
-        except msgspec.DecodeError as error:
-            raise CorruptionError(f"{path}: expected a tablespace, found {error}") from None
-        if found.format > FORMAT:
-            raise OperationalError(
-                f"{path}: it has format {found.format}, and this herdpy reads {FORMAT}",
-                sqlstate="0A000",
-                hint="use the herdpy that made it, or a newer one",
-            )
-        return found
+        return read_node(data, path, TablespaceRecord, FORMAT, "a tablespace")
 
 
 class Versioned(NamedTuple):

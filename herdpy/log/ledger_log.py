@@ -285,8 +285,7 @@ class LedgerLog:
         self.request(Durability.SYNC if durability is Durability.OS else durability)
 
     def _send(self) -> None:
-        """Send what may go. Mutex held, so that entries leave in the order of their numbers."""
-        self._undo()
+        """Send what may go, no append being cut short; entries leave in order. Mutex held."""
         if self._broken is not None:
             return
         try:
@@ -534,4 +533,4 @@ class LedgerLog:
 
 
 def _nothing(_: object) -> None:
-    """Tell no one: before start()."""
+    """Tell nothing: what there is before start()."""

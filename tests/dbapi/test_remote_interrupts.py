@@ -95,6 +95,26 @@ def test_a_cancel_in_the_middle_of_a_send_of_its_own_thread(server: RunningServe
         assert not session._cancels
 
 
+def test_a_cancel_right_behind_the_sending_is_heard(server: RunningServer) -> None:
+    with closing(filled(server.url)) as connection:
+        connection.execute("SET statement_timeout = '20s'")
+        session: Any = connection._session
+        session = getattr(session, "_session", session)
+        send = session._stream.send
+
+        def send_and_cancel(data: bytes) -> None:
+            session._stream.send = send
+            send(data)
+            other = threading.Thread(target=connection.cancel)
+            other.start()
+            other.join()
+
+        session._stream.send = send_and_cancel
+        with pytest.raises(errors.QueryCanceledError, match="cancel"):
+            connection.execute("SELECT count(*) FROM t a, t b, t c, t d WHERE a.id + d.id = -1")
+        assert connection.execute("SELECT count(*) FROM t").fetchone() == (ROWS,)
+
+
 @pytest.mark.parametrize("size", [10, 40_000_000])
 def test_the_last_words_of_a_server_are_heard(server: RunningServer, size: int) -> None:
     """A drained server closes an idle connection; the next request says that it did not run."""

@@ -311,7 +311,8 @@ class RemoteSession:
         with self._mutex:
             last = self.machine.last_request
             try:
-                return self._wait(self._begin_request(make, fields, has_token=has_token))
+                request = self._begin_request(make, fields, has_token=has_token, is_waited=True)
+                return self._wait(request)
             except Error:
                 failure = self.machine.failure
                 if failure is not None and failure.retry is Retry.SAFE:
@@ -364,7 +365,12 @@ class RemoteSession:
             self.machine.abandon(fetch)  # whose answer has nothing to give up
 
     def _begin_request(
-        self, make: Callable[..., Message], fields: Sequence[Any], *, has_token: bool = False
+        self,
+        make: Callable[..., Message],
+        fields: Sequence[Any],
+        *,
+        has_token: bool = False,
+        is_waited: bool = False,
     ) -> int:
         if self.machine.failure is not None:
             raise self.machine.failure
@@ -385,8 +391,9 @@ class RemoteSession:
             self.undecided = None
             raise
         try:
-            self._send(data, is_answered=True)
+            self._send(data, is_answered=True, running=request if is_waited else None)
         except BaseException:
+            self._running = None
             if not self._is_out:
                 self.machine.forget(request)
             raise
@@ -433,9 +440,12 @@ class RemoteSession:
         except BaseException:  # noqa: BLE001 - the interrupt is raised by the caller
             self.close()
 
-    def _send(self, data: bytes, *, is_answered: bool = False) -> None:
+    def _send(self, data: bytes, *, is_answered: bool = False, running: int | None = None) -> None:
+        """Send frames. running: the request in them that cancel() is about from here on."""
         with self._sending:
             try:
+                # Before it is out, so that no cancel comes too early; which leaves behind it.
+                self._running = running or self._running
                 self._stream.send(data)
                 self._is_out = True
             except OSError as error:

@@ -191,10 +191,10 @@ def test_a_missing_node_is_an_error_and_never_an_empty_log() -> None:
     ("data", "said"),
     [
         (b"", "expected a list of ledgers"),
-        (b'{"epoch": 1, "ledger": []}', "expected a list of ledgers"),
-        (b'{"epoch": 1, "ledgers": [3, 2], "first": 2}', "expected ascending ids"),
-        (b'{"epoch": 1, "ledgers": [3, 3], "first": 3}', "expected ascending ids"),
-        (b'{"epoch": 1, "ledgers": [3]}', "expected ascending ids"),
+        (b'{"format": 1, "epoch": 1, "ledger": []}', "expected a list of ledgers"),
+        (b'{"format": 1, "epoch": 1, "ledgers": [3, 2], "first": 2}', "expected ascending ids"),
+        (b'{"format": 1, "epoch": 1, "ledgers": [3, 3], "first": 3}', "expected ascending ids"),
+        (b'{"format": 1, "epoch": 1, "ledgers": [3]}', "expected ascending ids"),
     ],
 )
 def test_a_malformed_node_is_named(data: bytes, said: str) -> None:
@@ -204,7 +204,7 @@ def test_a_malformed_node_is_named(data: bytes, said: str) -> None:
 
 
 def test_a_newer_format_is_refused() -> None:
-    data = LedgersInfo(format=FORMAT + 1, epoch=1).to_bytes()
+    data = LedgersInfo(format=FORMAT + 1, epoch=1).to_bytes()[:-1] + b', "colour": 1}'
     with pytest.raises(OperationalError) as caught:
         LedgersInfo.of_bytes(data, PATH)
     assert caught.value.sqlstate == "0A000"

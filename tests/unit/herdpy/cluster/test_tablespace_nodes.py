@@ -153,7 +153,7 @@ def test_a_malformed_node_is_named(data: bytes) -> None:
 
 
 def test_a_newer_format_is_refused() -> None:
-    data = msgspec.structs.replace(RECORD, format=FORMAT + 1).to_bytes()
+    data = msgspec.structs.replace(RECORD, format=FORMAT + 1).to_bytes()[:-1] + b', "colour": 1}'
     with pytest.raises(OperationalError) as caught:
         TablespaceRecord.of_bytes(data, "/herd/x")
     assert caught.value.sqlstate == "0A000"

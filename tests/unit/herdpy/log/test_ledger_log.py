@@ -132,7 +132,7 @@ def test_what_comes_while_two_entries_travel_shares_the_next_one() -> None:
     chain.acknowledge()
     assert chain.frames == [[b"b"], [b"c", b"d", b"e"]]
     assert log.durable_lsn == Lsn(0, 1, 0)
-    put(log, b"f")  # nobody has asked for it
+    put(log, b"f")  # its durability was not asked for
     chain.acknowledge(2)
     assert chain.frames == []
     assert log.durable_lsn == Lsn(0, 3, 2) < log.last_lsn == Lsn(0, 4, 0)
