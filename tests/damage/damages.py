@@ -57,20 +57,25 @@ def listed_of(files: Files) -> ManifestState:
     return Manifest.read(disk, MANIFEST)
 
 
+def listed_log(files: Files) -> list[LogFile]:
+    """Return the listed log files, the oldest first."""
+    return [LogFile("default/log", *listed) for listed in listed_of(files).listed_log_files]
+
+
 def frames_of(files: Files) -> list[LogFrame]:
     """Return the valid frames of the listed log files, in their order."""
     listed = listed_of(files)
     found: list[LogFrame] = []
-    for number, first, file_id in listed.listed_log_files:
-        path = LogFile("default/log", number, first, file_id).path
+    for file in listed_log(files):
+        path = file.path
         offset = 0
         while isinstance(
             frame := decode_frame(
                 files[path],
                 offset,
                 log_id=listed.log_id,
-                file_id=file_id,
-                file_number=number,
+                file_id=file.file_id,
+                file_number=file.number,
                 sequence=None,
             ),
             Frame,
@@ -214,7 +219,7 @@ class _Draw:
 
     def of_another(self) -> Damage:
         """Put in a file of another database, or of a copy of this one that went on by itself."""
-        path = MANIFEST if self.rng.random() < 0.5 else self.victim()
+        path = self.rng.choice((MANIFEST, MANIFEST, self.victim(), listed_log(self.files)[-1].path))
         if self.rng.random() < 0.5:
             moment = self.rng.choice(self.life.moments)
             other, which = with_more(moment.files, self.rng.randrange(4)), "a copy that went on"
@@ -340,7 +345,7 @@ def allowed(life: Life, damage: Damage) -> list[Content]:
         return [damage.moment]
     newest = newest_frames(life)
     found = damage.files.get(newest[0].path) or b"" if newest else b""
-    if newest and _is_of_a_copy(life, newest[0].path, found):
+    if newest and _is_anothers(life, newest[0].path, found):
         return [life.content]
     intact = [f for f in newest if found[f.offset : f.end] == life.files[f.path][f.offset : f.end]]
     done = listed_of(life.files).checkpoint_lsn[1]  # is not read any more
@@ -350,20 +355,23 @@ def allowed(life: Life, damage: Damage) -> list[Content]:
     return [life.content, life.state_at(min(broken) - 1)]
 
 
-def _is_of_a_copy(life: Life, path: str, data: bytes) -> bool:
-    """Return whether a log file begins with a frame that a copy of the database wrote as this one.
+def _is_anothers(life: Life, path: str, data: bytes) -> bool:
+    """Return whether a log file is seen to be of another database, or of a copy of this one.
 
-    Its checksum proves it, since a copy has the log's id, and other ids of files.
+    A copy has the log's id, and other ids of files: the first frame's checksum proves it. Frames
+    of another log prove it by two of them, one behind the other, with one id. A lower number is no
+    proof: a spare may have brought such frames along.
     """
     listed = listed_of(life.files)
     number, file_id = next(
-        (number, file_id)
-        for number, first, file_id in listed.listed_log_files
-        if LogFile("default/log", number, first, file_id).path == path
+        (file.number, file.file_id) for file in listed_log(life.files) if file.path == path
     )
     owner = owner_of(data[:HEADER_BYTES])
     if owner is None or owner.id == file_id or owner.file_number < number:
         return False
+    behind = owner_of(data[owner.end : owner.end + HEADER_BYTES])
+    if behind is not None and behind.id == owner.id:
+        return True
     frame = decode_frame(
         data,
         0,
