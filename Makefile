@@ -38,7 +38,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-.PHONY: full-disk help setup fmt lint proto types layers unit contract sql dbapi exhaustive faces check second-tablespace second-tablespace-sample crash crash-sample damage kill kill-server kill-staging kill-bookies restarts sim-ledger sim-recovery sim-server sim-storage fuzz fuzz-cost ends fuzz-wire integration long interrupts threads \
+.PHONY: full-disk help setup fmt lint proto types layers unit contract sql dbapi exhaustive faces check second-tablespace second-tablespace-sample crash crash-sample damage kill kill-server kill-staging kill-bookies restarts sim sim-ledger sim-recovery sim-server sim-storage fuzz fuzz-cost ends fuzz-wire integration long interrupts threads \
         findings compat pg-oracle docs reference interpreters bare test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-memory bench-calls bench-embedded bench-tablespaces \
         bench-ledger bench-recovery bench-herddb bench-network bench-neighbours bench-spark big clean
 
@@ -125,6 +125,9 @@ crash: setup ## simulated crashes: make crash N=2000 SEED=7 PLANT=all
 
 damage: setup ## directories of drawn lives, damaged: make damage N=5000 SEED=7 PLANT=all
 	$(PY) -m tests.damage $(runner_flags)
+
+sim: setup ## simulated lives of a cluster, its leaders taken over: make sim N=4000 SEED=7 PLANT=all
+	$(PY) -m tests.sim.cluster $(runner_flags)
 
 sim-ledger: setup ## simulated lives of a ledger: make sim-ledger N=10000 SEED=7 PLANT=all
 	$(PY) -m tests.sim.ledger $(runner_flags)
@@ -232,6 +235,7 @@ test: setup ## everything that must pass before a push, each part with its secon
 	$(call part,sim-ledger N=300)
 	$(call part,sim-recovery N=50)
 	$(call part,sim-server N=100)
+	$(call part,sim N=50)
 	$(call part,kill N=10)
 	$(call part,kill-staging N=10)
 	$(call part,interpreters ON=$(lastword $(VERSIONS)) SUITES="tests/contract tests/dbapi -k 'not tcp and not grpc and not async'") # the oldest; setup took the newest

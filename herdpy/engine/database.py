@@ -143,7 +143,7 @@ class Database:
             self.config,
             instance.sync_threads,
             instance.wake,
-            instance.open_log,
+            instance.logs,
             self.where,
             self.memory,
             instance.reserve,

@@ -31,7 +31,7 @@ from herdpy.engine.maintenance.directory import (
     create_if_new,
     locked_error,
 )
-from herdpy.engine.maintenance.file_logs import OpenLog, open_file_log
+from herdpy.engine.maintenance.file_logs import FILE_LOGS, LogSource
 from herdpy.engine.maintenance.replica import TICK_S
 from herdpy.engine.state.disk_space import SharedReserve
 from herdpy.engine.state.memory import memtables_of
@@ -70,7 +70,7 @@ class Instance:
         where: str = ":memory:",
         temp_directory: str | None = None,
         is_threaded: bool = True,
-        open_log: OpenLog = open_file_log,
+        logs: LogSource = FILE_LOGS,
         governor: Governor | None = None,
         new_plans: Callable[[PlanRoom], PlanCache] = PlanCache,
     ) -> None:
@@ -78,8 +78,9 @@ class Instance:
 
         `where` is how messages name it; temp_directory is where DuckDB may spill. With
         is_threaded False there are no threads: commits sync in the caller, and run_checkpoint() is
-        the caller's to call (simulation). open_log makes a tablespace's log. The governor is the
-        process's; None: the directory is alone in it. new_plans makes the plans of a tablespace.
+        the caller's to call (simulation). logs: where a tablespace's log comes from. The governor
+        is the process's; None: the directory is alone in it. new_plans makes the plans of a
+        tablespace.
         """
         # Constant after start().
         self.disk = disk
@@ -88,7 +89,7 @@ class Instance:
         self.driver = driver
         self.config = config
         self.where = where
-        self.open_log = open_log
+        self.logs = logs
         self.memory = (governor or Governor()).open(where, config.memory_bytes_max)
         self.plan_room = PlanRoom(config.plan_cache_entries_max, config.plan_cache_bytes_max)
         self.new_plans = new_plans
@@ -140,7 +141,7 @@ class Instance:
         disk = self.disk
         check_ours(disk, self.where)
         self._lock = disk.lock(LOCK, describe_process())
-        create_if_new(disk, self.rng)
+        create_if_new(disk, self.rng, self.logs.kind)
         listed = read_list(disk)
         check_listed(disk, listed or only_default(b""))
         if listed is not None:

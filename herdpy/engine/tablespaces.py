@@ -321,7 +321,9 @@ class Tablespaces:
             entry = TablespaceEntry(self._instance.rng.randbytes(ID_BYTES), name, MAKING, limits)
             self._write(self.listed.with_entry(entry))
             try:
-                make_tablespace(self._disk, entry.folder, entry.id, self._instance.rng)
+                make_tablespace(
+                    self._disk, entry.folder, entry.id, self._instance.rng, self._instance.logs.kind
+                )
                 database = self._open_one(entry)
                 database.begin_access(access)
                 made = msgspec.structs.replace(entry, state=PRESENT)

@@ -56,8 +56,13 @@ _REWRITE_BYTES_MIN = 64 * 1024
 _REWRITE_FACTOR = 4
 
 
-FILE_LOG = "file"
-"""The kind of log that this herdpy has."""
+FILE_LOG, LEDGER_LOG = "file", "ledgers"
+"""How a tablespace's log is kept: in its own directory, or in ledgers that a cluster shares."""
+_OF_OTHER_KINDS = {
+    FILE_LOG: "It is a database of its own, no copy of a cluster's tablespace: a node needs an "
+    "empty directory, or its own.",
+    LEDGER_LOG: "It is a node's copy of a tablespace of a cluster: its node opens it.",
+}
 
 
 class BitmapRef(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -518,12 +523,12 @@ class Manifest:
         """Why the last rewrite was put off; edits go on in the old, longer file."""
 
     @classmethod
-    def create(cls, disk: Disk, path: str, rng: Rng) -> "Manifest":
+    def create(cls, disk: Disk, path: str, rng: Rng, log_kind: str = FILE_LOG) -> "Manifest":
         """Write the manifest of an empty tablespace where there is none; durable on return."""
         if disk.exists(path):
             raise InvariantViolation(f"manifest {path} exists already")
         log_id, uuid = rng.randbytes(16), rng.randbytes(FILE_ID_BYTES)
-        state = ManifestState(log_id, identity=Identity(uuid))
+        state = ManifestState(log_id, identity=Identity(uuid, log_kind))
         return cls.put(disk, path, state, rng)
 
     @classmethod
@@ -539,9 +544,9 @@ class Manifest:
         return cls(disk, path, rng, tail)
 
     @staticmethod
-    def read(disk: Disk, path: str) -> ManifestState:
-        """Verify and return what a manifest says; nothing is written. Errors as open()."""
-        return _checked(disk, path)[1].state
+    def read(disk: Disk, path: str, log_kind: str = FILE_LOG) -> ManifestState:
+        """Verify and return what a manifest says; nothing is written. Errors as load()."""
+        return _checked(disk, path, log_kind)[1].state
 
     @staticmethod
     def read_valid(disk: Disk, path: str) -> tuple[ManifestState, CorruptionError | None]:
@@ -550,7 +555,7 @@ class Manifest:
         Other errors as read(); it is damage, too, when there is no whole edit before it.
         """
         try:
-            return _checked(disk, path)[1].state, None
+            return _checked(disk, path, FILE_LOG)[1].state, None
         except CorruptionError as error:
             with suppress(OSError):
                 state = _valid_part(disk.read(path))
@@ -559,9 +564,12 @@ class Manifest:
             raise
 
     @classmethod
-    def load(cls, disk: Disk, path: str, rng: Rng) -> "Manifest":
-        """Read and verify, and write nothing: harden() comes before the first append()."""
-        data, content = _checked(disk, path)
+    def load(cls, disk: Disk, path: str, rng: Rng, log_kind: str = FILE_LOG) -> "Manifest":
+        """Read and verify, and write nothing: harden() comes before the first append().
+
+        CorruptionError: damage. NotSupportedError: the log is not kept as log_kind says.
+        """
+        data, content = _checked(disk, path, log_kind)
         end = content.end
         file_id, snapshot_bytes = content.file_id, content.snapshot_bytes
         unhardened = _Unhardened(
@@ -581,8 +589,8 @@ class Manifest:
             raise
 
     @classmethod
-    def open(cls, disk: Disk, path: str, rng: Rng) -> "Manifest":
-        manifest = cls.load(disk, path, rng)
+    def open(cls, disk: Disk, path: str, rng: Rng, log_kind: str = FILE_LOG) -> "Manifest":
+        manifest = cls.load(disk, path, rng, log_kind)
         try:
             manifest.harden()
         except BaseException:
@@ -789,20 +797,20 @@ class _Content(NamedTuple):
     is_sealed: bool
 
 
-def _checked(disk: Disk, path: str) -> tuple[bytes, _Content]:
+def _checked(disk: Disk, path: str, log_kind: str) -> tuple[bytes, _Content]:
     """Return a manifest's bytes, and what they say."""
     data = b""
     try:
         with expecting_file(f"manifest {path}"):
             data = disk.read(path)
-        return data, _read(data, path)
+        return data, _read(data, path, log_kind)
     except CorruptionError as error:
         if _valid_part(data) is None:
             error.hint = NOTHING_LEFT_HINT
         raise
 
 
-def _read(data: bytes, path: str) -> _Content:
+def _read(data: bytes, path: str, log_kind: str) -> _Content:
     file_id = _file_id_of(data, path)
     offset = last_edit = len(_file_header(file_id))
     builder: _Builder | None = None
@@ -834,11 +842,12 @@ def _read(data: bytes, path: str) -> _Content:
                 path, offset, f"expected a whole edit; a later valid one is at {position}"
             )
         position = data.find(_FRAME_MAGIC, position + 1)
-    if state.identity.log_kind != FILE_LOG:
+    found_kind = state.identity.log_kind
+    if found_kind != log_kind:
         raise NotSupportedError(
-            f"manifest {path}: its log is kept as {state.identity.log_kind!r}; this herdpy reads "
-            f"logs kept as {FILE_LOG!r}",
-            hint="Open it with the newer herdpy that wrote it.",
+            f"manifest {path}: expected a log that is kept as {log_kind!r}, found one that is kept "
+            f"as {found_kind!r}",
+            hint=_OF_OTHER_KINDS.get(found_kind, "Open it with the newer herdpy that wrote it."),
         )
     return _Content(state, file_id, last_edit, offset, snapshot_bytes, is_sealed)
 

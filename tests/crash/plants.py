@@ -420,9 +420,7 @@ def _listed_before_the_folder(right: Any) -> Any:
 
 
 def _folder_not_synced(right: Any) -> Any:
-    return lambda disk, folder, tablespace_id, rng: right(
-        _UnsyncedNames(disk), folder, tablespace_id, rng
-    )
+    return lambda disk, *more: right(_UnsyncedNames(disk), *more)
 
 
 def _removed_before_the_list(right: Any) -> Any:

@@ -339,6 +339,8 @@ class Network:
         self.on_write: Callable[[SimulatedTransport, bytes], object] | None = None
         """Hears of everything that is written, before anything of it arrives."""
         self.servers: dict[tuple[str, int], SimulatedServer] = {}
+        self.names: dict[str, str] = {}
+        """Other names of hosts; a connection goes where its name leads when it is begun."""
         self._links: dict[tuple[str, str], Link] = {}
         self._held_news: list[tuple[SimulatedTransport, Exception | None]] = []
         self._number = 0
@@ -464,6 +466,7 @@ class Network:
         self, node: "Node", factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> tuple[SimulatedTransport, asyncio.BaseProtocol]:
         """Connect as TCP does: there and back, or refused; behind a block it hangs until open."""
+        host = self.names.get(host, host)
         there, back = self.link(node.name, host), self.link(host, node.name)
         await asyncio.sleep(there.delay_s + self.draw() * there.jitter_s)
         while there.is_blocked or back.is_blocked:  # noqa: ASYNC110 - as TCP does

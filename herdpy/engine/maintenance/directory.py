@@ -23,7 +23,7 @@ from herdpy.errors import (
     expecting_file,
     misplaced,
 )
-from herdpy.storage.manifest import Identity, Manifest, ManifestState
+from herdpy.storage.manifest import FILE_LOG, Identity, Manifest, ManifestState
 from herdpy.storage.tablespace_list import (
     BY_FOLDER_HINT,
     MAKING,
@@ -98,17 +98,17 @@ def check_format(disk: Disk, where: str) -> None:
         )
 
 
-def create_if_new(disk: Disk, rng: Rng) -> None:
+def create_if_new(disk: Disk, rng: Rng, log_kind: str = FILE_LOG) -> None:
     """Make the database of a directory that check_ours() let pass, if there is none yet."""
     if disk.exists(FORMAT):
         return
-    _check_nothing_in(disk)
+    _check_nothing_in(disk, log_kind)
     make_folders(disk)
     disk.sync_directory(DIRECTORY)
     if disk.exists(MANIFEST):
-        Manifest.open(disk, MANIFEST, rng).close()  # durable from here on
+        Manifest.open(disk, MANIFEST, rng, log_kind).close()  # durable from here on
     else:
-        Manifest.create(disk, MANIFEST, rng).close()
+        Manifest.create(disk, MANIFEST, rng, log_kind).close()
     disk.sync_directory("")
     write_format(disk)
 
@@ -139,13 +139,13 @@ def write_format(disk: Disk) -> None:
     disk.sync_directory("")
 
 
-def _check_nothing_in(disk: Disk) -> None:
+def _check_nothing_in(disk: Disk, log_kind: str) -> None:
     """Raise unless the directory is as an interrupted creation leaves it; reads only.
 
     FORMAT is written before anything is logged. With data in the directory its absence is damage,
     and what format it named is not known.
     """
-    has_manifest = disk.exists(MANIFEST) and not Manifest.read(disk, MANIFEST).is_empty
+    has_manifest = disk.exists(MANIFEST) and not Manifest.read(disk, MANIFEST, log_kind).is_empty
     found: list[str] = []
     if has_manifest or log_file_paths(disk, DIRECTORY) or segment_files(disk, SEGMENTS):
         found.append(DIRECTORY)
@@ -186,13 +186,15 @@ def cannot_open_error(where: str, error: OSError) -> Error:
     return misplaced(f"{error.filename}", error) or disk_error(error)
 
 
-def make_tablespace(disk: Disk, folder: str, tablespace_id: bytes, rng: Rng) -> None:
+def make_tablespace(
+    disk: Disk, folder: str, tablespace_id: bytes, rng: Rng, log_kind: str = FILE_LOG
+) -> None:
     """Make the files of an empty tablespace in a folder that is not there; durable on return.
 
     It is unfinished until finish_tablespace().
     """
     begin_tablespace(disk, folder)
-    state = ManifestState(rng.randbytes(16), identity=Identity(tablespace_id))
+    state = ManifestState(rng.randbytes(16), identity=Identity(tablespace_id, log_kind))
     Manifest.put(disk, f"{folder}/MANIFEST", state, rng).close()
     disk.sync_directory(folder)
     disk.sync_directory("")

@@ -1,11 +1,12 @@
 """File logs of a tablespace: opened, read and checked by what the manifest keeps for them.
 
 The only module of the engine that knows that a log may be files; the others have a CommitLog, made
-by a function like open_file_log().
+by a source like FILE_LOGS.
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from bookie.runtime.interfaces import Disk
 from herdpy.config import Config
@@ -18,6 +19,7 @@ from herdpy.log.log_files import LogFile, numbered_files
 from herdpy.log.syncer import Measure, SyncThreads
 from herdpy.model.lsn import Lsn
 from herdpy.storage.manifest import (
+    FILE_LOG,
     LogDurable,
     LogFileBegun,
     LogFilesDropped,
@@ -84,11 +86,16 @@ class LogSite:
         self.manifest.harden()
 
 
-OpenLog = Callable[[LogSite], CommitLog]
-"""Opens a tablespace's log, to be replayed and then appended to; its former writer is stopped.
+class LogSource(NamedTuple):
+    """How the logs of tablespaces are kept, and where they come from."""
 
-CorruptionError: what the manifest says cannot be true; nothing was changed.
-"""
+    kind: str
+    """As a manifest names it."""
+    open: Callable[[LogSite], CommitLog]
+    """Opens a tablespace's log, to be replayed and then appended to; its former writer is stopped.
+
+    CorruptionError: what the manifest says cannot be true; nothing was changed.
+    """
 
 
 def open_file_log(site: LogSite) -> CommitLog:
@@ -108,6 +115,9 @@ def open_file_log(site: LogSite) -> CommitLog:
         threads=site.threads,
         measure=site.measure,
     )
+
+
+FILE_LOGS = LogSource(FILE_LOG, open_file_log)
 
 
 def file_log_reader(

@@ -19,6 +19,9 @@ effects (a log file is listed before its first frame; a segment is written, then
                                                     restore                  was there to be written
     anything that is named otherwise                not ours: left alone
 
+Of a log that is kept in ledgers nothing is listed, and a segment of the first checkpoint may lie
+beside an empty manifest: a crash explains it, and the log, on other machines, has all that it has.
+
 Every other loss of edits shows as a listed file that is missing (it was dropped behind them), or
 loses nothing: the log has it all.
 """
@@ -27,7 +30,7 @@ from bookie.runtime.interfaces import Disk
 from herdpy.errors import CorruptionError
 from herdpy.log.frame import MAGIC
 from herdpy.log.log_files import numbered_files
-from herdpy.storage.manifest import ManifestState
+from herdpy.storage.manifest import FILE_LOG, ManifestState
 from herdpy.storage.segment import segment_number
 
 MISFIT_HINT = (
@@ -46,6 +49,8 @@ def check_leftovers(
     segments, and not yet removed the log.
     """
     if listed.log_files or listed.segments or is_restoring:
+        return
+    if listed.identity.log_kind != FILE_LOG:
         return
     folder = f"{directory}/segments"
     paths = [

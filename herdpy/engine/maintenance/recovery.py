@@ -14,7 +14,7 @@ from typing import NamedTuple
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.interfaces import Clock, Disk
 from herdpy.engine.maintenance.checkpoint import remove_unlisted, restore_engine
-from herdpy.engine.maintenance.file_logs import LogSite, OpenLog
+from herdpy.engine.maintenance.file_logs import LogSite, LogSource
 from herdpy.engine.maintenance.leftovers import check_leftovers
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.catalog import Catalog
@@ -49,7 +49,7 @@ class Restored(NamedTuple):
 
 def restore(
     site: LogSite,
-    open_log: OpenLog,
+    logs: LogSource,
     registry: SnapshotRegistry,
     clock: Clock,
     *,
@@ -65,7 +65,7 @@ def restore(
     segments = open_segments(disk, f"{directory}/segments", listed)
     state = state_of(listed, open_tables(listed.tables, segments))
     pinned = open_pins(listed, segments)
-    log = open_log(site)
+    log = logs.open(site)
     check_leftovers(disk, directory, listed, is_restoring=is_restoring)
     applier = Applier(state, registry, clock.monotonic)
     try:

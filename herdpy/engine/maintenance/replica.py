@@ -30,7 +30,7 @@ from herdpy.engine.maintenance.compaction import (
     run_job,
 )
 from herdpy.engine.maintenance.directory import make_folders
-from herdpy.engine.maintenance.file_logs import LogSite, OpenLog
+from herdpy.engine.maintenance.file_logs import LogSite, LogSource
 from herdpy.engine.maintenance.recovery import lead, restore, resume
 from herdpy.engine.maintenance.tasks import MaintenanceTask
 from herdpy.engine.maintenance.timed import Timed
@@ -78,7 +78,7 @@ class Replica:
         config: Config,
         threads: SyncThreads | None,
         wake: Callable[[], object],
-        open_log: OpenLog,
+        logs: LogSource,
         where: str,
         memory: TablespaceMemory,
         reserve: SharedReserve | None = None,
@@ -94,7 +94,7 @@ class Replica:
         self._rng = rng
         self._config = config
         self._wake = wake
-        self._open_log = open_log
+        self._logs = logs
         self._where = where
         self._memory = memory
         self._is_threaded = threads is not None
@@ -141,7 +141,7 @@ class Replica:
         self._limit_looked_bytes = 0  # of the log: up to there no write needs to look at the limit
         self._has_compaction = False  # more than the budget had room for, when it was looked at
         # Last: what comes behind it could be interrupted, and no caller has the replica to close.
-        manifest = Manifest.load(disk, self._path, rng)
+        manifest = Manifest.load(disk, self._path, rng, logs.kind)
         try:
             self._site = LogSite(disk, folder, manifest, config, threads, self.log_appends.measure)
         except BaseException:
@@ -162,7 +162,7 @@ class Replica:
         """Recover the tablespace and lead it; start() comes next. Errors as recovery.restore()."""
         site, config = self._site, self._config
         log, applier = restore(
-            site, self._open_log, SnapshotRegistry(), self._clock, is_restoring=is_restoring
+            site, self._logs, SnapshotRegistry(), self._clock, is_restoring=is_restoring
         )
         if make_folders(self._disk, site.directory):  # nothing was changed before all had been read
             self._disk.sync_directory(site.directory)
@@ -195,9 +195,9 @@ class Replica:
             tablespace.hold()
             former_log, former_manifest = tablespace.log, site.manifest
             site.stop()
-            site.manifest = Manifest.load(self._disk, self._path, self._rng)
+            site.manifest = Manifest.load(self._disk, self._path, self._rng, self._logs.kind)
             former_manifest.close()
-            found = restore(site, self._open_log, tablespace.registry, self._clock)
+            found = restore(site, self._logs, tablespace.registry, self._clock)
             try:
                 resume(tablespace, found)
             finally:

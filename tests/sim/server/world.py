@@ -41,6 +41,23 @@ _KEEP_ALIVE_S = 5.0
 _SLOW_OPS = ("write", "sync", "sync_directory")
 
 
+def new_plans_of(instance: Callable[[], Instance]) -> Callable[[object], Any]:
+    """Return what makes the plan caches of an instance: their plans are those of all worlds."""
+
+    def new_plans(_: object) -> Any:
+        plans = SharedPlans(has_latest=True)
+
+        def catalog() -> Any:
+            databases = instance().tablespaces.databases()
+            owner = next(each for each in databases if each.plans is plans)
+            return owner.tablespace.state.catalog
+
+        plans.catalog = catalog
+        return plans
+
+    return new_plans
+
+
 Told = tuple[int, Lsn | None]
 """The newest position that a client knows: of which life of the server, and where."""
 
@@ -99,10 +116,39 @@ class World:
         self._placed.__exit__(None, None, None)
 
 
-class ServerHost:
+class Telling:
+    """What clients were told of how far the log is, by one life of their server after the other."""
+
+    def __init__(self) -> None:
+        self.life_count = 0
+        self.told: Told = (0, None)
+        self.heard: Lsn | None = None
+        """The newest position that any client was told, in any life."""
+
+    def begin_life(self) -> None:
+        self.life_count += 1
+        self.told = self.life_count, None
+
+    def tell(self, lsn: Lsn, before: Told) -> None:
+        """A client was told where the log is behind its COMMIT; `before`: told when it began."""
+        if self.told[0] == before[0] and before[1] is not None and lsn <= before[1]:
+            raise CheckError("position", f"a COMMIT is at {lsn}, {before[1]} was told before")
+        self.hear(lsn)
+
+    def hear(self, lsn: Lsn) -> None:
+        """A client was told how far the log is, its own rows among what is there."""
+        if self.heard is None or self.heard < lsn:
+            self.heard = lsn
+        life, last = self.told
+        if life == self.life_count and (last is None or last < lsn):
+            self.told = life, lsn
+
+
+class ServerHost(Telling):
     """The machine of the server: its disk, and one life of the process after the other."""
 
     def __init__(self, world: World) -> None:
+        super().__init__()
         self.world = world
         plan = world.plan
         self.disk = SimulatedDisk(
@@ -114,7 +160,6 @@ class ServerHost:
         self.node: Node | None = None
         self.database: Database | None = None
         self.server: Server | None = None
-        self.life_count = 0
         self._rng = world.new_rng()
         self._latency = world.new_rng()
 
@@ -124,9 +169,8 @@ class ServerHost:
 
     def start(self) -> None:
         """Begin a life; where it fails to, it is tried again soon."""
-        self.life_count += 1
+        self.begin_life()
         self.server = self.database = None
-        self.told = self.life_count, None
         self.node = node = self.world.loop.add_node(HOST)
         node.on_crash.append(self._crashed)
         self.disk.latency = self._wait_for_disk
@@ -189,19 +233,6 @@ class ServerHost:
     def _open(self) -> Database:
         plan, node = self.world.plan, self.node
         assert node is not None
-
-        def new_plans(_: object) -> Any:
-            plans = SharedPlans(has_latest=True)
-
-            def catalog() -> Any:
-                owner = next(
-                    each for each in instance.tablespaces.databases() if each.plans is plans
-                )
-                return owner.tablespace.state.catalog
-
-            plans.catalog = catalog
-            return plans
-
         instance = Instance(
             disk=self.disk,
             clock=self.clock,
@@ -215,7 +246,7 @@ class ServerHost:
                 disk_reserve_bytes=48 * 1024 if plan.is_small_disk else 0,
             ),
             where="the simulated disk",
-            new_plans=new_plans,
+            new_plans=new_plans_of(lambda: instance),
         )
         return instance.start()
 
@@ -230,13 +261,11 @@ class ServerHost:
         self._digest = None
 
     _position = None
-    _heard: Lsn | None = None
-    """The newest position that any client was told, in any life."""
 
     def _check_position(self) -> None:
         """Compare the position after a start with that of all lives before."""
         name, database = self.world.plan.tablespace, self.database
-        known = [each for each in (self._position, self._heard) if each is not None]
+        known = [each for each in (self._position, self.heard) if each is not None]
         if not known or database is None:
             return
         if not database.instance.tablespaces.has(name):
@@ -246,22 +275,6 @@ class ServerHost:
             self.world.happen("a tablespace that does not open")
         elif (lsn := served.tablespace.state.lsn) < max(known):
             raise CheckError("position", f"opened at {lsn}, was at {max(known)} before")
-
-    told: Told = (0, None)
-
-    def tell(self, lsn: Lsn, before: Told) -> None:
-        """A client was told where the log is behind its COMMIT; `before`: told when it began."""
-        if self.told[0] == before[0] and before[1] is not None and lsn <= before[1]:
-            raise CheckError("position", f"a COMMIT is at {lsn}, {before[1]} was told before")
-        self.hear(lsn)
-
-    def hear(self, lsn: Lsn) -> None:
-        """A client was told how far the log is, its own rows among what is there."""
-        if self._heard is None or self._heard < lsn:
-            self._heard = lsn
-        life, last = self.told
-        if life == self.life_count and (last is None or last < lsn):
-            self.told = life, lsn
 
     def note_position(self) -> None:
         """Remember how far the log is durable."""

@@ -1,12 +1,17 @@
 """The engine over ledgers: SQL, restarts, and another node that takes the log over."""
 
 from collections.abc import Iterator
+from errno import EIO
 
 import pytest
 
-from herdpy.errors import Error, LogFailedError, SerializationError
+from bookie.runtime.interfaces import Disk
+from herdpy.engine.maintenance.file_logs import LogSource
+from herdpy.errors import Error, LogFailedError, NotSupportedError, SerializationError
+from herdpy.storage.manifest import LEDGER_LOG
 from tests.fixtures.engines import Engine, rows, run
 from tests.fixtures.ledger_logs import LedgerHome
+from tests.sim.disk import SimulatedDisk
 
 
 @pytest.fixture
@@ -16,9 +21,44 @@ def home() -> Iterator[LedgerHome]:
     home.close()
 
 
-def node(home: LedgerHome) -> Engine:
-    """Return an engine of a node with an empty disk of its own, over the log of the tablespace."""
-    return Engine(driver=home.driver, open_log=lambda _: home.open())
+def node(home: LedgerHome, disk: Disk | None = None) -> Engine:
+    """Return an engine of a node with a disk of its own, over the log of the tablespace."""
+    return Engine(disk=disk, driver=home.driver, logs=LogSource(LEDGER_LOG, lambda _: home.open()))
+
+
+def test_a_directory_is_opened_with_the_log_that_it_was_made_with(home: LedgerHome) -> None:
+    of_node = node(home)
+    table(of_node)
+    of_node.close()
+    with pytest.raises(NotSupportedError, match="expected a log that is kept as 'file'") as caught:
+        Engine(disk=of_node.disk)
+    assert "its node opens it" in str(caught.value.hint)
+    alone = Engine()
+    table(alone)
+    alone.close()
+    logs = LogSource(LEDGER_LOG, lambda _: home.open())
+    with pytest.raises(NotSupportedError, match="expected a log that is kept as 'ledgers'"):
+        Engine(disk=alone.disk, driver=home.driver, logs=logs)
+    of_node.open()
+    of_node.close()
+
+
+def test_a_node_killed_in_its_first_checkpoint_opens_again(home: LedgerHome) -> None:
+    """The segment is there, and no manifest lists it: of a log in files that would be damage."""
+    disk = SimulatedDisk(1)
+    db = node(home, disk)
+    table(db)
+    fill(db, 0, 20)
+    disk.fail("write", EIO, path="default/MANIFEST")
+    with pytest.raises(Error):
+        db.database.run_checkpoint()
+    segments = [path for path in disk.contents() if path.endswith(".segment")]
+    assert segments
+    again = node(home, disk.restart(2, is_power_lost=False))
+    assert keys(again) == list(range(20))
+    again.database.run_checkpoint()
+    again.close()
+    db.close()
 
 
 def fill(db: Engine, first: int, count: int) -> None:

@@ -520,7 +520,7 @@ def test_edits_of_another_manifest_are_not_believed() -> None:
 @pytest.mark.parametrize(
     ("identity", "message"),
     [
-        (Identity(bytes(16), "ledgers"), "its log is kept as 'ledgers'"),
+        (Identity(bytes(16), "ledgers"), "found one that is kept as 'ledgers'"),
         (Identity(bytes(3)), "expected ids of 16 bytes, found 000000"),
     ],
 )

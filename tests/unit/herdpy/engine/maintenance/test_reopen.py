@@ -16,7 +16,7 @@ import pytest
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.database import Database
-from herdpy.engine.maintenance.file_logs import LogSite, open_file_log
+from herdpy.engine.maintenance.file_logs import LogSite, LogSource, open_file_log
 from herdpy.engine.maintenance.recovery import restore
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.locks import Owner
@@ -36,7 +36,7 @@ from herdpy.errors import (
 from herdpy.log.interfaces import CommitLog
 from herdpy.log.syncer import unmeasured
 from herdpy.model.settings import Settings
-from herdpy.storage.manifest import Manifest
+from herdpy.storage.manifest import FILE_LOG, Manifest
 from tests.fixtures.digest import state_digest
 from tests.fixtures.engines import Background, Engine, WatchedDriver, engine, rows, run, table
 from tests.fixtures.memory_log import MemoryLog, MemoryStore
@@ -138,7 +138,7 @@ def fresh_digest(home: Home, db: Engine) -> str:
     disk = copy_of(home.disk)
     manifest = Manifest.load(disk, "default/MANIFEST", SeededRng())
     site = LogSite(disk, "default", manifest, db.config, None, unmeasured)
-    log, applier = restore(site, home.copy_log(), SnapshotRegistry(), db.clock)
+    log, applier = restore(site, LogSource(FILE_LOG, home.copy_log()), SnapshotRegistry(), db.clock)
     try:
         return state_digest(Tablespace("default", log, db.clock, applier))
     finally:
@@ -162,7 +162,7 @@ def keys_of(session: Session) -> list[int]:
 def test_a_cut_log_decides_every_commit(kind: str, number: int, seed: int) -> None:
     rng = random.Random(seed * 1000 + number)
     home = HOMES[kind](rng.getrandbits(32))
-    with engine(disk=home.disk, open_log=home.open_log) as db:
+    with engine(disk=home.disk, logs=LogSource(FILE_LOG, home.open_log)) as db:
         database, tablespace = db.database, db.database.tablespace
         reader, writer = session_of(database), session_of(database)
         table(reader, (1, 0), (2, 0))
@@ -286,7 +286,7 @@ def test_a_log_that_is_taken_over_decides_nothing_while_held(seed: int) -> None:
 
 def test_a_log_that_lacks_what_was_durable_is_refused(seed: int) -> None:
     home = MemoryHome(seed)
-    with engine(disk=home.disk, open_log=home.open_log) as db:
+    with engine(disk=home.disk, logs=LogSource(FILE_LOG, home.open_log)) as db:
         a = session_of(db.database)
         table(a, (1, 0), (2, 0))
         entries = home.store.entries
@@ -443,7 +443,7 @@ def test_a_database_that_stays_held_is_closed(seed: int) -> None:
         return log
 
     driver = WatchedDriver()
-    db = Engine(disk=SimulatedDisk(seed), driver=driver, open_log=open_log)
+    db = Engine(disk=SimulatedDisk(seed), driver=driver, logs=LogSource(FILE_LOG, open_log))
     database = db.database
     table(session_of(database), (1, 0))
     written = Pending(database, 2)
@@ -475,7 +475,7 @@ def test_a_reopening_that_fails_while_the_database_closes() -> None:
             raise OSError(EIO, "the disk failed")
         return log
 
-    db = Engine(driver=driver, open_log=open_log)
+    db = Engine(driver=driver, logs=LogSource(FILE_LOG, open_log))
     database = db.database
     table(session_of(database), (1, 0))
     commit = Pending(database, 2)

@@ -1,0 +1,62 @@
+"""`python -m tests.sim.cluster --runs 4000 --seed 1 --jobs 2 [--plant NAME|all] [--trace]`.
+
+Runs simulated lives of a tablespace whose log is ledgers, with its nodes, bookies and clients, one
+seed each, and says what happened in how many of them. Exit code 1 when a checker found something
+(with the command that repeats the seed alone), when one of the things that have to happen was too
+rare to mean anything, or when a planted fault was not found by the checker that it names.
+"""
+
+import sys
+from functools import partial
+
+from tests.fixtures.executed_modules import executed_modules, product_modules
+from tests.sim.cluster.plants import PLANTS
+from tests.sim.cluster.run_seed import run_seed
+from tests.sim.cluster.world import STEPS
+from tests.sim.simulation import Chunk, Simulation
+
+WANTED = (
+    "another leader",
+    "a leader that was deposed alive",
+    "a leader that comes too late",
+    "a take-over beside another",
+    "crash of the leader",
+    *(f"crash behind step {step}" for step in STEPS),
+    "leader and bookie together",
+    "bookie crash",
+    "partition",
+    "one-way partition",
+    "paused leader",
+    "roll",
+    "a node that lost its disk",
+    "lost answer of a compare-and-set",
+    "lagging session",
+    "unlisted ledger",
+    "unknown",
+)
+
+
+def expected_modules() -> list[str]:
+    """Return the modules that the simulation is to run beside those of tests/sim/server."""
+    return product_modules("herdpy", ("cluster", "log"))
+
+
+SIMULATION = Simulation(
+    "tests.sim.cluster",
+    __doc__,
+    PLANTS,
+    run_seed,
+    WANTED,
+    wanted_runs_min=500,
+    cpu_s_max=2.0,
+    watch=partial(executed_modules, package="herdpy"),
+    expected_modules=expected_modules,
+)
+
+
+def run_chunk(first: int, count: int, plant: str | None = None) -> Chunk:
+    return SIMULATION.chunk(first, count, plant)
+
+
+if __name__ == "__main__":
+    sys.exit(SIMULATION.main(run_chunk))

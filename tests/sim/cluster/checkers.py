@@ -1,0 +1,75 @@
+"""What must be true of a cluster beside what its clients see (tests/sim/server/checkers.py).
+
+chain  the list of ledgers is ascending; each listed ledger is CLOSED in the end, and begins with a
+       header that names the end of the one before it, under an epoch that never falls; in a ledger
+       of the tablespace that is not listed there is nothing but its header
+"""
+
+from bookie.client.client import LedgerClient
+from bookie.client.record_frames import split
+from bookie.errors import NoSuchLedgerError, NoSuchLedgerMetadataError
+from bookie.ledger.types import LedgerState
+from herdpy.cluster.ledgers_info import LedgersInfo
+from herdpy.log.record import BeginLedger, decode
+from tests.sim.ledger.checkers import CheckError as LedgerCheckError
+from tests.sim.server.checkers import CHECKERS as OF_SERVERS
+
+CHECKERS = (*OF_SERVERS, "chain")
+
+
+class CheckError(LedgerCheckError):
+    """A checker found something."""
+
+    def __init__(self, checker: str, message: str) -> None:
+        assert checker in CHECKERS
+        Exception.__init__(self, f"[{checker}] {message}")
+        self.checker = checker
+
+
+async def check_chain(
+    client: LedgerClient, info: LedgersInfo, tablespace: bytes, password: bytes
+) -> int:
+    """Look at every ledger of a tablespace, all closed; return how many are not on its list."""
+    before, epoch = (-1, -1), 0
+    for ledger_id in info.ledgers:
+        metadata = await client.metadata(ledger_id)
+        if metadata.state is not LedgerState.CLOSED:
+            raise CheckError("chain", f"ledger {ledger_id} is {metadata.state}")
+        found = await _header(client, ledger_id, password)
+        if found is None or (found.previous_ledger, found.previous_entry) != before:
+            raise CheckError("chain", f"ledger {ledger_id} begins with {found}, behind {before}")
+        if found.epoch < epoch:
+            raise CheckError("chain", f"ledger {ledger_id} has epoch {found.epoch} behind {epoch}")
+        before, epoch = (ledger_id, metadata.last_entry_id), found.epoch
+    return await _check_unlisted(client, info, tablespace, password)
+
+
+async def _header(client: LedgerClient, ledger_id: int, password: bytes) -> BeginLedger | None:
+    reader = await client.open(ledger_id, password)
+    (entry,) = await reader.read(0, 0)
+    await reader.close()
+    (record,) = split(entry.payload)
+    found = decode(record)
+    return found if isinstance(found, BeginLedger) else None
+
+
+async def _check_unlisted(
+    client: LedgerClient, info: LedgersInfo, tablespace: bytes, password: bytes
+) -> int:
+    count = 0
+    async for ledger_id in client.ledger_ids():
+        metadata = await client.metadata(ledger_id)
+        if ledger_id in info.ledgers or metadata.custom.get("tablespace") != tablespace:
+            continue
+        count += 1
+        try:
+            metadata = await client.recover(ledger_id, password)
+        except (NoSuchLedgerError, NoSuchLedgerMetadataError):
+            continue
+        if metadata.last_entry_id > 0:
+            raise CheckError(
+                "chain",
+                f"ledger {ledger_id} is not listed, and has {metadata.last_entry_id} entries of "
+                "records",
+            )
+    return count

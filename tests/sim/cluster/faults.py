@@ -1,0 +1,227 @@
+"""Faults: what goes wrong in a seed, and when. All end with World.calm()."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from herdpy.errors import Error
+from tests.sim.cluster.world import STEPS, NodeHost, World
+from tests.sim.server.clients import Client
+from tests.sim.server.world import raise_of
+from tests.sim.switching import in_thread
+
+WINDOW_S = 0.3
+
+
+class Faults:
+    """Draws the faults of a seed and lets them happen."""
+
+    def __init__(self, world: World, clients: list[Client]) -> None:
+        self.world = world
+        self.clients = clients
+        self.rng = rng = world.new_rng()
+        everything: list[Callable[[], None]] = [
+            self.crash_leader,
+            self.crash_leader_at_step,
+            self.crash_in_take_over,
+            self.pause_in_take_over,
+            self.crash_in_roll,
+            self.depose,
+            self.wipe,
+            self.crash_bookie,
+            self.crash_both,
+            self.block_bookie,
+            self.cut_bookie,
+            self.slow_bookie,
+            self.slow_link,
+            self.pause_leader,
+            self.roll,
+            self.checkpoint,
+            self.cut_client,
+            self.lag,
+        ]
+        self.kinds = rng.choice(
+            (
+                [
+                    self.crash_leader,
+                    self.crash_in_take_over,
+                    self.crash_in_roll,
+                    self.crash_in_roll,
+                ],
+                [self.pause_in_take_over, self.crash_in_take_over],
+                [self.pause_in_take_over, self.crash_in_roll, self.roll],
+                [self.crash_in_take_over, self.crash_in_take_over, self.checkpoint],
+                [self.crash_leader, self.crash_in_take_over],
+                [self.crash_in_take_over, self.depose],
+                [self.depose, self.roll],
+                [self.depose, self.pause_leader, self.pause_leader],
+                [self.depose, self.block_bookie, self.crash_in_take_over],
+                [self.crash_bookie, self.roll],
+                [self.crash_bookie, self.crash_leader],
+                [self.crash_both],
+                [self.crash_bookie, self.crash_bookie, self.depose],
+                [self.block_bookie, self.slow_link, self.slow_bookie],
+                [self.block_bookie, self.cut_bookie, self.depose],
+                [self.slow_bookie, self.crash_leader, self.checkpoint],
+                [self.checkpoint, self.wipe, self.crash_leader_at_step],
+                [self.lag, self.roll, self.depose],
+                [self.lag, self.crash_leader, self.crash_in_take_over],
+                [self.cut_client, self.depose, self.crash_leader],
+                everything,
+            )
+        )
+
+    def plan(self) -> None:
+        """Arm what will happen."""
+        for _ in range(self.world.plan.fault_count):
+            self.world.call_later(self.rng.random() * WINDOW_S, self._happen)
+
+    def _happen(self) -> None:
+        if self.world.is_rough:
+            self.rng.choice(self.kinds)()
+
+    def _leader(self) -> NodeHost | None:
+        leader = self.world.leader
+        return leader if leader is not None and leader.leads else None
+
+    # --- nodes -----------------------------------------------------------------------------------
+
+    def crash_leader(self) -> None:
+        if (leader := self._leader()) is not None:
+            leader.crash(power=self.rng.random() < 0.6)
+
+    def crash_leader_at_step(self) -> None:
+        """Let the power fail in one of the next steps of its disk."""
+        if (leader := self._leader()) is not None:
+            leader.disk.crash_at = leader.disk.step_count + 1 + int(self.rng.random() * 20)
+
+    def crash_in_take_over(self) -> None:
+        """Have the next take-over end behind one of its steps, and begin one."""
+        step = self.rng.choice(STEPS)
+        for host in self.world.nodes:
+            host.crash_after = step
+        (self.depose if self.rng.random() < 0.5 else self.crash_leader)()
+
+    def pause_in_take_over(self) -> None:
+        """Have the next node that takes over stand still behind a step, while another does."""
+        step = self.rng.choice(STEPS[:-1])
+        for host in self.world.nodes:
+            host.pause_after = step
+        self.depose()
+
+    def depose(self) -> None:
+        """Have another node take over, though the leader lives."""
+        others = [host for host in self.world.nodes if host.is_ready]
+        if others and self.world.election.wanted is None:
+            self.world.election.wanted = self.rng.choice(others)
+
+    def wipe(self) -> None:
+        """Have a node lose its disk: the log has all."""
+        host = self.rng.choice(self.world.nodes)
+        self.world.happen("a node that lost its disk")
+        host.wipe()
+
+    def pause_leader(self) -> None:
+        leader = self._leader()
+        if leader is not None and leader.node is not None:
+            self.world.loop.pause(leader.node, self.rng.choice((0.01, 0.1, 0.5)))
+            self.world.happen("paused leader")
+
+    def roll(self) -> None:
+        """End the leader's ledger, whatever it has."""
+        leader = self._leader()
+        if leader is None or leader.node is None or leader.database is None:
+            return
+        log = leader.database.tablespace.log
+
+        def run() -> None:
+            with suppress(Error):  # it was deposed, or bookies are away
+                log.roll()  # type: ignore[attr-defined]
+                self.world.happen("roll")
+
+        in_thread(leader.node, run).add_done_callback(raise_of)
+
+    def crash_in_roll(self) -> None:
+        """End the leader's life while it ends a ledger, or makes the next one."""
+        self.roll()
+        self.world.call_later(self.rng.random() * 0.02, self.crash_leader)
+
+    def checkpoint(self) -> None:
+        leader = self._leader()
+        if leader is None or leader.node is None or leader.database is None:
+            return
+        database = leader.database
+
+        def run() -> None:
+            with suppress(Error):
+                database.run_checkpoint()
+                self.world.happen("checkpoint")
+
+        in_thread(leader.node, run).add_done_callback(raise_of)
+
+    # --- bookies ---------------------------------------------------------------------------------
+
+    def crash_bookie(self) -> None:
+        bookie = self.rng.choice(self.world.hosts)
+        if bookie.node is not None:
+            self.world.happen("bookie crash")
+            bookie.crash(power=self.rng.random() < 0.6)
+
+    def crash_both(self) -> None:
+        """A machine that has the leader and a bookie goes down."""
+        self.world.happen("leader and bookie together")
+        self.crash_bookie()
+        self.crash_leader()
+
+    def _way(self) -> tuple[str, str]:
+        node = self._leader() or self.rng.choice(self.world.nodes)
+        pair = (node.name, self.rng.choice(self.world.hosts).name)
+        return pair if self.rng.random() < 0.5 else pair[::-1]
+
+    def block_bookie(self) -> None:
+        """Let nothing through one way, or both ways, for a while."""
+        way, network = self._way(), self.world.loop.network
+        ways = [way] if self.rng.random() < 0.6 else [way, way[::-1]]
+        self.world.happen("one-way partition" if len(ways) == 1 else "partition")
+        seconds = self.rng.choice((0.01, 0.1, 0.6)) * (0.5 + self.rng.random())
+        for each in ways:
+            network.block(*each)
+            self.world.call_later(seconds, network.open, *each)
+
+    def cut_bookie(self) -> None:
+        network = self.world.loop.network
+        for transport in network.connections(*self._way()):
+            network.cut(transport, is_silent=self.rng.random() < 0.3)
+            self.world.happen("cut")
+
+    def slow_bookie(self) -> None:
+        bookie = self.rng.choice(self.world.hosts)
+        bookie.sync_s = self.rng.choice((0.005, 0.05, 0.2))
+        self.world.happen("slow bookie")
+
+    def slow_link(self) -> None:
+        link = self.world.loop.network.link(*self._way())
+        link.delay_s = self.rng.choice((0.005, 0.05, 0.2)) * self.rng.random()
+        self.world.happen("slow link")
+
+    # --- others ----------------------------------------------------------------------------------
+
+    def cut_client(self) -> None:
+        network, client = self.world.loop.network, self.rng.choice(self.clients)
+        for host in self.world.nodes:
+            for transport in network.connections(client.node.name, host.name):
+                network.cut(transport, is_silent=self.rng.random() < 0.3)
+                self.world.happen("client cut")
+
+    def lag(self) -> None:
+        """Have the session of a node read what is old for a while, or be gone."""
+        host = self.rng.choice(self.world.nodes)
+        if host.node is None:
+            return
+        server, session_id = self.world.store_server, host.store.session_id
+        if self.rng.random() < 0.6:
+            server.freeze(session_id)
+            self.world.happen("lagging session")
+            self.world.call_later(self.rng.choice((0.02, 0.3)), server.thaw, session_id)
+        else:
+            server.expire(session_id)
+            self.world.happen("expired session")

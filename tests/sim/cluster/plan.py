@@ -1,0 +1,55 @@
+"""What a seed's cluster is like: drawn from the seed alone."""
+
+import random
+from dataclasses import asdict, dataclass, replace
+
+from tests.sim.server import plan as server
+from tests.sim.server.plan import draw_plan as draw_server_plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldPlan(server.WorldPlan):
+    """Nodes, bookies, clients, what goes wrong; of bookies as in tests/sim/ledger/plan.py."""
+
+    node_count: int
+    bookie_count: int
+    ledger_bytes_max: int
+    timeout_s: float
+    """Of adds and reads at bookies."""
+    speculative_read_s: float
+    is_change_delayed: bool
+    explicit_lac: bool
+    recovery_read_ahead: int
+    store_trouble: float
+    repeat_share: float
+    slow_link_share: float
+    churn: float = 0.0
+    ledgers: tuple[()] = ()
+    """None but the tablespace's."""
+
+
+def draw_plan(rng: random.Random) -> WorldPlan:
+    """Few rows that many want, small ledgers, tight timings."""
+    served = replace(
+        draw_server_plan(rng),
+        tablespace="default",
+        is_small_disk=False,
+        connections_max=100,
+        sync_s=rng.choice((0.0, 0.000_5, 0.002)),
+        checkpoint_log_bytes=rng.choice((64, 128, 256)) * 1024,
+        fault_count=rng.choice((1, 2, 3, 5, 8)),
+    )
+    return WorldPlan(
+        **asdict(served),
+        node_count=rng.choice((2, 3, 3)),
+        bookie_count=rng.choice((3, 3, 4, 5)),
+        ledger_bytes_max=rng.choice((2, 8, 32, 256)) * 1024,
+        timeout_s=0.25,
+        speculative_read_s=rng.choice((0.0, 0.02)),
+        is_change_delayed=rng.random() < 0.7,
+        explicit_lac=rng.random() < 0.7,
+        recovery_read_ahead=rng.choice((1, 2, 16)),
+        store_trouble=rng.choice((0.0, 0.0, 0.02, 0.1)),
+        repeat_share=rng.choice((0.0, 0.0, 0.0, 0.02)),
+        slow_link_share=rng.choice((0.0, 0.0, 0.2)),
+    )

@@ -1,0 +1,194 @@
+"""The faults that the lives of a cluster have to find, each by a checker that it names."""
+
+from typing import Any
+
+from bookie.client.record_frames import join
+from bookie.errors import BookieError
+from herdpy.cluster.chain import LedgerChain
+from herdpy.cluster.listing import LedgerListing
+from herdpy.cluster.tablespace_nodes import TablespaceNodes, Versioned
+from herdpy.engine.maintenance import replica
+from herdpy.log.ledger_log import LedgerLog
+from herdpy.log.record import BeginLedger, encode
+from herdpy.model.lsn import Lsn
+from tests.fixtures.plants import Plant
+
+DATA = ("durability", "content", "refusal", "bank", "lists", "position", "digest", "atomicity")
+
+
+def _open_without_recovery(right: Any) -> Any:
+    """What was last said of a ledger is taken for its end; its writer goes on."""
+
+    async def recover(self: LedgerChain, ledger_id: int) -> int:
+        metadata = await self._client.metadata(ledger_id)
+        if metadata.last_entry_id >= 0:
+            return metadata.last_entry_id
+        reader = await self._client.open(ledger_id, self._password, recover=False)
+        try:
+            return await reader.read_last_confirmed()
+        finally:
+            await reader.close()
+
+    return recover
+
+
+def _recover_the_last_alone(right: Any) -> Any:
+    async def claim(self: LedgerChain, epoch: int) -> None:
+        listed = (await self._listing.read()).ledgers
+        async with self._changing:
+            for ledger_id in listed:
+                self.ends[ledger_id] = await self._recover(ledger_id)
+            await self._listing.claim(epoch)
+            self._epoch = epoch
+            for ledger_id in self.ledgers:
+                self.ends.setdefault(ledger_id, 0)
+
+    return claim
+
+
+def _list_at_any_version(right: Any) -> Any:
+    """The list is written over, whatever it is by now."""
+
+    async def put(self: LedgerListing, info: Any) -> bool:
+        stat = await self._store.exists(self.path)
+        assert stat is not None
+        self._version = stat.version
+        return await right(self, info)
+
+    return put
+
+
+def _delete_on_doubt(right: Any) -> Any:
+    async def may_be_listed(self: LedgerListing, ledger_id: int, epoch: int) -> bool:
+        return False
+
+    return may_be_listed
+
+
+def _same_epoch(right: Any) -> Any:
+    async def take_over(
+        self: TablespaceNodes, name: str, found: Versioned, leader: str
+    ) -> Versioned | None:
+        return found
+
+    return take_over
+
+
+def _record_before_listing(right: Any) -> Any:
+    async def begin(self: LedgerChain) -> int:
+        """Have a ledger written that is on no list yet."""
+        previous = self.ledgers[-1] if self.ledgers else -1
+        header = BeginLedger(self._epoch, previous, self.ends.get(previous, -1))
+        width = self._width()
+        custom = {"tablespace": self._tablespace, "epoch": str(self._epoch).encode()}
+        writer = await self._client.create_ledger(
+            width, width, min(2, width), password=self._password, custom=custom
+        )
+        await writer.add(join([encode(header)]))
+        self._writer, self._refusal = writer, None
+        listed = self._listing.add(writer.ledger_id)
+        self._listing.info = self._listing.info.with_ledger(writer.ledger_id)
+        listed.close()
+        return writer.ledger_id
+
+    return begin
+
+
+def _roll_without_close(right: Any) -> Any:
+    async def end(self: LedgerChain) -> int:
+        writer, ledger_id = self._writer, self.ledgers[-1]
+        if writer is None:
+            return await right(self)
+        self.ends[ledger_id] = last = writer.lac
+        self._writer = None
+        return last
+
+    return end
+
+
+def _acknowledge_at_the_sending(right: Any) -> Any:
+    """What was given to the bookies is taken for durable."""
+
+    def send_all(self: LedgerLog) -> None:
+        right(self)
+        if self._in_flight:
+            self.durable_lsn = self._in_flight[-1].last
+            self._bell.ring()
+
+    return send_all
+
+
+def _acknowledge_all_at_the_end(right: Any) -> Any:
+    """Whatever was sent before a ledger ended is taken for a part of it."""
+
+    def end(self: LedgerLog) -> bool:
+        found = self._chain.end
+        self._chain.end = lambda: max(found(), self._next_entry)  # type: ignore[method-assign]
+        try:
+            return right(self)
+        finally:
+            self._chain.end = found  # type: ignore[method-assign]
+
+    return end
+
+
+def _ignore_a_lost_entry(right: Any) -> Any:
+    """An entry that failed is not there, and those behind it are acknowledged all the same."""
+
+    def on_added(self: LedgerLog, frame: Any, entry_id: int, error: BookieError | None) -> None:
+        right(self, frame, frame.entry_id if error is not None else entry_id, None)
+
+    return on_added
+
+
+def _leave_open(right: Any) -> Any:
+    return lambda tablespace: None
+
+
+def _one_entry_less(right: Any) -> Any:
+    """The last entry of each ledger is not replayed."""
+
+    async def entries(self: LedgerChain, after: Lsn) -> Any:
+        held = None
+        async for found in right(self, after):
+            if held is not None:
+                yield held
+            held = found
+
+    return entries
+
+
+PLANTS: dict[str, Plant] = {
+    "ledgers not recovered by a take-over": Plant(
+        LedgerChain, "_recover", _open_without_recovery, (*DATA, "chain", "errors", "liveness")
+    ),
+    "list read before the claim": Plant(
+        LedgerChain, "claim", _recover_the_last_alone, (*DATA, "chain")
+    ),
+    "list written over at any version": Plant(
+        LedgerListing, "_put", _list_at_any_version, (*DATA, "chain")
+    ),
+    "ledger deleted behind an unknown compare-and-set": Plant(
+        LedgerListing, "may_be_listed", _delete_on_doubt, (*DATA, "chain", "liveness")
+    ),
+    "same epoch on a second take-over": Plant(
+        TablespaceNodes, "take_over", _same_epoch, (*DATA, "chain", "liveness")
+    ),
+    "records before the ledger is listed": Plant(
+        LedgerChain, "begin", _record_before_listing, (*DATA, "chain")
+    ),
+    "roll without a close": Plant(LedgerChain, "end", _roll_without_close, (*DATA, "chain")),
+    "acknowledged at the sending": Plant(
+        LedgerLog, "_send_all", _acknowledge_at_the_sending, (*DATA, "errors")
+    ),
+    "all acknowledged at a ledger's end": Plant(
+        LedgerLog, "_end", _acknowledge_all_at_the_end, DATA
+    ),
+    "COMMIT acknowledged behind a lost entry": Plant(
+        LedgerLog, "_on_added", _ignore_a_lost_entry, DATA
+    ),
+    "no ROLLBACK by the new leader": Plant(
+        replica, "lead", _leave_open, (*DATA, "liveness", "errors")
+    ),
+    "last entry not replayed": Plant(LedgerChain, "entries", _one_entry_less, DATA),
+}

@@ -1,0 +1,52 @@
+"""The simulated lives of a cluster: a few new seeds, every seed that once failed, its own rules."""
+
+import pytest
+
+from tests.fixtures.executed_modules import executed_modules
+from tests.fixtures.plants import planted
+from tests.fixtures.simulated_seeds import check_same_trace, mended_seeds
+from tests.sim.cluster.__main__ import expected_modules
+from tests.sim.cluster.plants import PLANTS
+from tests.sim.cluster.run_seed import run_seed
+
+_FEW = 12
+
+
+@pytest.mark.parametrize("number", range(_FEW))
+def test_a_few_lives(seed: int, number: int) -> None:
+    run_seed(1_000_000 + seed % 1_000_000 * _FEW + number)
+
+
+@pytest.mark.parametrize("number", mended_seeds("cluster"))
+def test_seeds_that_once_failed(number: int) -> None:
+    run_seed(number)
+
+
+def test_same_seed_same_trace_also_with_another_hash_seed() -> None:
+    check_same_trace("cluster", (1, 3))
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_every_plant_still_has_its_target(name: str) -> None:
+    with planted(PLANTS, name):
+        pass
+
+
+NEVER_SIMULATED = {
+    "log/file_log.py",  # a node's log is ledgers, as the four below
+    "log/file_replay.py",
+    "log/frame.py",
+    "log/log_files.py",
+    "log/syncer.py",
+}
+
+
+def test_the_simulation_runs_every_other_module_of_the_cluster() -> None:
+    wanted = set(expected_modules()) - NEVER_SIMULATED
+    found: set[str] = set()
+    for number in range(1, 50):
+        with executed_modules(found, "herdpy"):
+            run_seed(number)
+        if found >= wanted:
+            break
+    assert sorted(wanted - found) == []
