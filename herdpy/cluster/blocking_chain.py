@@ -17,7 +17,8 @@ from herdpy.model.lsn import Lsn
 
 T = TypeVar("T")
 _ENTRIES_MAX = 64
-"""Handed from the loop to the thread that replays, at once."""
+_BYTES_MAX = 4 * 1024 * 1024
+"""Handed from the loop to the thread that replays, at once, and the last entry beyond it."""
 
 
 class Loop(Protocol):
@@ -49,9 +50,9 @@ class BlockingChain:
             while True:
                 with _errors("reading the log"):
                     found = self._loop.call(_some(entries))
-                yield from found
-                if len(found) < _ENTRIES_MAX:
+                if not found:
                     return
+                yield from found
         finally:
             self._loop.call(_close(entries))
 
@@ -70,11 +71,16 @@ class BlockingChain:
         self._loop.call(self._chain.abandon())
 
 
-async def _some(entries: AsyncIterator[T]) -> list[T]:
-    found: list[T] = []
+async def _some(
+    entries: AsyncIterator[tuple[int, int, list[bytes]]],
+) -> list[tuple[int, int, list[bytes]]]:
+    """Return the next entries; none at the end."""
+    found: list[tuple[int, int, list[bytes]]] = []
+    byte_count = 0
     async for each in entries:
         found.append(each)
-        if len(found) == _ENTRIES_MAX:
+        byte_count += sum(map(len, each[2]))
+        if len(found) == _ENTRIES_MAX or byte_count >= _BYTES_MAX:
             break
     return found
 

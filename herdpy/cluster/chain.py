@@ -20,10 +20,18 @@ from bookie.client.client import LedgerClient
 from bookie.client.record_frames import join, split
 from bookie.client.writer import LedgerWriter
 from bookie.errors import BookieError, ClientClosedError, NoSuchLedgerMetadataError
+from herdpy.cluster.continuity import (
+    End,
+    beyond_end,
+    check_beginning,
+    check_header,
+    end_before_first,
+    missing,
+)
 from herdpy.cluster.listing import LedgerListing
 from herdpy.errors import CorruptionError
 from herdpy.log.ledger_log import OnAdded
-from herdpy.log.record import BeginLedger, decode, encode
+from herdpy.log.record import BeginLedger, encode
 from herdpy.model.lsn import Lsn
 
 
@@ -87,7 +95,7 @@ class LedgerChain:
         try:
             metadata = await self._client.recover(ledger_id, self._password)
         except NoSuchLedgerMetadataError:
-            raise self._missing(ledger_id) from None
+            raise missing(self._listing.path, ledger_id) from None
         return metadata.last_entry_id
 
     async def entries(self, after: Lsn) -> AsyncIterator[tuple[int, int, list[bytes]]]:
@@ -96,8 +104,11 @@ class LedgerChain:
         The ledgers are those that were CLOSED by claim(). CorruptionError: one is gone, or does not
         go on where the one before it ends.
         """
-        self._check_first(after)
-        before = self._end_before_first(after)
+        info = self._listing.info
+        check_beginning(info, self._listing.path, after)
+        if after.ledger_id >= 0:
+            self._check_end(after)
+        before = end_before_first(info, after)
         for ledger_id in self.ledgers:
             last = self.ends[ledger_id]
             if ledger_id >= after.ledger_id:
@@ -105,53 +116,18 @@ class LedgerChain:
                     yield found
             before = (ledger_id, last)
 
-    def _end_before_first(self, after: Lsn) -> tuple[int, int] | None:
-        """Return behind which entry the first listed ledger has to go on; None: any."""
-        info = self._listing.info
-        if not info.ledgers or after.ledger_id >= info.ledgers[0]:
-            return (-1, -1) if info.ledgers[:1] == (info.first,) else None
-        # What was dropped in between is in no checkpoint of this node.
-        return (after.ledger_id, after.entry_id) if after.ledger_id >= 0 else (-1, -1)
-
-    def _check_first(self, after: Lsn) -> None:
-        info = self._listing.info
-        if not info.ledgers and info.first is not None:
-            raise CorruptionError(
-                f"{self._listing.path}: it lists no ledger, though {info.first} was one: the log "
-                "is not empty, and what is in it is not known"
-            )
-        if after.ledger_id >= 0:
-            self._check_end(after)
-        elif info.base:
-            raise CorruptionError(
-                f"{self._listing.path}: the log begins behind snapshot {info.base}, of which this "
-                "node has nothing",
-                hint="a node without a checkpoint begins with a copy of another node's",
-            )
-        elif info.ledgers and info.ledgers[0] != info.first:
-            raise CorruptionError(
-                f"{self._listing.path}: the log begins with ledger {info.ledgers[0]}, and what was "
-                f"in ledger {info.first} and behind it is in no checkpoint of this node",
-                hint="a node without a checkpoint begins with a copy of another node's",
-            )
-
     def _check_end(self, after: Lsn) -> None:
         """Raise CorruptionError when what a checkpoint has is not in the log, or was never."""
         ledgers = self.ledgers
         is_dropped = bool(ledgers) and after.ledger_id < ledgers[0]
         if is_dropped or after.entry_id <= self.ends.get(after.ledger_id, -1):
             return
-        last = (ledgers[-1], self.ends[ledgers[-1]]) if ledgers else (-1, -1)
-        raise CorruptionError(
-            f"{self._listing.path}: this node's checkpoint is at {after}, and the log ends with "
-            f"entry {self.ends.get(after.ledger_id, last[1])} of ledger "
-            f"{after.ledger_id if after.ledger_id in self.ends else last[0]}",
-            hint="it is another tablespace's, or of a log that was put back to an older state: a "
-            "copy of another node takes its place",
-        )
+        last = ledgers[-1] if ledgers else -1
+        ledger_id = after.ledger_id if after.ledger_id in self.ends else last
+        raise beyond_end(self._listing.path, after, (ledger_id, self.ends.get(ledger_id, -1)))
 
     async def _entries_of(
-        self, ledger_id: int, last: int, before: tuple[int, int] | None, after: Lsn
+        self, ledger_id: int, last: int, before: End | None, after: Lsn
     ) -> AsyncIterator[tuple[int, int, list[bytes]]]:
         if last < 0:
             raise CorruptionError(
@@ -160,41 +136,16 @@ class LedgerChain:
         try:
             reader = await self._client.open(ledger_id, self._password)
         except NoSuchLedgerMetadataError:
-            raise self._missing(ledger_id) from None
+            raise missing(self._listing.path, ledger_id) from None
         try:
             (header,) = await reader.read(0, 0)
-            self._check_header(ledger_id, split(header.payload), before)
+            check_header(ledger_id, split(header.payload), before)
             first = after.entry_id if ledger_id == after.ledger_id else 1
             if max(first, 1) <= last:
                 async for entry in reader.entries(max(first, 1), last):
                     yield ledger_id, entry.entry_id, split(entry.payload)
         finally:
             await reader.close()
-
-    def _check_header(
-        self, ledger_id: int, records: list[bytes], before: tuple[int, int] | None
-    ) -> None:
-        with suppress(ValueError):
-            found = decode(records[0])
-            if isinstance(found, BeginLedger) and len(records) == 1:
-                if before is None or (found.previous_ledger, found.previous_entry) == before:
-                    return
-                raise CorruptionError(
-                    f"ledger {ledger_id} goes on behind entry {found.previous_entry} of ledger "
-                    f"{found.previous_ledger}, and the log ends with entry {before[1]} of ledger "
-                    f"{before[0]}: a part of it is missing, or another tablespace's"
-                )
-        raise CorruptionError(
-            f"ledger {ledger_id}: expected the header of a tablespace's ledger in entry 0, found "
-            f"{records[0][:40]!r}"
-        )
-
-    def _missing(self, ledger_id: int) -> CorruptionError:
-        return CorruptionError(
-            f"{self._listing.path} lists ledger {ledger_id}, and BookKeeper has none of this id",
-            hint="look whether it is the cluster's BookKeeper; a ledger that was deleted is in no "
-            "copy but a node's checkpoint",
-        )
 
     # --- writing ---------------------------------------------------------------------------------
 

@@ -126,7 +126,7 @@ def freeze(tablespace: Tablespace, listed: Mapping[str, Sequence[bytes]] | None 
     `listed`: what the manifest has of transactions.
     """
     with tablespace.settled():
-        tablespace.check_writable()
+        tablespace.check_checkpoint()
         applier = tablespace.applier
         state = applier.state
         tables = {

@@ -96,6 +96,8 @@ class LogSource(NamedTuple):
 
     CorruptionError: what the manifest says cannot be true; nothing was changed.
     """
+    leads: bool = True
+    """What is opened is written to; False: it follows, until take_over()."""
 
 
 def open_file_log(site: LogSite) -> CommitLog:

@@ -2,13 +2,14 @@
 
 restore() is what every copy of a tablespace does, and it writes no record; lead() is for the one
 that appends: a new epoch, ROLLBACK of what was left open. resume() is both, for a tablespace whose
-sessions go on.
+sessions go on. follow() is what a copy does that another one leads, until it is to take_over().
 """
 
 import gc
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from bookie.runtime.drivers import new_mutex
@@ -26,6 +27,7 @@ from herdpy.engine.state.state import State, TableState
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transactions import Transaction
 from herdpy.errors import CorruptionError, DiskFullError
+from herdpy.log.followed_log import FollowedLog
 from herdpy.log.interfaces import Append, CommitLog, LogSpaceError
 from herdpy.log.record import EndStaging, Noop, Record, Rows, decode, encode
 from herdpy.model.lsn import Lsn
@@ -78,20 +80,49 @@ def restore(
     except BaseException:
         applier.leases.let_go()
         raise
-    applier.next_row_id = dict(applier.reserved)
     return Restored(log, applier)
 
 
 def lead(tablespace: Tablespace) -> None:
     """Begin to write behind a log that was just replayed: under a new epoch, with nothing open."""
     applier = tablespace.applier
+    applier.next_row_id = dict(applier.reserved)
     applier.epoch, applier.counter = applier.epoch + 1, 0
     end_abandoned(tablespace, abandoned(applier))
+
+
+def follow(tablespace: Tablespace, records: Sequence[tuple[Lsn, bytes]]) -> None:
+    """Apply records that others have written, behind all that the copy has, in their order.
+
+    CorruptionError: one cannot be read, or does not fit. After any error the copy is opened again.
+    """
+    log = tablespace.log
+    assert isinstance(log, FollowedLog)
+    with tablespace.monitor:
+        apply_records(tablespace.applier, records)
+    log.took(records[-1][0], sum(len(data) for _, data in records))
+
+
+def runs_of(records: Iterator[tuple[Lsn, bytes]]) -> Iterator[list[tuple[Lsn, bytes]]]:
+    """Yield records of a log in runs of a length that is taken in at once."""
+    while run := list(islice(records, _RUN_RECORDS_MAX)):
+        yield run
+
+
+def take_over(tablespace: Tablespace, log: CommitLog, epoch: int) -> None:
+    """Lead a copy that followed to the end of a log that was claimed under this epoch."""
+    applier = tablespace.applier
+    applier.next_row_id = dict(applier.reserved)
+    applier.leases.begin_anew()
+    left = abandoned(applier)
+    tablespace.lead(log, epoch)
+    end_abandoned(tablespace, left)
 
 
 def resume(tablespace: Tablespace, found: Restored) -> None:
     """Go on with a tablespace that is held, behind another log; Tablespace.resume() says how."""
     log, applier = found
+    applier.next_row_id = dict(applier.reserved)
     if tablespace.space is not None:
         tablespace.space.spares = log  # the former one's are its own now
     end = log.last_lsn

@@ -7,7 +7,7 @@ anew, while sessions go on.
 """
 
 import gc
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from functools import partial
@@ -31,7 +31,14 @@ from herdpy.engine.maintenance.compaction import (
 )
 from herdpy.engine.maintenance.directory import make_folders
 from herdpy.engine.maintenance.file_logs import LogSite, LogSource
-from herdpy.engine.maintenance.recovery import lead, restore, resume
+from herdpy.engine.maintenance.recovery import (
+    follow,
+    lead,
+    restore,
+    resume,
+    runs_of,
+    take_over,
+)
 from herdpy.engine.maintenance.tasks import MaintenanceTask
 from herdpy.engine.maintenance.timed import Timed
 from herdpy.engine.state.disk_space import DiskSpace, SharedReserve
@@ -43,9 +50,11 @@ from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.staged import NOTHING
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.errors import DiskFullError, Error, loading
+from herdpy.log.interfaces import CommitLog
 from herdpy.log.record import EndStaging, Expire
 from herdpy.log.syncer import SyncThreads
 from herdpy.model.durability import Durability
+from herdpy.model.lsn import Lsn
 from herdpy.storage.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -159,7 +168,10 @@ class Replica:
         return bool(self._has_compaction or space.is_full or space.is_low or self.checkpoint_error)
 
     def open(self, *, is_restoring: bool = False) -> None:
-        """Recover the tablespace and lead it; start() comes next. Errors as recovery.restore()."""
+        """Recover the tablespace, and lead it if its source says so; start() comes next.
+
+        Errors as recovery.restore().
+        """
         site, config = self._site, self._config
         log, applier = restore(
             site, self._logs, SnapshotRegistry(), self._clock, is_restoring=is_restoring
@@ -182,7 +194,28 @@ class Replica:
         memory.memtables.measure = self.tablespace.memtable_bytes
         memory.versions.measure = self.tablespace.version_bytes
         space.open()
-        lead(self.tablespace)
+        if self._logs.leads:
+            lead(self.tablespace)
+        else:
+            self.tablespace.follow()
+
+    def follow(self, records: Sequence[tuple[Lsn, bytes]]) -> None:
+        """Take in what the log has next, and write a checkpoint when memtables have too much.
+
+        One thread follows, and takes over. Errors as recovery.follow(), and of the checkpoint.
+        """
+        follow(self.tablespace, records)
+        if self.after_write():
+            self.run_checkpoint()
+
+    def take_over(self, log: CommitLog, epoch: int) -> None:
+        """Lead behind a log that was claimed under this epoch; what is new in it is taken in first.
+
+        On any error the copy is opened again.
+        """
+        for run in runs_of(log.replay(self.tablespace.state.lsn)):
+            self.follow(run)
+        take_over(self.tablespace, log, epoch)
 
     def reopen(self) -> None:
         """Open manifest and log again and go on behind the log's end, with all sessions.
@@ -570,13 +603,17 @@ class Replica:
         give up. An error of one leaves the state as it was, or as the next to enter the monitor
         finishes it: what could not be finished stops the tablespace where it is met.
         """
-        leading = [  # each may append to the log
-            MaintenanceTask("rollbacks", self.tablespace.retry_rollbacks),
-            MaintenanceTask("commit tokens", lambda: self._log_names(Expire, expired())),
-            MaintenanceTask("snapshot leases", self._end_leases),
-            MaintenanceTask("stagings", lambda: self._log_names(EndStaging, unused())),
-            MaintenanceTask("the log's mark", self._mark_if_idle),
-        ]
+        leading = (
+            []
+            if self.tablespace.follows
+            else [  # each may append to the log
+                MaintenanceTask("rollbacks", self.tablespace.retry_rollbacks),
+                MaintenanceTask("commit tokens", lambda: self._log_names(Expire, expired())),
+                MaintenanceTask("snapshot leases", self._end_leases),
+                MaintenanceTask("stagings", lambda: self._log_names(EndStaging, unused())),
+                MaintenanceTask("the log's mark", self._mark_if_idle),
+            ]
+        )
         return [
             *leading,
             MaintenanceTask("applying the log", self.tablespace.finish),

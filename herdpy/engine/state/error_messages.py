@@ -121,6 +121,16 @@ def stopped_error(cause: Error) -> Error:
     )
 
 
+def follows_error() -> Error:
+    """Return what a write says at a copy that follows."""
+    return OperationalError(
+        "this node follows, and writes nothing; the statement was not run",
+        sqlstate="25006",
+        retry=Retry.SAFE,
+        hint="Connect to the node that leads the tablespace.",
+    )
+
+
 def held_error() -> Error:
     """Return what a write says while the log of its tablespace is being replaced."""
     return OperationalError(

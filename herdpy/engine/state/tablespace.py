@@ -28,6 +28,7 @@ from herdpy.engine.state.disk_space import DiskSpace
 from herdpy.engine.state.error_messages import (
     absent_error,
     dropped_error,
+    follows_error,
     held_error,
     stopped_error,
 )
@@ -195,6 +196,8 @@ class Tablespace:
         self.durable_lsn = applier.state.lsn  # as far as the log has told; read by any thread
         self.failure: Error | None = None
         self.is_held = False  # see hold()
+        self.follows = False
+        """Held to take in what others write, until lead()."""
         self._is_closing = False  # see end_hold()
         self._lease_delays: dict[Transaction, Ticket[None]] = {}  # see delay_leases()
         self._incoming: Entry | Noted | None = None
@@ -348,10 +351,17 @@ class Tablespace:
     def check_writable(self) -> None:
         """Raise why nothing can be written: the tablespace is held, or it stopped."""
         if self.is_held:
-            raise held_error()
+            raise follows_error() if self.follows else held_error()
         failure = self.log.failure or self.failure
         if failure is not None:
             raise stopped_error(failure)
+
+    def check_checkpoint(self) -> None:
+        """Raise why the state is not what its log says: it is held between two logs, or stopped."""
+        if self.follows:
+            self.check_running()
+        else:
+            self.check_writable()
 
     def check_running(self) -> None:
         """Raise why the tablespace stopped, as far as it knows by itself; any thread."""
@@ -836,6 +846,36 @@ class Tablespace:
             if self._incoming is not None:
                 self._take(self._incoming)
             self.is_held = True
+
+    def follow(self) -> None:
+        """Take in what others write, and let no statement write, until lead(); nothing was open."""
+        with self.monitor:
+            self.is_held = self.follows = True
+
+    def lead(self, log: CommitLog, epoch: int) -> None:
+        """Write behind a log whose every record the state has, and which was replayed; repeatable.
+
+        It was held and followed, so that nothing of its own is under way. The caller rolls back
+        what the state has open.
+        """
+        with self.monitor:
+            self.enter()
+            applier = self.applier
+            if log.last_lsn != applier.state.lsn:
+                raise InvariantViolation(
+                    f"I1: a log that ends at {log.last_lsn} behind a state at {applier.state.lsn}"
+                )
+            if applier.epoch >= epoch and self.log is not log:
+                raise InvariantViolation(
+                    f"I3: epoch {epoch} was claimed, and the log has transactions of epoch "
+                    f"{applier.epoch}"
+                )
+            applier.epoch, applier.counter = epoch, 0
+            if self.log is not log:
+                self.log = log
+                self.syncer = log.start(self.on_durable, partial(self._on_failure, log))
+            self.durable_lsn = max(self.durable_lsn, log.durable_lsn)
+            self.is_held = self.follows = False
 
     def end_hold(self) -> None:
         """Tell COMMITs whose log has failed, or will, what a stopped log tells; repeatable.

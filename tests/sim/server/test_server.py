@@ -77,7 +77,8 @@ NEVER_SIMULATED = {
     "engine/writes/batch.py",  # executemany on the general path
     "exec/vector/arrow_scan.py",  # DuckDB has a thread of its own
     "exec/vector/wide_texts.py",  # of texts beyond what a life writes
-    "log/ledger_log.py",  # a life's log is of files
+    "log/followed_log.py",  # a life's log is of files, and followed by no copy, as the next one
+    "log/ledger_log.py",
     "proto/typed_session.py",  # of gRPC, as the one below
     "proto/typed_values.py",
     "server/operations/health.py",  # HTTP

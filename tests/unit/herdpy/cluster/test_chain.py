@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bookie.client.client import LedgerClient
+from bookie.config import ClientConfig
 from bookie.errors import BookieError, NotEnoughBookiesError
 from bookie.ledger.record_frame import join
 from bookie.metadata.memory import Fate, MemoryStore, Plan
@@ -56,7 +57,8 @@ class Node:
 
 async def node(cluster: LedgerCluster, link: ScriptedLink | None = None) -> Node:
     store = MemoryStore(cluster.store_server, link or ScriptedLink())
-    client = await LedgerClient.connect(store, rng=OsRng(), clock=SimulatedClock())
+    config = ClientConfig(explicit_lac_interval_s=0.01)
+    client = await LedgerClient.connect(store, rng=OsRng(), clock=SimulatedClock(), config=config)
     cluster._clients.append((client, store))
     return Node(cluster, client, store)
 
@@ -339,7 +341,7 @@ def test_what_is_no_chain_is_refused() -> None:
         await refused((first, last), "a part of it is missing")
         await refused((middle, last), "begins with ledger")
         await refused((first, middle, last, foreign.ledger_id), "expected the header")
-        ahead = "this node's checkpoint is at"
+        ahead = "this node is at"
         await refused((first, middle, last), ahead, Lsn(last, 2, 0))
         await refused((first, middle, last), ahead, Lsn(last + 1, 1, 0))
         await refused((first, last), ahead, Lsn(middle, 1, 0))

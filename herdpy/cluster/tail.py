@@ -1,0 +1,169 @@
+"""LedgerTail: the log of a tablespace as a node has it that follows.
+
+    tail = LedgerTail(client, listing, password=b"secret")
+    async for run in tail.runs(after):     # [(Lsn, record), ...], as they are confirmed, for ever
+        ...
+
+It fences nothing. A ledger is left only when its metadata are CLOSED and its last entry was handed
+out, and the next one is entered at its header, which has to name that end. One long poll is under
+way at a time. One asyncio loop.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+from bookie.client.client import LedgerClient
+from bookie.client.reader import LedgerReader
+from bookie.client.record_frames import split
+from bookie.errors import BookieError, NoSuchLedgerError, NoSuchLedgerMetadataError
+from bookie.errors import Retry as BookieRetry
+from bookie.metadata.interfaces import VersionedStore
+from herdpy.cluster.continuity import (
+    End,
+    beyond_end,
+    check_beginning,
+    check_header,
+    end_before_first,
+    missing,
+)
+from herdpy.cluster.listing import LedgerListing
+from herdpy.model.lsn import Lsn
+
+Run = list[tuple[Lsn, bytes]]
+_RUN_RECORDS = 512
+_RUN_BYTES = 1024 * 1024
+"""A run has so many records, or bytes of them, and what its last entry has beyond."""
+_AGAIN_S = 0.05
+_AGAIN_S_MAX = 2.0
+_LIST_S = 1.0
+"""How often the list is read again, at least, while the log ends with a CLOSED ledger."""
+
+
+class LedgerTail:
+    """See the module. runs() once at a time; close() ends what it has open."""
+
+    def __init__(
+        self,
+        client: LedgerClient,
+        store: VersionedStore,
+        listing: LedgerListing,
+        *,
+        password: bytes = b"",
+    ) -> None:
+        self._client = client
+        self._listing = listing
+        self._password = password
+        self._changed = asyncio.Event()
+        self._watch = store.watch(listing.path, self._changed.set)
+        self._reader: LedgerReader | None = None
+
+    async def runs(self, after: Lsn) -> AsyncIterator[Run]:
+        """Yield what the log has behind a position, in order, in runs; it waits for more.
+
+        Broken connections are waited out. CorruptionError: a ledger is missing, or does not go on
+        where the one before it ends, or the log ends before `after`; OperationalError 58P01: the
+        tablespace is not there any more.
+        """
+        info = await self._listing.read()
+        check_beginning(info, self._listing.path, after)
+        before = end_before_first(info, after)
+        done: int | None = None
+        while True:
+            self._changed.clear()
+            info = await self._listing.read()
+            following = [each for each in info.ledgers if done is None or each > done]
+            if done is None:
+                following = [each for each in following if each >= after.ledger_id]
+                self._check_there(info.ledgers, after)
+            if not following:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LIST_S):
+                        await self._changed.wait()
+                continue
+            done = following[0]
+            if done == after.ledger_id:
+                before = None  # its header was looked at when the copy entered it
+            async for run in self._runs_of(done, before, after):
+                yield run
+            before = self._end_of(done, after)
+
+    def _check_there(self, ledgers: tuple[int, ...], after: Lsn) -> None:
+        """Raise CorruptionError when the ledger of a position is none of the log's."""
+        if after.ledger_id < 0 or after.ledger_id in ledgers:
+            return
+        if not ledgers or after.ledger_id > ledgers[0]:
+            raise beyond_end(self._listing.path, after, (ledgers[-1] if ledgers else -1, -1))
+
+    def _end_of(self, ledger_id: int, after: Lsn) -> End:
+        reader = self._reader
+        assert reader is not None
+        end = (ledger_id, reader.lac)
+        if ledger_id == after.ledger_id and after.entry_id > reader.lac:
+            raise beyond_end(self._listing.path, after, end)
+        return end
+
+    async def _runs_of(self, ledger_id: int, before: End | None, after: Lsn) -> AsyncIterator[Run]:
+        """Yield what a ledger has behind a position, until it is CLOSED and all was handed out."""
+        is_first = ledger_id == after.ledger_id
+        next_entry = max(after.entry_id, 1) if is_first else 0
+        pause_s = _AGAIN_S
+        await self._close_reader()
+        while True:
+            try:
+                reader = await self._opened(ledger_id)
+                async for entries in _confirmed(reader, next_entry):
+                    if next_entry == 0:
+                        check_header(ledger_id, entries.pop(0)[1], before)
+                        next_entry = 1
+                    run = [
+                        (lsn, record)
+                        for entry_id, records in entries
+                        for index, record in enumerate(records)
+                        if (lsn := Lsn(ledger_id, entry_id, index)) > after
+                    ]
+                    next_entry = entries[-1][0] + 1 if entries else next_entry
+                    pause_s = _AGAIN_S
+                    if run:
+                        yield run
+                return
+            except (NoSuchLedgerMetadataError, NoSuchLedgerError):
+                raise missing(self._listing.path, ledger_id) from None
+            except BookieError as error:
+                if error.retry is BookieRetry.NEVER:
+                    raise
+                await self._close_reader()
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _AGAIN_S_MAX)
+
+    async def _opened(self, ledger_id: int) -> LedgerReader:
+        if self._reader is None:
+            self._reader = await self._client.open(ledger_id, self._password, recover=False)
+        return self._reader
+
+    async def _close_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            await reader.close()
+
+    async def close(self) -> None:
+        """Let go of what is open; repeatable, behind the end of runs()."""
+        self._watch.close()
+        await self._close_reader()
+
+
+async def _confirmed(
+    reader: LedgerReader, first: int
+) -> AsyncIterator[list[tuple[int, list[bytes]]]]:
+    """Yield (entry, records) of a ledger from one on, together what is there together."""
+    entries: list[tuple[int, list[bytes]]] = []
+    record_count = byte_count = 0
+    async for entry in reader.tail(first):
+        records = split(entry.payload)
+        entries.append((entry.entry_id, records))
+        record_count += len(records)
+        byte_count += len(entry.payload)
+        is_full = byte_count >= _RUN_BYTES or record_count >= _RUN_RECORDS
+        if entry.entry_id >= reader.lac or is_full:
+            yield entries
+            entries, record_count, byte_count = [], 0, 0

@@ -1,0 +1,164 @@
+"""The tail of a log: all of it, once, in order, from any position on; and what is no log."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from bookie.ledger.record_frame import join
+from herdpy.cluster.ledgers_info import LedgersInfo
+from herdpy.cluster.tail import LedgerTail
+from herdpy.errors import CorruptionError, OperationalError
+from herdpy.model.lsn import START_LSN, Lsn
+from tests.fixtures.ledger_cluster import LedgerCluster
+from tests.unit.herdpy.cluster.test_chain import PASSWORD, Node, node, rewrite, simulate
+
+ENTRIES = 5
+
+
+async def leads(cluster: LedgerCluster, epoch: int) -> Node:
+    """Return a node that has claimed the log, and begun a ledger."""
+    found = await node(cluster)
+    await found.chain.claim(epoch)
+    await found.chain.begin()
+    return found
+
+
+async def write(leader: Node, numbers: range) -> None:
+    for number in numbers:
+        await leader.add(b"%d" % number)
+
+
+@asynccontextmanager
+async def tail(cluster: LedgerCluster) -> AsyncGenerator[LedgerTail]:
+    found = await node(cluster)
+    made = LedgerTail(found.client, found.listing._store, found.listing, password=PASSWORD)
+    yield made
+    await made.close()
+
+
+async def take(
+    cluster: LedgerCluster, count: int, after: Lsn = START_LSN
+) -> list[tuple[Lsn, bytes]]:
+    """Return the first records behind a position."""
+    found: list[tuple[Lsn, bytes]] = []
+    async with tail(cluster) as followed:
+        runs = followed.runs(after)
+        async for run in runs:
+            found += run
+            if len(found) >= count:
+                break
+        await runs.aclose()  # type: ignore[attr-defined]
+    return found
+
+
+def test_a_tail_has_every_record_once_from_any_position_on() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        written = 0
+        for epoch in range(1, 4):
+            leader = await leads(cluster, epoch)
+            for _ in range(2):
+                await write(leader, range(written, written + ENTRIES))
+                written += ENTRIES
+                if epoch < 3:
+                    await leader.chain.end()
+                    await leader.chain.begin()
+        expected = [b"%d" % number for number in range(written)]
+        found = await take(cluster, written)
+        assert [record for _, record in found] == expected
+        assert [lsn for lsn, _ in found] == sorted({lsn for lsn, _ in found})
+        for index, (lsn, _) in enumerate(found[:-1]):
+            behind = await take(cluster, written - index - 1, lsn)
+            assert behind == found[index + 1 :]
+
+    simulate(body)
+
+
+def test_records_of_one_entry_are_split_by_a_position() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        leader = await leads(cluster, 1)
+        added = asyncio.get_running_loop().create_future()
+        leader.chain.send(join([b"a", b"b", b"c"]), lambda *told: added.set_result(told))
+        await added
+        (ledger_id,) = leader.chain.ledgers
+        found = await take(cluster, 1, Lsn(ledger_id, 1, 1))
+        assert found == [(Lsn(ledger_id, 1, 2), b"c")]
+
+    simulate(body)
+
+
+def test_a_tail_waits_for_what_comes_and_goes_on_with_the_next_leader() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        first = await leads(cluster, 1)
+        taking = asyncio.ensure_future(take(cluster, 4 * ENTRIES))
+        await write(first, range(ENTRIES))
+        await write(first, range(ENTRIES, 2 * ENTRIES))
+        second = await leads(cluster, 2)  # fences the first, which knows nothing of it
+        await write(second, range(2 * ENTRIES, 3 * ENTRIES))
+        await second.chain.end()
+        await second.chain.begin()
+        await write(second, range(3 * ENTRIES, 4 * ENTRIES))
+        found = await taking
+        assert [record for _, record in found] == [b"%d" % n for n in range(4 * ENTRIES)]
+
+    simulate(body)
+
+
+def test_a_tail_outlasts_a_bookie_that_is_away() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        leader = await leads(cluster, 1)
+        taking = asyncio.ensure_future(take(cluster, 2 * ENTRIES))
+        await write(leader, range(ENTRIES))
+        await next(iter(cluster.bookies.values())).kill()
+        await write(leader, range(ENTRIES, 2 * ENTRIES))
+        found = await taking
+        assert [record for _, record in found] == [b"%d" % n for n in range(2 * ENTRIES)]
+
+    simulate(body)
+
+
+def test_what_is_no_log_is_refused() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        leader = await leads(cluster, 1)
+        for _ in range(2):
+            await leader.add(b"x")
+            await leader.chain.end()
+            await leader.chain.begin()
+        await leader.add(b"x")
+        first, middle, last = leader.chain.ledgers
+        await leader.chain.end()
+        foreign = await leader.client.create_ledger(password=PASSWORD)
+        await foreign.add(join([b"no header"]))
+        await foreign.close()
+
+        async def refused(ledgers: tuple[int, ...], said: str, after: Lsn = START_LSN) -> None:
+            def change(info: LedgersInfo) -> LedgersInfo:
+                return LedgersInfo(epoch=info.epoch, ledgers=ledgers, first=first)
+
+            await rewrite(cluster, change)
+            with pytest.raises(CorruptionError, match=said):
+                await take(cluster, 1000, after)
+
+        await refused((first, last), "a part of it is missing")
+        await refused((middle, last), "begins with ledger")
+        await refused((first, middle, last, foreign.ledger_id), "expected the header")
+        await refused((first, middle, last), "this node is at", Lsn(last, 2, 0))
+        await refused((first, middle, last), "this node is at", Lsn(last + 1, 1, 0))
+        await refused((first, last), "this node is at", Lsn(middle, 1, 0))
+        await refused((), "it lists no ledger")
+        await refused((last,), "a part of it is missing", Lsn(first, 1, 0))
+        await leader.client.delete(middle)
+        await refused((first, middle, last), f"lists ledger {middle}, and BookKeeper has none")
+
+    simulate(body)
+
+
+def test_a_tablespace_that_is_not_there_has_no_tail() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        await cluster.store.delete("/herd/ledgers/t")
+        with pytest.raises(OperationalError) as caught:
+            await take(cluster, 1)
+        assert caught.value.sqlstate == "58P01"
+
+    simulate(body)
