@@ -21,6 +21,7 @@ WANTED = (
     "a leader that comes too late",
     "a take-over beside another",
     "crash of the leader",
+    "crash of a follower",
     *(f"crash behind step {step}" for step in STEPS),
     "leader and bookie together",
     "bookie crash",

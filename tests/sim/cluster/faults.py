@@ -21,6 +21,7 @@ class Faults:
         self.rng = rng = world.new_rng()
         everything: list[Callable[[], None]] = [
             self.crash_leader,
+            self.crash_follower,
             self.crash_leader_at_step,
             self.crash_in_take_over,
             self.pause_in_take_over,
@@ -55,9 +56,10 @@ class Faults:
                 [self.depose, self.roll],
                 [self.depose, self.pause_leader, self.pause_leader],
                 [self.depose, self.block_bookie, self.crash_in_take_over],
-                [self.crash_bookie, self.roll],
+                [self.crash_bookie, self.roll, self.crash_follower],
+                [self.crash_follower, self.checkpoint, self.depose],
                 [self.crash_bookie, self.crash_leader],
-                [self.crash_both],
+                [self.crash_both, self.crash_in_roll, self.crash_in_roll],
                 [self.crash_bookie, self.crash_bookie, self.depose],
                 [self.block_bookie, self.slow_link, self.slow_bookie],
                 [self.block_bookie, self.cut_bookie, self.depose],
@@ -88,6 +90,11 @@ class Faults:
     def crash_leader(self) -> None:
         if (leader := self._leader()) is not None:
             leader.crash(power=self.rng.random() < 0.6)
+
+    def crash_follower(self) -> None:
+        ready = [host for host in self.world.nodes if host.is_ready]
+        if ready:
+            self.rng.choice(ready).crash(power=self.rng.random() < 0.6)
 
     def crash_leader_at_step(self) -> None:
         """Let the power fail in one of the next steps of its disk."""
@@ -173,7 +180,9 @@ class Faults:
         self.crash_leader()
 
     def _way(self) -> tuple[str, str]:
-        node = self._leader() or self.rng.choice(self.world.nodes)
+        node = self._leader()
+        if node is None or self.rng.random() < 0.4:
+            node = self.rng.choice(self.world.nodes)
         pair = (node.name, self.rng.choice(self.world.hosts).name)
         return pair if self.rng.random() < 0.5 else pair[::-1]
 

@@ -47,7 +47,7 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         timeout_s=0.25,
         speculative_read_s=rng.choice((0.0, 0.02)),
         is_change_delayed=rng.random() < 0.7,
-        explicit_lac=rng.random() < 0.7,
+        explicit_lac=True,
         recovery_read_ahead=rng.choice((1, 2, 16)),
         store_trouble=rng.choice((0.0, 0.0, 0.02, 0.1)),
         repeat_share=rng.choice((0.0, 0.0, 0.0, 0.02)),

@@ -7,7 +7,8 @@ from bookie.errors import BookieError
 from herdpy.cluster.chain import LedgerChain
 from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, Versioned
-from herdpy.engine.maintenance import replica
+from herdpy.cluster.tail import LedgerTail
+from herdpy.engine.maintenance import recovery
 from herdpy.log.ledger_log import LedgerLog
 from herdpy.log.record import BeginLedger, encode
 from herdpy.model.lsn import Lsn
@@ -142,7 +143,7 @@ def _ignore_a_lost_entry(right: Any) -> Any:
 
 
 def _leave_open(right: Any) -> Any:
-    return lambda tablespace: None
+    return lambda tablespace, left: None
 
 
 def _one_entry_less(right: Any) -> Any:
@@ -156,6 +157,42 @@ def _one_entry_less(right: Any) -> Any:
             held = found
 
     return entries
+
+
+def _leave_before_closed(right: Any) -> Any:
+    """A ledger is left as soon as another one is listed behind it."""
+
+    async def runs_of(self: LedgerTail, ledger_id: int, before: Any, after: Lsn) -> Any:
+        async for run in right(self, ledger_id, before, after):
+            yield run
+            if (await self._listing.read()).ledgers[-1] > ledger_id:
+                return
+
+    return runs_of
+
+
+def _keep_the_offset(right: Any) -> Any:
+    """The entries of the next ledger are read from where the one before was left."""
+
+    async def runs_of(self: LedgerTail, ledger_id: int, before: Any, after: Lsn) -> Any:
+        is_next = ledger_id != after.ledger_id and self._reader is not None
+        skipped = 3 if is_next else 0
+        async for run in right(self, ledger_id, before, after):
+            kept = [each for each in run if each[0].entry_id > skipped]
+            if kept:
+                yield kept
+
+    return runs_of
+
+
+def _take_over_where_it_is(right: Any) -> Any:
+    """What the former leader wrote, and this node has not seen yet, is not looked for."""
+
+    def replay(self: LedgerLog, after: Lsn) -> Any:
+        self.last_lsn = self.durable_lsn = after
+        return iter(())
+
+    return replay
 
 
 PLANTS: dict[str, Plant] = {
@@ -188,7 +225,16 @@ PLANTS: dict[str, Plant] = {
         LedgerLog, "_on_added", _ignore_a_lost_entry, DATA
     ),
     "no ROLLBACK by the new leader": Plant(
-        replica, "lead", _leave_open, (*DATA, "liveness", "errors")
+        recovery, "end_abandoned", _leave_open, (*DATA, "liveness", "errors")
+    ),
+    "a ledger left by a follower before it is CLOSED": Plant(
+        LedgerTail, "_runs_of", _leave_before_closed, (*DATA, "errors", "liveness")
+    ),
+    "offset kept at a ledger switch": Plant(
+        LedgerTail, "_runs_of", _keep_the_offset, (*DATA, "errors", "liveness")
+    ),
+    "a take-over that does not read the rest": Plant(
+        LedgerLog, "replay", _take_over_where_it_is, (*DATA, "errors")
     ),
     "last entry not replayed": Plant(LedgerChain, "entries", _one_entry_less, DATA),
 }

@@ -84,14 +84,16 @@ async def _each_leads(world: World) -> None:
     leader = world.leader
     assert leader is not None
     for host in world.nodes:
-        if host is not leader:
+        if host is not leader and not host.is_ready:  # it was deposed, or comes up
             host.crash(power=False)
     for host in [*(host for host in world.nodes if host is not leader), leader]:
         former = world.leader
         assert former is not None
         await world.wait_until(lambda former=former: former.leads, _UP_S_MAX, "no leader")
         assert former.node is not None
+        await world.check_level(former)
         world.digest = await world.act(former.node, former.stop())
+        former.crash(power=False)
         await world.wait_until(lambda host=host: host.is_ready, _UP_S_MAX, "no node is ready")
         assert host.node is not None
         await world.act(host.node, host.lead())

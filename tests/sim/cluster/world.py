@@ -8,6 +8,7 @@ operator would (`Election`). Clients know the server by one name, which leads to
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,11 +20,13 @@ from herdpy.cluster.blocking_chain import BlockingChain
 from herdpy.cluster.chain import LedgerChain
 from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
+from herdpy.cluster.tail import LedgerTail
 from herdpy.config import Config, ServerConfig
 from herdpy.engine.database import Database
 from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.file_logs import LogSource
 from herdpy.errors import Error
+from herdpy.log.followed_log import FollowedLog
 from herdpy.log.ledger_log import LedgerLog
 from herdpy.model.lsn import Lsn
 from herdpy.server.server import Server
@@ -108,6 +111,9 @@ class NodeHost:
         """The step of a take-over behind which its process is killed, once."""
         self.pause_after: str | None = None
         """The step behind which it stands still for a while, once."""
+        self._tail: LedgerTail | None = None
+        self._following: asyncio.Task[None] | None = None
+        self._taking_in: asyncio.Task[None] | None = None
         self._is_taking_over = False
         self._is_power_lost = True
         self._rng = world.new_rng()
@@ -115,8 +121,8 @@ class NodeHost:
 
     @property
     def is_ready(self) -> bool:
-        """It could be asked to lead."""
-        return self.client is not None and self.database is None and not self._is_taking_over
+        """It follows, and could be asked to lead."""
+        return self.database is not None and self.server is None and not self._is_taking_over
 
     @property
     def leads(self) -> bool:
@@ -124,36 +130,75 @@ class NodeHost:
         database = self.database
         return self.server is not None and database is not None and not _is_over(database)
 
+    @property
+    def is_deposed(self) -> bool:
+        """It led, or was about to, and its log has failed: another one leads, or is to."""
+        database = self.database
+        return database is not None and not database.tablespace.follows and _is_over(database)
+
     def start(self) -> None:
-        """Begin a life, which waits to be asked to lead."""
+        """Begin a life, which follows until it is asked to lead."""
         world = self.world
         self.node = node = world.loop.add_node(self.name)
         node.on_crash.append(self._crashed)
         self.disk.latency = self._wait_for_disk
         self.store = MemoryStore(world.store_server, StoreLink(world, self.name))
-        node.create_task(self._connect())
+        node.create_task(self._live(node))
 
-    async def _connect(self) -> None:
+    async def _live(self, node: Node) -> None:
         world = self.world
         while True:
             try:
-                self.client = await LedgerClient.connect(
+                self.client = client = await LedgerClient.connect(
                     self.store,
                     config=world.client_config,
                     rng=SeededRng(world.rng.getrandbits(64)),
                     clock=ledger.LoopClock(world.loop),
                 )
+                break
             except BookieError:
                 await asyncio.sleep(_AGAIN_S)
-            else:
-                return
+        try:
+            database = await in_thread(node, self._open)
+            self.database = database
+            self._tail = LedgerTail(client, self.store, self._listing(), password=PASSWORD)
+            self._following = node.create_task(self._follow(node, database, self._tail))
+        except Error as error:
+            if world.is_calm:
+                raise CheckError("liveness", f"{self.name} does not open: {error}") from error
+            world.happen("a node that did not open")
+            world.loop.call_soon(partial(self.crash, power=False))
+
+    async def _follow(self, node: Node, database: Database, tail: LedgerTail) -> None:
+        """Take in what the log has, until it is cancelled."""
+        runs = tail.runs(database.tablespace.state.lsn)
+        while True:
+            run = await anext(runs)
+            # To the end of it, also when this is cancelled meanwhile.
+            self._taking_in = in_thread(node, partial(database.replica.follow, run))
+            await asyncio.shield(self._taking_in)
+
+    async def _stop_following(self) -> None:
+        following, tail = self._following, self._tail
+        assert following is not None
+        assert tail is not None
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+        if self._taking_in is not None:
+            await self._taking_in
+        await tail.close()
+
+    def _listing(self) -> LedgerListing:
+        return LedgerListing(self.store, TablespaceNodes(self.store).ledgers_path(ID))
 
     # --- leading ---------------------------------------------------------------------------------
 
     async def lead(self) -> None:
         """Take the tablespace over, and serve it; the errors of what it meets. On its node."""
-        node = self.node
+        node, database = self.node, self.database
         assert node is not None
+        assert database is not None
         self._is_taking_over = True
         nodes = TablespaceNodes(self.store)
         while True:
@@ -162,8 +207,8 @@ class NodeHost:
                 break
         self.epoch = taken.record.epoch
         self.step("epoch")
-        database = await in_thread(node, self._open)
-        self.database = database
+        await self._stop_following()
+        await in_thread(node, partial(self._take_over, database))
         self.step("opened")
         await in_thread(node, partial(self.world.check_opened, database))
         plan = self.world.plan
@@ -198,31 +243,33 @@ class NodeHost:
         assert self.node is not None
         return SwitchingExecutor(self.node, self._rng, worker_count, self.world.plan.worker_pause_s)
 
-    def _open(self) -> Database:
-        plan, node, client = self.world.plan, self.node, self.client
+    def _take_over(self, database: Database) -> None:
+        """Claim the log, and lead behind it. In a thread of this node."""
+        node, client, plan = self.node, self.client, self.world.plan
         assert node is not None
         assert client is not None
+        self.chain = LedgerChain(client, self._listing(), tablespace=ID.encode(), password=PASSWORD)
+        chain = SteppedChain(self, NodeLoop(node), self.chain)
+        chain.claim(self.epoch)
         driver = SwitchingDriver(node)
+        log = LedgerLog(chain, driver, ledger_bytes_max=plan.ledger_bytes_max)
+        database.replica.take_over(log, self.epoch)
 
-        def open_log(_: object) -> LedgerLog:
-            listing = LedgerListing(self.store, TablespaceNodes(self.store).ledgers_path(ID))
-            self.chain = LedgerChain(client, listing, tablespace=ID.encode(), password=PASSWORD)
-            chain = SteppedChain(self, NodeLoop(node), self.chain)
-            chain.claim(self.epoch)
-            return LedgerLog(chain, driver, ledger_bytes_max=plan.ledger_bytes_max)
-
+    def _open(self) -> Database:
+        plan, node = self.world.plan, self.node
+        assert node is not None
         instance = Instance(
             disk=self.disk,
             clock=self.clock,
             rng=random.Random(self._rng.getrandbits(64)),
-            driver=driver,
+            driver=SwitchingDriver(node),
             config=Config(
                 checkpoint_log_bytes=plan.checkpoint_log_bytes,
                 transaction_memory_bytes=plan.transaction_memory_bytes,
                 disk_reserve_bytes=0,
             ),
             where=f"the disk of {self.name}",
-            logs=LogSource(LEDGER_LOG, open_log),
+            logs=LogSource(LEDGER_LOG, lambda _: FollowedLog(), leads=False),
             new_plans=new_plans_of(lambda: instance),
         )
         return instance.start()
@@ -251,8 +298,11 @@ class NodeHost:
         world = self.world
         if self.leads:
             world.happen("crash of the leader")
+        elif self.is_ready:
+            world.happen("crash of a follower")
         world.note_position(self)
         self.client = self.database = self.server = self.chain = None
+        self._tail = self._following = self._taking_in = None
         self._is_taking_over = False
         self.disk = self.disk.restart(world.rng.getrandbits(64), is_power_lost=self._is_power_lost)
         world.store_server.disconnect(self.store.session_id)
@@ -283,9 +333,7 @@ class NodeHost:
 
 def _is_over(database: Database) -> bool:
     """Return whether its log has failed: another node leads, or it has to be opened again."""
-    return (
-        database.failure is not None or database.tablespace.is_held or database.instance.is_closed
-    )
+    return database.failure is not None or database.instance.is_closed
 
 
 class Election:
@@ -304,7 +352,7 @@ class Election:
         world = self.world
         while not self.is_over:
             for host in world.nodes:
-                if host.database is not None and _is_over(host.database):
+                if host.is_deposed:
                     world.happen("restart of a node that was deposed, or whose log failed")
                     host.crash(power=False)
             leading = world.leader is not None and world.leader.leads
@@ -439,9 +487,44 @@ class World(ledger.World):
                 raise CheckError("digest", "a node has not the state that the last leader had")
             self.digest = None
 
+    async def check_level(self, leader: NodeHost) -> None:
+        """Wait until every node that follows has what the leader has: it is the same.
+
+        CheckError as well when a transaction of a client that is gone is open still.
+        """
+        assert leader.database is not None
+        assert leader.node is not None
+        tablespace = leader.database.tablespace
+        await in_thread(leader.node, tablespace.retry_rollbacks)
+        if tablespace.applier.transactions:  # clients have ended theirs, or were rolled back
+            found = list(tablespace.applier.transactions)
+            raise CheckError("content", f"{leader.name} has transactions {found} open at rest")
+        for host in self.nodes:
+            while host is not leader and not await self._is_level(host, leader):
+                pass
+
+    async def _is_level(self, host: NodeHost, leader: NodeHost) -> bool:
+        """Compare a node that follows with the leader at one position; False: it went on."""
+        tablespace = leader.database.tablespace  # type: ignore[union-attr]
+        await self.wait_until(
+            lambda: host.is_ready and host.database.tablespace.state.lsn == tablespace.state.lsn,
+            30.0,
+            f"{host.name} is not level with the leader",
+        )
+        lsn = tablespace.state.lsn
+        found = [
+            await in_thread(each.node, partial(state_digest, each.database.tablespace))
+            for each in (leader, host)
+        ]
+        if tablespace.state.lsn != lsn:
+            return False
+        if found[0] != found[1]:
+            raise CheckError("digest", f"{host.name} has not the state that the leader has")
+        return True
+
     def note_position(self, host: NodeHost) -> None:
         """Remember how far the log was durable, as a leader knew."""
-        if host.database is not None:
+        if host.database is not None and not host.database.tablespace.follows:
             durable = host.database.tablespace.log.durable_lsn
             self._position = max(self._position or durable, durable)
 
