@@ -10,7 +10,7 @@ way at a time. One asyncio loop.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 
 from bookie.client.client import LedgerClient
@@ -58,7 +58,7 @@ class LedgerTail:
         self._watch = store.watch(listing.path, self._changed.set)
         self._reader: LedgerReader | None = None
 
-    async def runs(self, after: Lsn) -> AsyncIterator[Run]:
+    async def runs(self, after: Lsn) -> AsyncGenerator[Run]:
         """Yield what the log has behind a position, in order, in runs; it waits for more.
 
         Broken connections are waited out. CorruptionError: a ledger is missing, or does not go on

@@ -14,13 +14,13 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 HERDPY = {
-    "cli": 10,
-    "aio": 10,
-    "spark": 10,
-    "driver": 9,
-    "server": 9,
+    "cli": 11,
+    "aio": 11,
+    "spark": 11,
+    "driver": 10,
+    "server": 10,
+    "cluster": 9,
     "engine": 8,
-    "cluster": 8,
     "features": 7,
     "exec": 6,
     "sql": 5,

@@ -18,8 +18,8 @@ from tests.sim.simulation import Chunk, Simulation
 WANTED = (
     "another leader",
     "a leader that was deposed alive",
-    "a leader that comes too late",
-    "a take-over beside another",
+    "leader without the metadata store",
+    "pause in a take-over",
     "crash of the leader",
     "crash of a follower",
     *(f"crash behind step {step}" for step in STEPS),
@@ -29,6 +29,7 @@ WANTED = (
     "one-way partition",
     "paused leader",
     "roll",
+    "roll in a take-over",
     "a node that lost its disk",
     "lost answer of a compare-and-set",
     "lagging session",

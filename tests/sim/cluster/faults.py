@@ -9,7 +9,7 @@ from tests.sim.server.clients import Client
 from tests.sim.server.world import raise_of
 from tests.sim.switching import in_thread
 
-WINDOW_S = 0.3
+WINDOW_S = 0.6
 
 
 class Faults:
@@ -26,7 +26,9 @@ class Faults:
             self.crash_in_take_over,
             self.pause_in_take_over,
             self.crash_in_roll,
+            self.roll_in_take_over,
             self.depose,
+            self.isolate_leader,
             self.wipe,
             self.crash_bookie,
             self.crash_both,
@@ -53,8 +55,12 @@ class Faults:
                 [self.crash_in_take_over, self.crash_in_take_over, self.checkpoint],
                 [self.crash_leader, self.crash_in_take_over],
                 [self.crash_in_take_over, self.depose],
-                [self.depose, self.roll],
+                [self.depose, self.roll, self.roll_in_take_over],
+                [self.roll_in_take_over],
                 [self.depose, self.pause_leader, self.pause_leader],
+                [self.isolate_leader, self.pause_leader],
+                [self.isolate_leader, self.isolate_leader, self.pause_in_take_over],
+                [self.pause_in_take_over, self.pause_leader, self.wipe],
                 [self.depose, self.block_bookie, self.crash_in_take_over],
                 [self.crash_bookie, self.roll, self.crash_follower],
                 [self.crash_follower, self.checkpoint, self.depose],
@@ -118,8 +124,15 @@ class Faults:
     def depose(self) -> None:
         """Have another node take over, though the leader lives."""
         others = [host for host in self.world.nodes if host.is_ready]
-        if others and self.world.election.wanted is None:
-            self.world.election.wanted = self.rng.choice(others)
+        if others:
+            self.world.happen("another node is wanted")
+            self.rng.choice(others).want()
+
+    def isolate_leader(self) -> None:
+        """Let the leader reach the metadata store no more, for longer than a session or not."""
+        if (leader := self._leader()) is not None:
+            self.world.happen("leader without the metadata store")
+            self.world.leave_store(leader, self.rng.choice((0.3, 1.5, 3.0)))
 
     def wipe(self) -> None:
         """Have a node lose its disk: the log has all."""
@@ -130,15 +143,15 @@ class Faults:
     def pause_leader(self) -> None:
         leader = self._leader()
         if leader is not None and leader.node is not None:
-            self.world.loop.pause(leader.node, self.rng.choice((0.01, 0.1, 0.5)))
+            self.world.loop.pause(leader.node, self.rng.choice((0.01, 0.5, 1.5, 2.5)))
             self.world.happen("paused leader")
 
     def roll(self) -> None:
         """End the leader's ledger, whatever it has."""
         leader = self._leader()
-        if leader is None or leader.node is None or leader.database is None:
+        if leader is None or leader.node is None:
             return
-        log = leader.database.tablespace.log
+        log = leader.tablespace.log
 
         def run() -> None:
             with suppress(Error):  # it was deposed, or bookies are away
@@ -147,16 +160,28 @@ class Faults:
 
         in_thread(leader.node, run).add_done_callback(raise_of)
 
+    def roll_in_take_over(self) -> None:
+        """Have another node take over, and the leader roll while it does."""
+        for host in self.world.nodes:
+            host.at_step = self._roll_again
+        self.depose()
+
+    def _roll_again(self) -> None:
+        self.world.happen("roll in a take-over")
+        for delay_s in (0.0, 0.001, 0.002, 0.004):
+            self.world.call_later(delay_s, self.roll)
+
     def crash_in_roll(self) -> None:
         """End the leader's life while it ends a ledger, or makes the next one."""
         self.roll()
-        self.world.call_later(self.rng.random() * 0.02, self.crash_leader)
+        self.world.call_later(self.rng.random() * 0.008, self.crash_leader)
 
     def checkpoint(self) -> None:
         leader = self._leader()
-        if leader is None or leader.node is None or leader.database is None:
+        if leader is None or leader.node is None or leader.copy is None:
             return
-        database = leader.database
+        database = leader.copy.database
+        assert database is not None
 
         def run() -> None:
             with suppress(Error):

@@ -37,7 +37,7 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         connections_max=100,
         sync_s=rng.choice((0.0, 0.000_5, 0.002)),
         checkpoint_log_bytes=rng.choice((64, 128, 256)) * 1024,
-        fault_count=rng.choice((1, 2, 3, 5, 8)),
+        fault_count=rng.choice((3, 5, 8)),
     )
     return WorldPlan(
         **asdict(served),

@@ -200,7 +200,7 @@ PLANTS: dict[str, Plant] = {
         LedgerChain, "_recover", _open_without_recovery, (*DATA, "chain", "errors", "liveness")
     ),
     "list read before the claim": Plant(
-        LedgerChain, "claim", _recover_the_last_alone, (*DATA, "chain")
+        LedgerChain, "claim", _recover_the_last_alone, (*DATA, "chain", "liveness")
     ),
     "list written over at any version": Plant(
         LedgerListing, "_put", _list_at_any_version, (*DATA, "chain")

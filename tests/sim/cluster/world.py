@@ -1,8 +1,8 @@
 """World: nodes with a database, over the bookies and the metadata store of tests/sim/ledger.
 
 Each node's code is the product's: a database over a log of ledgers, its threads as greenlets, a
-server on the loop. One node leads at a time; which one, and when, is this world's to say, as an
-operator would (`Election`). Clients know the server by one name, which leads to the last leader.
+server on the loop. Which node leads they find out among themselves. Clients know the server by one
+name, which leads to the last leader.
 """
 
 import asyncio
@@ -18,25 +18,23 @@ from bookie.metadata.memory import MemoryStore
 from herdpy.aio.switching import can_wait, wait_for
 from herdpy.cluster.blocking_chain import BlockingChain
 from herdpy.cluster.chain import LedgerChain
+from herdpy.cluster.database_copy import DatabaseCopy
 from herdpy.cluster.listing import LedgerListing
+from herdpy.cluster.member import Member
+from herdpy.cluster.part import State, Waits
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
-from herdpy.cluster.tail import LedgerTail
 from herdpy.config import Config, ServerConfig
-from herdpy.engine.database import Database
 from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.file_logs import LogSource
-from herdpy.errors import Error
-from herdpy.log.followed_log import FollowedLog
-from herdpy.log.ledger_log import LedgerLog
+from herdpy.engine.state.tablespace import Tablespace
 from herdpy.model.lsn import Lsn
 from herdpy.server.server import Server
-from herdpy.storage.manifest import LEDGER_LOG
 from tests.fixtures.digest import state_digest
 from tests.sim.cluster.checkers import CheckError, check_chain
 from tests.sim.cluster.plan import WorldPlan
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.sim.ledger import world as ledger
-from tests.sim.ledger.world import PASSWORD, SeededRng, StoreLink
+from tests.sim.ledger.world import PASSWORD, SESSION_TIMEOUT_S, SeededRng, StoreLink
 from tests.sim.loop import Node
 from tests.sim.server.checkers import History
 from tests.sim.server.world import HOST, PORT, Telling, new_plans_of
@@ -53,11 +51,12 @@ T = TypeVar("T")
 NAME = "sales"
 """Of the tablespace, in the metadata store."""
 ID = "0123456789abcdef0123456789abcdef"
-STEPS = ("epoch", "claimed", "replayed", "opened", "served")
+STEPS = ("named", "claimed", "replayed", "leading", "alone", "serving")
 """Of a take-over, told when they are done."""
 _AGAIN_S = 0.02
 _KEEP_ALIVE_S = 5.0
-_BACK_S = 5.0
+_PATIENCE_S = 3.0
+_LEVEL_S = 30.0
 _SLOW_OPS = ("write", "sync", "sync_directory")
 
 
@@ -74,17 +73,29 @@ class NodeLoop:
         self._node.run(self._node.loop.call_soon, function)
 
 
-class SteppedChain(BlockingChain):
+class SteppedCopy(DatabaseCopy):
     """Tells its node of each step of a take-over."""
 
-    def __init__(self, host: "NodeHost", loop: NodeLoop, chain: LedgerChain) -> None:
-        super().__init__(loop, chain)
-        self.ledgers = chain
+    def __init__(self, host: "NodeHost", *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self._host = host
 
     def claim(self, epoch: int) -> None:
+        self._host.step("named")
         super().claim(epoch)
         self._host.step("claimed")
+
+    def lead(self) -> None:
+        super().lead()
+        self._host.step("leading")
+
+
+class SteppedChain(BlockingChain):
+    """Tells its node that the log is replayed."""
+
+    def __init__(self, host: "NodeHost", loop: NodeLoop, chain: LedgerChain) -> None:
+        super().__init__(loop, chain)
+        self._host = host
 
     def replay(self, after: Lsn) -> Any:
         yield from super().replay(after)
@@ -101,161 +112,100 @@ class NodeHost:
         self.clock = LoopClock(world.loop)
         self.slowness = 1.0
         self.node: Node | None = None
-        self.client: LedgerClient | None = None
-        self.database: Database | None = None
+        self.copy: SteppedCopy | None = None
+        self.member: Member | None = None
         self.server: Server | None = None
-        self.chain: LedgerChain | None = None
-        self.epoch = 0
-        """Under which it leads, or is about to."""
+        self.client: LedgerClient | None = None
         self.crash_after: str | None = None
         """The step of a take-over behind which its process is killed, once."""
         self.pause_after: str | None = None
         """The step behind which it stands still for a while, once."""
-        self._tail: LedgerTail | None = None
-        self._following: asyncio.Task[None] | None = None
-        self._taking_in: asyncio.Task[None] | None = None
-        self._is_taking_over = False
+        self.at_step: Callable[[], object] | None = None
+        """Called behind the next step of a take-over."""
         self._is_power_lost = True
         self._rng = world.new_rng()
         self._latency = world.new_rng()
 
     @property
+    def state(self) -> State | None:
+        """What it is for the tablespace; None: it does not run."""
+        return None if self.member is None else self.member.machine.state
+
+    @property
     def is_ready(self) -> bool:
         """It follows, and could be asked to lead."""
-        return self.database is not None and self.server is None and not self._is_taking_over
+        return self.state is State.FOLLOWING
 
     @property
     def leads(self) -> bool:
-        """It serves, and is not known to be deposed."""
-        database = self.database
-        return self.server is not None and database is not None and not _is_over(database)
+        """It serves, as far as it knows."""
+        return self.state is State.LEADING
 
     @property
-    def is_deposed(self) -> bool:
-        """It led, or was about to, and its log has failed: another one leads, or is to."""
-        database = self.database
-        return database is not None and not database.tablespace.follows and _is_over(database)
+    def tablespace(self) -> Tablespace:
+        """That of its copy, which is open."""
+        assert self.copy is not None
+        assert self.copy.database is not None
+        return self.copy.database.tablespace
 
     def start(self) -> None:
-        """Begin a life, which follows until it is asked to lead."""
+        """Begin a life."""
         world = self.world
         self.node = node = world.loop.add_node(self.name)
         node.on_crash.append(self._crashed)
         self.disk.latency = self._wait_for_disk
-        self.store = MemoryStore(world.store_server, StoreLink(world, self.name))
+        self.store = node.run(MemoryStore, world.store_server, StoreLink(world, self.name))
         node.create_task(self._live(node))
 
     async def _live(self, node: Node) -> None:
-        world = self.world
-        while True:
-            try:
-                self.client = client = await LedgerClient.connect(
+        world, plan = self.world, self.world.plan
+        while self.client is None:
+            with suppress(BookieError):
+                self.client = await LedgerClient.connect(
                     self.store,
                     config=world.client_config,
                     rng=SeededRng(world.rng.getrandbits(64)),
                     clock=ledger.LoopClock(world.loop),
                 )
-                break
-            except BookieError:
-                await asyncio.sleep(_AGAIN_S)
-        try:
-            database = await in_thread(node, self._open)
-            self.database = database
-            self._tail = LedgerTail(client, self.store, self._listing(), password=PASSWORD)
-            self._following = node.create_task(self._follow(node, database, self._tail))
-        except Error as error:
-            if world.is_calm:
-                raise CheckError("liveness", f"{self.name} does not open: {error}") from error
-            world.happen("a node that did not open")
-            world.loop.call_soon(partial(self.crash, power=False))
-
-    async def _follow(self, node: Node, database: Database, tail: LedgerTail) -> None:
-        """Take in what the log has, until it is cancelled."""
-        runs = tail.runs(database.tablespace.state.lsn)
-        while True:
-            run = await anext(runs)
-            # To the end of it, also when this is cancelled meanwhile.
-            self._taking_in = in_thread(node, partial(database.replica.follow, run))
-            await asyncio.shield(self._taking_in)
-
-    async def _stop_following(self) -> None:
-        following, tail = self._following, self._tail
-        assert following is not None
-        assert tail is not None
-        following.cancel()
-        with suppress(asyncio.CancelledError):
-            await following
-        if self._taking_in is not None:
-            await self._taking_in
-        await tail.close()
-
-    def _listing(self) -> LedgerListing:
-        return LedgerListing(self.store, TablespaceNodes(self.store).ledgers_path(ID))
-
-    # --- leading ---------------------------------------------------------------------------------
-
-    async def lead(self) -> None:
-        """Take the tablespace over, and serve it; the errors of what it meets. On its node."""
-        node, database = self.node, self.database
-        assert node is not None
-        assert database is not None
-        self._is_taking_over = True
-        nodes = TablespaceNodes(self.store)
-        while True:
-            taken = await nodes.take_over(NAME, await nodes.read(NAME), self.name)
-            if taken is not None:
-                break
-        self.epoch = taken.record.epoch
-        self.step("epoch")
-        await self._stop_following()
-        await in_thread(node, partial(self._take_over, database))
-        self.step("opened")
-        await in_thread(node, partial(self.world.check_opened, database))
-        plan = self.world.plan
-        config = ServerConfig(
-            workers=plan.worker_count,
-            connections_max=plan.connections_max,
-            superuser_reserved_connections=0,
-            spin_us=0,
-            loop_sync_us=plan.loop_sync_us,
+            await asyncio.sleep(_AGAIN_S)
+        self.copy = copy = SteppedCopy(
+            self,
+            self._new_instance,
+            self._new_chain,
+            SwitchingDriver(node),
+            ledger_bytes_max=plan.ledger_bytes_max,
         )
-        server = Server(database, name=self.name, config=config, executor=self._new_executor)
-        await server.start(self.name, PORT)
-        self.server = server
-        self._is_taking_over = False
-        self.world.led_by(self)
-        self.step("served")
+        nodes = TablespaceNodes(self.store)
+        while self.member is None:
+            member = Member(
+                NAME,
+                self.name,
+                copy,
+                self,
+                client=self.client,
+                store=self.store,
+                nodes=nodes,
+                in_thread=partial(in_thread, node),
+                draw=self._rng.random,
+                waits=Waits(candidate_s=0.05, other_s=0.4 * SESSION_TIMEOUT_S, again_max_s=1.0),
+                on_state=lambda state: world.say(f"{self.name}: {state.value}"),
+            )
+            try:
+                await member.start()
+                self.member = member
+            except BookieError:
+                await member.close()
+                await asyncio.sleep(_AGAIN_S)
 
-    def step(self, name: str) -> None:
-        """A step of a take-over is done."""
-        world, node = self.world, self.node
-        world.say(f"{self.name}: {name}")
-        if self.pause_after == name and node is not None:
-            self.pause_after = None
-            world.happen("pause in a take-over")
-            world.loop.pause(node, 0.2 + self._rng.random())
-        if self.crash_after == name:
-            self.crash_after = None
-            world.happen(f"crash behind step {name}")
-            raise SimulatedCrash(f"behind step {name}")
-
-    def _new_executor(self, _: str, worker_count: int) -> Any:
-        assert self.node is not None
-        return SwitchingExecutor(self.node, self._rng, worker_count, self.world.plan.worker_pause_s)
-
-    def _take_over(self, database: Database) -> None:
-        """Claim the log, and lead behind it. In a thread of this node."""
-        node, client, plan = self.node, self.client, self.world.plan
+    def _new_chain(self) -> SteppedChain:
+        node, client = self.node, self.client
         assert node is not None
         assert client is not None
-        self.chain = LedgerChain(client, self._listing(), tablespace=ID.encode(), password=PASSWORD)
-        chain = SteppedChain(self, NodeLoop(node), self.chain)
-        chain.claim(self.epoch)
-        driver = SwitchingDriver(node)
-        log = LedgerLog(chain, driver, ledger_bytes_max=plan.ledger_bytes_max)
-        database.replica.take_over(log, self.epoch)
+        listing = LedgerListing(self.store, TablespaceNodes(self.store).ledgers_path(ID))
+        chain = LedgerChain(client, listing, tablespace=ID.encode(), password=PASSWORD)
+        return SteppedChain(self, NodeLoop(node), chain)
 
-    def _open(self) -> Database:
+    def _new_instance(self, logs: LogSource) -> Instance:
         plan, node = self.world.plan, self.node
         assert node is not None
         instance = Instance(
@@ -269,10 +219,63 @@ class NodeHost:
                 disk_reserve_bytes=0,
             ),
             where=f"the disk of {self.name}",
-            logs=LogSource(LEDGER_LOG, lambda _: FollowedLog(), leads=False),
+            logs=logs,
             new_plans=new_plans_of(lambda: instance),
         )
-        return instance.start()
+        return instance
+
+    # --- the service of its member ---------------------------------------------------------------
+
+    async def serve(self) -> None:
+        """Let clients in."""
+        plan = self.world.plan
+        assert self.copy is not None
+        assert self.copy.database is not None
+        self.step("alone")
+        config = ServerConfig(
+            workers=plan.worker_count,
+            connections_max=plan.connections_max,
+            superuser_reserved_connections=0,
+            spin_us=0,
+            loop_sync_us=plan.loop_sync_us,
+        )
+        server = Server(
+            self.copy.database, name=self.name, config=config, executor=self._new_executor
+        )
+        await server.start(self.name, PORT)
+        self.server = server
+        self.world.led_by(self)
+        self.step("serving")
+
+    async def stop(self) -> None:
+        """Let no client in any more."""
+        server, self.server = self.server, None
+        if server is not None:
+            self.world.note_position(self)
+            await server.drain(0.0)
+            await server.close()
+
+    def step(self, name: str) -> None:
+        """A step of a take-over is done."""
+        world, node = self.world, self.node
+        world.say(f"{self.name}: {name}")
+        if self.at_step is not None:
+            at_step, self.at_step = self.at_step, None
+            world.loop.world.run(at_step)
+        if self.pause_after == name and node is not None:
+            self.pause_after = None
+            world.happen("pause in a take-over")
+            world.call_later(0.0, world.loop.pause, node, 0.2 + 2 * self._rng.random())
+        if self.crash_after == name:
+            self.crash_after = None
+            world.happen(f"crash behind step {name}")
+            if can_wait():
+                raise SimulatedCrash(f"behind step {name}")
+            self.crash(power=True)
+
+    def _new_executor(self, _: str, worker_count: int) -> Any:
+        assert self.node is not None
+        return SwitchingExecutor(self.node, self._rng, worker_count, self.world.plan.worker_pause_s)
 
     def _wait_for_disk(self, op: str, path: str) -> None:
         if op in _SLOW_OPS and can_wait() and self.world.plan.sync_s:
@@ -301,9 +304,7 @@ class NodeHost:
         elif self.is_ready:
             world.happen("crash of a follower")
         world.note_position(self)
-        self.client = self.database = self.server = self.chain = None
-        self._tail = self._following = self._taking_in = None
-        self._is_taking_over = False
+        self.copy = self.member = self.server = self.client = None
         self.disk = self.disk.restart(world.rng.getrandbits(64), is_power_lost=self._is_power_lost)
         world.store_server.disconnect(self.store.session_id)
         world.call_later(world.rng.choice((0.001, 0.02, 0.2)), self.start)
@@ -313,88 +314,22 @@ class NodeHost:
         self.crash(power=True)
         self.disk = SimulatedDisk(self.world.rng.getrandbits(64))
 
-    async def stop(self) -> str:
-        """Close the database, and return the digest of its state then. On its node."""
-        node, server, database, client = self.node, self.server, self.database, self.client
-        assert node is not None
-        assert server is not None
-        assert database is not None
-        assert client is not None
-        self.server = self.database = None
-        await server.drain(1.0)
-        await server.close()
-        await in_thread(node, database.tablespace.retry_rollbacks)
-        digest = await in_thread(
-            node, partial(state_digest, database.tablespace, has_position=False)
-        )
-        await in_thread(node, database.close)
-        return digest
+    def want(self) -> None:
+        """Have it lead as soon as it can."""
+        if self.node is not None and self.member is not None:
+            self.node.run(self.member.want)
+
+    async def close(self) -> None:
+        """End in good order; it is not started again. On its node."""
+        assert self.member is not None
+        assert self.client is not None
+        await self.member.close()
+        await self.client.close()
+        await self.store.close()
 
 
-def _is_over(database: Database) -> bool:
-    """Return whether its log has failed: another node leads, or it has to be opened again."""
-    return database.failure is not None or database.instance.is_closed
-
-
-class Election:
-    """Has one node lead at a time, as far as it can know."""
-
-    def __init__(self, world: "World") -> None:
-        self.world = world
-        self.rng = world.new_rng()
-        self.is_over = False
-        self.wanted: NodeHost | None = None
-        """Is to lead next, though another one does."""
-        self._try: asyncio.Future[None] | None = None
-
-    async def run(self) -> None:
-        """Have a node lead whenever none does, one at a time, until `is_over`."""
-        world = self.world
-        while not self.is_over:
-            for host in world.nodes:
-                if host.is_deposed:
-                    world.happen("restart of a node that was deposed, or whose log failed")
-                    host.crash(power=False)
-            leading = world.leader is not None and world.leader.leads
-            wanted, self.wanted = self.wanted, None
-            if wanted is not None and wanted.is_ready:
-                await self._have(wanted)
-            elif not leading:
-                ready = [host for host in world.nodes if host.is_ready]
-                if ready:
-                    await self._have(self.rng.choice(ready))
-            await asyncio.sleep(_AGAIN_S * self.rng.random())
-
-    async def _have(self, host: NodeHost) -> None:
-        """Have a node lead; one that fails to is started again, or is left behind when it is late.
-
-        One that is late may come to lead beside the next one: the log has to see to that.
-        """
-        world, node = self.world, host.node
-        assert node is not None
-        done = world.act(node, host.lead())
-        await asyncio.wait([done], timeout=self.rng.choice((0.02, 0.1, 5.0)))
-        if done.done():
-            self._after(host, node, done)
-        else:
-            world.happen("a take-over beside another")
-            done.add_done_callback(partial(self._after, host, node))
-
-    def _after(self, host: NodeHost, node: Node, done: "asyncio.Future[None]") -> None:
-        try:
-            done.result()
-        except (Error, BookieError) as error:
-            self.world.say(f"{host.name} does not come to lead: {error}")
-            if self.world.is_calm:
-                raise CheckError(
-                    "liveness", f"{host.name} does not come to lead: {error}"
-                ) from error
-            self.world.happen("a take-over that failed")
-            if host.node is node:
-                host.crash(power=False)
-        except SimulatedCrash:
-            if host.node is node:
-                host.crash(power=self.world.draw() < 0.5)
+async def _threaded(node: Node, function: Callable[[], T]) -> T:
+    return await in_thread(node, function)
 
 
 class World(ledger.World):
@@ -412,17 +347,15 @@ class World(ledger.World):
         self.host = Telling()
         """What clients were told, by one leader after the other."""
         self.nodes = [NodeHost(self, number) for number in range(1, plan.node_count + 1)]
-        self.election = Election(self)
         self.leader: NodeHost | None = None
         """The last node that came to lead."""
         self.epoch = 0
         """Under which it does."""
         self.is_filled = False
         """The tables are there: faults may begin."""
-        self.digest: str | None = None
-        """Of the state of the log, as the last leader that was closed had it."""
         self._position: Lsn | None = None
-        self._calm_s: float | None = None
+        self._away: dict[str, float] = {}
+        """Until when a node does not reach the metadata store."""
         self._placed = self.mutexes.placed()
         self._placed.__enter__()
         self.loop.world.run(self._probe)
@@ -443,8 +376,15 @@ class World(ledger.World):
         if ledger.PORT in (transport.local[1], transport.remote[1]):
             super()._heard(transport, data)
 
+    def leave_store(self, host: NodeHost, seconds: float) -> None:
+        """Let a node reach the metadata store no more for a while; its session may end."""
+        self._away[host.name] = self.loop.time() + seconds
+        self.store_server.disconnect(host.store.session_id, reconnect_s=seconds)
+
     def store_trouble(self, owner: str, path: str, *, is_write: bool) -> float:
         """Return how likely a request to the metadata store goes wrong now."""
+        if self._away.get(owner, 0.0) > self.loop.time():
+            return 1.0
         is_trouble = self.is_rough and self.is_filled and owner.startswith("n")
         return self.plan.store_trouble if is_trouble else 0.0
 
@@ -458,16 +398,18 @@ class World(ledger.World):
         nodes = TablespaceNodes(store)
         await nodes.initialize()
         names = tuple(host.name for host in self.nodes)
-        await nodes.create(NAME, TablespaceRecord(id=ID, leader=names[0], replicas=names))
+        record = TablespaceRecord(id=ID, leader=names[0], replicas=names, password=PASSWORD.hex())
+        await nodes.create(NAME, record)
         await store.close()
 
     def led_by(self, host: NodeHost) -> None:
         """A node has come to lead: the clients' name for the server leads to it."""
-        former = self.leader
-        if self.epoch > host.epoch:
+        former, member = self.leader, host.member
+        epoch = 0 if member is None else member.epoch
+        if self.epoch > epoch:
             self.happen("a leader that comes too late")
             return
-        self.epoch = host.epoch
+        self.epoch = epoch
         if former is not None and former is not host and former.leads:
             self.happen("a leader that was deposed alive")
         if former is not None and former is not host:
@@ -475,48 +417,65 @@ class World(ledger.World):
         self.leader = host
         self.host.begin_life()
         self.loop.network.names[HOST] = host.name
-        assert host.database is not None
         known = [each for each in (self._position, self.host.heard) if each is not None]
-        if known and (lsn := host.database.tablespace.state.lsn) < max(known):
+        if known and (lsn := host.tablespace.state.lsn) < max(known):
             raise CheckError("position", f"{host.name} leads at {lsn}, {max(known)} was told")
 
-    def check_opened(self, database: Database) -> None:
-        """Compare the state that a node begins with, behind a leader that was closed."""
-        if self.digest is not None:
-            if state_digest(database.tablespace, has_position=False) != self.digest:
-                raise CheckError("digest", "a node has not the state that the last leader had")
-            self.digest = None
+    def admit(self) -> None:
+        """Let a client begin something as soon as a node leads, or it has waited for long."""
+        end_s = self.loop.time() + _PATIENCE_S
+        while self.loop.time() < end_s and not any(host.leads for host in self.nodes):
+            wait_for(asyncio.sleep(_AGAIN_S))
 
-    async def check_level(self, leader: NodeHost) -> None:
-        """Wait until every node that follows has what the leader has: it is the same.
+    async def check_level(self) -> NodeHost:
+        """Wait until a node leads, and every other one has what it has; return the leader.
 
         CheckError as well when a transaction of a client that is gone is open still.
         """
-        assert leader.database is not None
-        assert leader.node is not None
-        tablespace = leader.database.tablespace
-        await in_thread(leader.node, tablespace.retry_rollbacks)
-        if tablespace.applier.transactions:  # clients have ended theirs, or were rolled back
-            found = list(tablespace.applier.transactions)
+        while True:
+            await self.wait_until(
+                lambda: sum(host.leads for host in self.nodes) == 1, _LEVEL_S, "no node leads alone"
+            )
+            leader = next(host for host in self.nodes if host.leads)
+            others = [host for host in self.nodes if host is not leader]
+            if await self._is_rolled_back(leader) and all(
+                [await self._is_level(host, leader) for host in others]
+            ):
+                return leader
+
+    async def _is_rolled_back(self, leader: NodeHost) -> bool:
+        if not leader.leads:
+            return False
+        tablespace, node = leader.tablespace, leader.node
+        assert node is not None
+        await self.act(node, _threaded(node, tablespace.retry_rollbacks))
+        found = list(tablespace.applier.transactions)
+        if found and leader.leads:  # clients have ended theirs, or were rolled back
             raise CheckError("content", f"{leader.name} has transactions {found} open at rest")
-        for host in self.nodes:
-            while host is not leader and not await self._is_level(host, leader):
-                pass
+        return leader.leads
 
     async def _is_level(self, host: NodeHost, leader: NodeHost) -> bool:
-        """Compare a node that follows with the leader at one position; False: it went on."""
-        tablespace = leader.database.tablespace  # type: ignore[union-attr]
+        """Compare a node that follows with the leader at one position; False: something moved."""
+        if not leader.leads:
+            return False
+        tablespace = leader.tablespace
         await self.wait_until(
-            lambda: host.is_ready and host.database.tablespace.state.lsn == tablespace.state.lsn,
-            30.0,
+            lambda: (
+                not leader.leads
+                or (host.is_ready and host.tablespace.state.lsn == tablespace.state.lsn)
+            ),
+            _LEVEL_S,
             f"{host.name} is not level with the leader",
         )
-        lsn = tablespace.state.lsn
+        if not leader.leads or not host.is_ready:
+            return False
+        lsn, copy = tablespace.state.lsn, host.tablespace
         found = [
-            await in_thread(each.node, partial(state_digest, each.database.tablespace))
-            for each in (leader, host)
+            await self.act(node, _threaded(node, partial(state_digest, each)))
+            for node, each in ((leader.node, tablespace), (host.node, copy))
+            if node is not None
         ]
-        if tablespace.state.lsn != lsn:
+        if tablespace.state.lsn != lsn or not leader.leads or None in found:
             return False
         if found[0] != found[1]:
             raise CheckError("digest", f"{host.name} has not the state that the leader has")
@@ -524,28 +483,32 @@ class World(ledger.World):
 
     def note_position(self, host: NodeHost) -> None:
         """Remember how far the log was durable, as a leader knew."""
-        if host.database is not None and not host.database.tablespace.follows:
-            durable = host.database.tablespace.log.durable_lsn
-            self._position = max(self._position or durable, durable)
+        if host.copy is not None and host.copy.database is not None:
+            tablespace = host.tablespace
+            if not tablespace.follows:
+                durable = tablespace.log.durable_lsn
+                self._position = max(self._position or durable, durable)
 
-    async def check_chain(self, host: NodeHost) -> None:
-        """Look at all ledgers, when every node has closed its own. On a node."""
-        assert host.client is not None
-        path = TablespaceNodes(host.store).ledgers_path(ID)
-        info = await LedgerListing(host.store, path).read()
-        for _ in range(await check_chain(host.client, info, ID.encode(), PASSWORD)):
-            self.happen("unlisted ledger")
+    async def check_chain(self) -> None:
+        """Look at all ledgers, when every node has closed its own."""
+        host = self.new_client("last")
 
-    @property
-    def is_calm(self) -> bool:
-        """The faults have ended, and bookies and sessions have had time to come back."""
-        return self._calm_s is not None and self.loop.time() > self._calm_s + _BACK_S
+        async def check() -> None:
+            client = await host.connect()
+            assert host.store is not None
+            path = TablespaceNodes(host.store).ledgers_path(ID)
+            info = await LedgerListing(host.store, path).read()
+            for _ in range(await check_chain(client, info, ID.encode(), PASSWORD)):
+                self.happen("unlisted ledger")
+            await host.close()
+
+        await self.act(host.node, check())
 
     def calm(self) -> None:
         """End all faults."""
         if self.is_rough:
-            self._calm_s = self.loop.time()
             super().calm()
+            self._away.clear()
             self.loop.network.silent_death_chance = 0.0
             for host in self.nodes:
                 host.heal()

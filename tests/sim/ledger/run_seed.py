@@ -48,7 +48,7 @@ async def _live(world: World) -> None:
     for client in world.clients:
         if client.node.is_alive:
             await world.act(client.node, client.close())
-            _check_nothing_left(world, client.node)
+            check_nothing_left(world, client.node)
     for host in world.hosts:
         await host.stop()
 
@@ -114,7 +114,7 @@ async def _end_ledger(ledger: Ledger) -> None:
         job.result()
 
 
-def _check_nothing_left(world: World, node: Node) -> None:
+def check_nothing_left(world: World, node: Node) -> None:
     """After its close() a client has no task that runs and no connection."""
     tasks = [task.get_name() for task in world.loop.pending_tasks(node)]
     if tasks:

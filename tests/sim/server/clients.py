@@ -178,6 +178,7 @@ class Client:
         plan = self.world.plan
         for index in range(plan.transaction_count):
             wait_for(asyncio.sleep(self.rng.random() * plan.pause_s))
+            self.world.admit()
             number = self.number * _PER_CLIENT + index
             if self.rng.random() < plan.bulk_share:
                 self.rng.choice((self._ingest, self._pipe, self._stage, self._read_leased))(number)

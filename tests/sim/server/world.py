@@ -97,6 +97,9 @@ class World:
         if self.loop.trace is not None:
             self.loop.say(text)
 
+    def admit(self) -> None:
+        """Let a client begin something: at once, here."""
+
     def new_rng(self) -> random.Random:
         """Return chance of its own, so that draws of one part do not change the others'."""
         return random.Random(self.rng.getrandbits(64))

@@ -1,0 +1,88 @@
+"""DatabaseCopy: a tablespace's copy in a directory of its node, over the log that the cluster has.
+
+It follows in the engine's own state (FollowedLog), and leads by putting a LedgerLog in its place.
+Calls wait, one at a time, but for `failure` and `database`.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from bookie.runtime.interfaces import Driver
+from herdpy.cluster.blocking_chain import BlockingChain
+from herdpy.cluster.tail import Run
+from herdpy.engine.database import Database
+from herdpy.engine.instance import Instance
+from herdpy.engine.maintenance.file_logs import LogSource
+from herdpy.errors import Error, InvariantViolation
+from herdpy.log.followed_log import FollowedLog
+from herdpy.log.ledger_log import LedgerLog
+from herdpy.model.lsn import Lsn
+from herdpy.storage.manifest import LEDGER_LOG
+
+_FOLLOWED = LogSource(LEDGER_LOG, lambda _: FollowedLog(), leads=False)
+
+
+class DatabaseCopy:
+    """Implements herdpy.cluster.member.Copy. `database` is there from open() to close()."""
+
+    def __init__(
+        self,
+        new_instance: Callable[[LogSource], Instance],
+        new_chain: Callable[[], BlockingChain],
+        driver: Driver,
+        *,
+        ledger_bytes_max: int,
+    ) -> None:
+        """new_instance: of the copy's directory. new_chain: of the tablespace's ledgers."""
+        self._new_instance = new_instance
+        self._new_chain = new_chain
+        self._driver = driver
+        self._ledger_bytes_max = ledger_bytes_max
+        self._chain: BlockingChain | None = None
+        self._epoch = 0
+        self.database: Database | None = None
+
+    @property
+    def failure(self) -> Error | None:
+        database = self.database
+        return None if database is None or database.tablespace.follows else database.failure
+
+    @property
+    def position(self) -> Lsn:
+        return self._opened().tablespace.state.lsn
+
+    def open(self) -> None:
+        self.database = self._new_instance(_FOLLOWED).start()
+
+    def follow(self, run: Run) -> None:
+        self._opened().replica.follow(run)
+
+    def claim(self, epoch: int) -> None:
+        self._let_go()
+        self._chain, self._epoch = self._new_chain(), epoch
+        self._chain.claim(epoch)
+
+    def lead(self) -> None:
+        if self._chain is None:
+            raise InvariantViolation("a copy leads behind a claim")
+        log = LedgerLog(self._chain, self._driver, ledger_bytes_max=self._ledger_bytes_max)
+        self._opened().replica.take_over(log, self._epoch)
+
+    def close(self) -> None:
+        database, self.database = self.database, None
+        try:
+            if database is not None:
+                database.close()
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        chain, self._chain = self._chain, None
+        if chain is not None:
+            with suppress(Error):
+                chain.close()
+
+    def _opened(self) -> Database:
+        if self.database is None:
+            raise InvariantViolation("the copy is not open")
+        return self.database

@@ -1,0 +1,341 @@
+"""Member: what a node does for one tablespace of the cluster; it carries out a PartMachine.
+
+    member = Member(copy, service, nodes, ...)
+    member.start()
+    await member.close()
+
+The copy and the service are the node's: an engine with its threads, and what lets clients in. One
+asyncio loop, on which the store and the client of the bookies live, too.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
+
+from bookie.client.client import LedgerClient
+from bookie.errors import BookieError
+from bookie.metadata.interfaces import SessionState, VersionedStore, Watch
+from herdpy.cluster.leader_node import LeaderNode
+from herdpy.cluster.listing import ClaimLostError, LedgerListing
+from herdpy.cluster.part import Do, PartMachine, State, Waits
+from herdpy.cluster.tablespace_nodes import TablespaceNodes
+from herdpy.cluster.tail import LedgerTail, Run
+from herdpy.errors import Error, OperationalError, Retry
+from herdpy.model.lsn import Lsn
+
+T = TypeVar("T")
+_ALONE_AGAIN_S = 0.5
+"""How often the former leader's node is looked for, at least."""
+_HEALTH_S = 0.1
+"""How often a leader's log is looked at."""
+
+
+class Copy(Protocol):
+    """A node's copy of the tablespace. Calls wait, in threads of their own, one at a time."""
+
+    @property
+    def failure(self) -> Error | None:
+        """Why it can write no more; None: all is well, or it follows."""
+        ...
+
+    @property
+    def position(self) -> Lsn:
+        """Up to where it has the log, while it is open."""
+        ...
+
+    def open(self) -> None:
+        """Open it to follow."""
+        ...
+
+    def follow(self, run: Run) -> None: ...
+
+    def claim(self, epoch: int) -> None:
+        """Claim the log, and close its ledgers; the copy is as before. ClaimLostError."""
+        ...
+
+    def lead(self) -> None:
+        """Take in what is new in the log that was claimed, and write from here on."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it, and of the log; repeatable."""
+        ...
+
+
+class Service(Protocol):
+    """What lets clients in, on the loop."""
+
+    async def serve(self) -> None: ...
+
+    async def stop(self) -> None:
+        """Let no client in, and end those that are there; repeatable."""
+        ...
+
+
+class Threads(Protocol):
+    """Runs what waits."""
+
+    def __call__(self, function: Callable[[], T]) -> Awaitable[T]: ...
+
+
+class Member:
+    """See the module. `machine` says what it is now; `on_state` is called when that changes."""
+
+    def __init__(
+        self,
+        name: str,
+        node_id: str,
+        copy: Copy,
+        service: Service,
+        *,
+        client: LedgerClient,
+        store: VersionedStore,
+        nodes: TablespaceNodes,
+        in_thread: Threads,
+        draw: Callable[[], float],
+        waits: Waits = Waits(),  # noqa: B008 - immutable
+        on_state: Callable[[State], object] = lambda _: None,
+    ) -> None:
+        self.name = name
+        self._node_id = node_id
+        self._copy = copy
+        self._service = service
+        self._client = client
+        self._store = store
+        self._nodes = nodes
+        self._in_thread = in_thread
+        self._on_state = on_state
+        self.machine = PartMachine(draw, waits)
+        self._leader: LeaderNode
+        self._id = ""
+        self._seen_epoch = 0
+        self._password = b""
+        self._work: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._watches: list[Watch] = []
+        self._looks: set[asyncio.Task[None]] = set()
+        self._told = self.machine.state
+        self._is_closed = False
+        self._loop = asyncio.get_running_loop()
+
+    async def start(self) -> None:
+        """Begin; ProgrammingError 3D000: there is no such tablespace."""
+        found = await self._nodes.read(self.name)
+        self._id, self._password = found.record.id, bytes.fromhex(found.record.password)
+        self._seen_epoch = found.record.epoch
+        self._leader = LeaderNode(self._store, self._nodes.leader_path(self._id), self._node_id)
+        await self._leader.remove_stale()
+        self._watches = [
+            self._leader.watch(lambda: self._look(self._look_at_leader)),
+            self._store.watch(
+                self._nodes.path(self.name), lambda: self._look(self._look_at_record)
+            ),
+            self._store.on_session(self._on_session),
+        ]
+        self._act(self.machine.begin())
+        await self._look_at_leader()
+
+    @property
+    def epoch(self) -> int:
+        """Under which it leads, or is about to."""
+        return self.machine.epoch
+
+    def want(self) -> None:
+        """Lead as soon as it can, also from a leader that lives."""
+        self._act(self.machine.on_wanted(self._loop.time()))
+
+    async def close(self) -> None:
+        """End, whatever is under way; a leader resigns. Repeatable."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for watch in self._watches:
+            watch.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        for look in self._looks:
+            look.cancel()
+        await self._end()
+
+    # --- what has happened -----------------------------------------------------------------------
+
+    def _on_session(self, state: SessionState) -> None:
+        self._act(self.machine.on_session(state, self._loop.time()))
+        if state is SessionState.CONNECTED:  # what happened meanwhile is not told
+            self._look(self._look_at_leader)
+            self._look(self._look_at_record)
+
+    def _look(self, look: Callable[[], Awaitable[None]]) -> None:
+        async def run() -> None:
+            with suppress(BookieError, Error):  # the next change, or connection, looks again
+                await look()
+
+        task = self._loop.create_task(run())
+        self._looks.add(task)
+        task.add_done_callback(self._looks.discard)
+
+    async def _look_at_leader(self) -> None:
+        found = await self._leader.read()
+        follows = self.machine.state not in (State.LEADING, State.TAKING_OVER)
+        if found == (self._node_id, self._store.session_id) and follows:
+            found = None  # it could not resign, and others wait for it
+        self._act(self.machine.on_leader(self._loop.time(), has_leader=found is not None))
+
+    async def _look_at_record(self) -> None:
+        record = (await self._nodes.read(self.name)).record
+        if record.epoch > self._seen_epoch:
+            self._seen_epoch = record.epoch
+            if record.leader != self._node_id:
+                self._act(self.machine.on_named(record.epoch, self._loop.time()))
+
+    # --- actions ---------------------------------------------------------------------------------
+
+    def _act(self, actions: list[Do]) -> None:
+        """Do what the machine wants, and see to it that it is woken when it wants to be."""
+        if self._is_closed:
+            return
+        for action in actions:
+            former, self._work = self._work, None
+            self._work = self._loop.create_task(self._run(action, former))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.machine.wakes_at_s is not None:
+            self._timer = self._loop.call_at(self.machine.wakes_at_s, self._on_time)
+        if self.machine.state is not self._told:
+            self._told = self.machine.state
+            self._on_state(self._told)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self._act(self.machine.on_time(self._loop.time()))
+
+    async def _run(self, action: Do, former: "asyncio.Task[None] | None") -> None:
+        """Carry out an action, behind the end of the one before it, and tell the machine."""
+        if former is not None and former is not asyncio.current_task():
+            await _ended(former)
+        if action is Do.STOP:
+            await self._end()
+            self._act(self.machine.on_stopped(self._loop.time()))
+            return
+        try:
+            await self._step(action)
+        except (Error, BookieError) as error:
+            is_conflict = isinstance(error, (ClaimLostError, _TakenError))
+            found = error if isinstance(error, Error) else _of_bookie(error)
+            now_s = self._loop.time()
+            self._act(self.machine.on_failed(action, found, now_s, is_conflict=is_conflict))
+        else:
+            self._act(self.machine.on_done(action, self._loop.time()))
+            if action is Do.SERVE:
+                await self._watch_log()
+
+    async def _step(self, action: Do) -> None:
+        if action is Do.OPEN:
+            await self._through(self._copy.open)
+        elif action is Do.FOLLOW:
+            await self._follow()
+        elif action is Do.NAME:
+            await self._name()
+        elif action is Do.CLAIM:
+            await self._through(lambda: self._copy.claim(self.machine.epoch))
+        elif action is Do.LEAD:
+            await self._through(self._copy.lead)
+        elif action is Do.ALONE:
+            await self._be_alone()
+        elif action is Do.SERVE:
+            await self._service.serve()
+
+    async def _through(self, function: Callable[[], T]) -> T:
+        """Run what waits, to its end also when this is cancelled: no other call comes before."""
+        running = asyncio.ensure_future(self._in_thread(function))
+        await _to_its_end(running)
+        return running.result()
+
+    async def _follow(self) -> None:
+        """Take in what the log has, for ever."""
+        listing = LedgerListing(self._store, self._nodes.ledgers_path(self._id))
+        tail = LedgerTail(self._client, self._store, listing, password=self._password)
+        runs = tail.runs(self._copy.position)
+        try:
+            async for run in runs:
+                await self._through(lambda run=run: self._copy.follow(run))
+        finally:
+            await runs.aclose()
+            await tail.close()
+
+    async def _name(self) -> None:
+        taken = await self._nodes.take_over(
+            self.name, await self._nodes.read(self.name), self._node_id
+        )
+        if taken is None:
+            raise _TakenError(self.name)
+        self.machine.epoch = taken.record.epoch
+
+    async def _be_alone(self) -> None:
+        """Wait until the former leader's node is gone, and make this one's."""
+        changed = asyncio.Event()
+        watch = self._leader.watch(changed.set)
+        try:
+            while True:
+                changed.clear()
+                await self._leader.remove_stale()
+                if await self._leader.make():
+                    return
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_ALONE_AGAIN_S):
+                        await changed.wait()
+        finally:
+            watch.close()
+
+    async def _watch_log(self) -> None:
+        while (failure := self._copy.failure) is None:  # noqa: ASYNC110 - of threads
+            await asyncio.sleep(_HEALTH_S)
+        self._act(self.machine.on_log_failed(failure))
+
+    async def _end(self) -> None:
+        """End what is under way, serve no client, close the copy, resign."""
+        work, self._work = self._work, None
+        if work is not None and work is not asyncio.current_task():
+            await _ended(work)
+        await self._service.stop()
+        with suppress(Error):  # the log says why, and the next opening decides
+            await self._through(self._copy.close)
+        with suppress(BookieError):  # then it goes with the session
+            await self._leader.resign()
+
+
+async def _ended(task: "asyncio.Task[None]") -> None:
+    """Cancel a task, and wait for its end."""
+    task.cancel()
+    await _to_its_end(task)
+
+
+async def _to_its_end(future: "asyncio.Future[Any]") -> None:
+    """Wait until it is done, also when this is cancelled meanwhile, which comes behind it."""
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        if not future.cancelled():
+            future.exception()  # it is told to no one
+        raise cancelled
+
+
+class _TakenError(OperationalError):
+    """Another node has named itself meanwhile."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f'tablespace "{name}": another node is about to lead it',
+            sqlstate="40001",
+            retry=Retry.SAFE,
+        )
+
+
+def _of_bookie(error: BookieError) -> Error:
+    return OperationalError(f"the cluster's store: {error}", sqlstate="58030")

@@ -1,0 +1,224 @@
+"""PartMachine: what a node is for one tablespace, and what it does next. No I/O, no clock.
+
+    BOOTING      its copy is opened
+    FOLLOWING    the copy takes in what the leader writes
+    TAKING_OVER  step by step, until it leads
+    LEADING      it serves, and its log is written by it alone
+    RESIGNING    whatever it was, it ends that, and closes its copy
+    FAILED       it waits, and begins anew; `reason` says why
+
+The owner tells what has happened (on_*), does the actions that it gets back, in their order, and
+tells of each its end. One step is under way at a time. The rules are those of
+docs/formats/tablespace_nodes.md; the steps of a take-over:
+
+    NAME    stop following; a new epoch in the tablespace's record, by compare-and-set
+    CLAIM   the list of ledgers under that epoch; every ledger on it is closed
+    LEAD    what is new in the log is taken in, and what was left open is rolled back
+    ALONE   the former leader's node is gone from the store, with its session; this node's is there
+    SERVE   clients are let in
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple
+
+from bookie.metadata.interfaces import SessionState
+from herdpy.errors import Error
+
+
+class State(Enum):
+    BOOTING = "booting"
+    FOLLOWING = "following"
+    TAKING_OVER = "taking over"
+    LEADING = "leading"
+    RESIGNING = "resigning"
+    FAILED = "failed"
+
+
+class Do(Enum):
+    """What the owner is to do; of those above STOP it tells the end by on_done() or on_failed()."""
+
+    OPEN = "open"
+    FOLLOW = "follow"
+    NAME = "name"
+    CLAIM = "claim"
+    LEAD = "lead"
+    ALONE = "alone"
+    SERVE = "serve"
+    STOP = "stop"
+    """End whatever is under way, serve nobody, resign, close the copy; on_stopped()."""
+
+
+TAKE_OVER = (Do.NAME, Do.CLAIM, Do.LEAD, Do.ALONE, Do.SERVE)
+_CHANGING_THE_COPY = (Do.OPEN, Do.FOLLOW, Do.LEAD, Do.ALONE, Do.SERVE)
+"""Where one of these fails the copy is opened again."""
+
+
+class Waits(NamedTuple):
+    """Seconds."""
+
+    candidate_s: float = 0.2
+    """Between the leader's end and a take-over, at most; each node draws its own."""
+    other_s: float = 6.0
+    """For a take-over that another node has begun: more than a session lasts."""
+    again_first_s: float = 0.1
+    again_max_s: float = 10.0
+    """Before what failed is tried again: it doubles each time, until a part lasted."""
+
+
+class PartMachine:
+    """See the module. now_s: of any clock, as long as it is one and the same."""
+
+    def __init__(self, draw: Callable[[], float], waits: Waits = Waits()) -> None:  # noqa: B008 - immutable
+        """draw() gives chance from 0 to 1."""
+        self._draw = draw
+        self._waits = waits
+        self.state = State.BOOTING
+        self.step: Do | None = None
+        """What is under way; None: nothing is, or it is FOLLOW's end that is waited for."""
+        self.reason: Error | None = None
+        """Why it failed last."""
+        self.wakes_at_s: float | None = None
+        """When on_time() is to be called; None: it need not be."""
+        self.epoch = 0
+        """Under which it leads, or is about to; the owner sets it when NAME is done."""
+        self._newest_epoch = 0
+        """The newest that any node has named itself with."""
+        self._not_before_s = 0.0
+        """Until then another node may come to lead that has named itself."""
+        self._has_leader = True  # until the store says that there is none
+        self._session = SessionState.CONNECTED
+        self._again_s = waits.again_first_s
+        self._is_wanted = False
+
+    def begin(self) -> list[Do]:
+        """Begin; the first call."""
+        return self._do(Do.OPEN)
+
+    # --- what has happened -----------------------------------------------------------------------
+
+    def on_done(self, step: Do, now_s: float) -> list[Do]:
+        """Take in that a step is done."""
+        if self.step is not step:
+            return []
+        self.step = None
+        if step is Do.OPEN:
+            self.state = State.FOLLOWING
+            self._look(now_s)
+            return self._do(Do.FOLLOW)
+        if step is Do.SERVE and self._newest_epoch <= self.epoch:
+            self.state, self.reason = State.LEADING, None
+            self._again_s = self._waits.again_first_s
+            self._is_wanted = False
+            return []
+        if self._newest_epoch > self.epoch:
+            return self._yield(step, now_s)
+        return self._do(TAKE_OVER[TAKE_OVER.index(step) + 1])
+
+    def on_failed(self, step: Do, error: Error, now_s: float, *, is_conflict: bool) -> list[Do]:
+        """Take in that a step failed; is_conflict: another node leads, or is about to."""
+        if self.step is not step:
+            return []
+        self.reason = error
+        if is_conflict:
+            self._not_before_s = now_s + self._waits.other_s
+        elif step not in _CHANGING_THE_COPY:
+            self._not_before_s = now_s + self._back_off()
+        return self._yield(step, now_s)
+
+    def on_stopped(self, now_s: float) -> list[Do]:
+        """STOP is done."""
+        self.state = State.FAILED
+        self.wakes_at_s = now_s + self._back_off()
+        return []
+
+    def on_leader(self, now_s: float, *, has_leader: bool) -> list[Do]:
+        """Take in that the store has, or has not, the node of a leader."""
+        if has_leader:
+            self._not_before_s = now_s  # whichever node was to lead does
+        if has_leader != self._has_leader:
+            self._has_leader = has_leader
+            if self.state is State.FOLLOWING:
+                self._look(now_s)
+        return []
+
+    def on_named(self, epoch: int, now_s: float) -> list[Do]:
+        """Take in that another node has named itself, under this epoch."""
+        self._newest_epoch = max(self._newest_epoch, epoch)
+        if self._newest_epoch <= self.epoch:
+            return []
+        self._not_before_s = now_s + self._waits.other_s
+        if self.state is State.FOLLOWING:
+            self._look(now_s)
+        elif self.state is State.LEADING or self.step in (Do.LEAD, Do.ALONE, Do.SERVE):
+            return self._stop()
+        return []  # a NAME or CLAIM comes to its end first
+
+    def on_session(self, state: SessionState, now_s: float) -> list[Do]:
+        """Take in what the session with the store is: LOST ends a leader."""
+        self._session = state
+        if state is SessionState.LOST and self.state in (State.LEADING, State.TAKING_OVER):
+            return self._stop()
+        if state is SessionState.CONNECTED and self.state is State.FOLLOWING:
+            self._look(now_s)
+        return []
+
+    def on_log_failed(self, error: Error) -> list[Do]:
+        """Take in that the leader's log failed: it was fenced, or bookies are away."""
+        if self.state is not State.LEADING:
+            return []
+        self.reason = error
+        return self._stop()
+
+    def on_wanted(self, now_s: float) -> list[Do]:
+        """Lead as soon as it can, also from a leader that lives: an operator wants it."""
+        self._is_wanted = True
+        if self.state is State.FOLLOWING:
+            self.wakes_at_s = now_s
+        return []
+
+    def on_time(self, now_s: float) -> list[Do]:
+        """Do what is due at wakes_at_s."""
+        if self.wakes_at_s is None or now_s < self.wakes_at_s:
+            return []
+        self.wakes_at_s = None
+        if self.state is State.FAILED:
+            self.state = State.BOOTING
+            return self._do(Do.OPEN)
+        is_free = not self._has_leader or self._is_wanted
+        if self.state is State.FOLLOWING and is_free:
+            if self._session is not SessionState.CONNECTED:
+                return []  # until it is
+            self.state = State.TAKING_OVER
+            return self._do(Do.NAME)
+        return []
+
+    # --- what follows ----------------------------------------------------------------------------
+
+    def _do(self, step: Do) -> list[Do]:
+        self.step = step
+        return [step]
+
+    def _stop(self) -> list[Do]:
+        self.state, self.step, self.wakes_at_s = State.RESIGNING, None, None
+        return [Do.STOP]
+
+    def _look(self, now_s: float) -> None:
+        """Draw when to take over, if no node leads or is about to."""
+        self.wakes_at_s = None
+        if not self._has_leader or self._is_wanted:
+            earliest_s = now_s if self._is_wanted else max(now_s, self._not_before_s)
+            self.wakes_at_s = earliest_s + self._draw() * self._waits.candidate_s
+
+    def _yield(self, step: Do, now_s: float) -> list[Do]:
+        """Go back behind a step: follow again, if the copy is what it was, and else anew."""
+        if step in _CHANGING_THE_COPY:
+            return self._stop()
+        self.state = State.FOLLOWING
+        self._is_wanted = False
+        self._look(now_s)
+        return self._do(Do.FOLLOW)
+
+    def _back_off(self) -> float:
+        wait_s, self._again_s = self._again_s, min(2 * self._again_s, self._waits.again_max_s)
+        return wait_s * (0.5 + self._draw() / 2)
