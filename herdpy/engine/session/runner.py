@@ -22,7 +22,7 @@ from herdpy.engine.statements.lock_wait import (
     lock_wait_of,
     room_wait_of,
 )
-from herdpy.errors import InvariantViolation, LockTimeoutError
+from herdpy.errors import InvariantViolation, LockTimeoutError, SnapshotTooOldError
 from herdpy.limits import statement_restarts_max
 
 T = TypeVar("T")
@@ -100,7 +100,8 @@ class StatementRunner:
             try:
                 result = body()
                 break
-            except InvariantViolation:
+            except (InvariantViolation, SnapshotTooOldError):
+                # Of a transaction that was undone meanwhile: what it read is kept no more, either.
                 core.check_not_undone(core.transaction or core.statement)
                 raise
             except MustWaitError as must_wait:
