@@ -210,8 +210,9 @@ def keys(node: Node) -> list[int]:
 
 
 def test_one_node_leads_and_the_others_have_what_it_has(cluster: Cluster) -> None:
-    first, second = cluster.node("n1"), cluster.node("n2")
+    first = cluster.node("n1")
     cluster.until(first, State.LEADING)
+    second = cluster.node("n2")
     assert first.service.is_serving
     table(first)
     write(first, range(300))
@@ -249,8 +250,9 @@ def test_another_node_leads_when_the_leader_s_session_is_over(cluster: Cluster) 
 def test_an_operator_moves_the_leader_and_a_disk_that_is_lost_is_filled_from_the_log(
     cluster: Cluster,
 ) -> None:
-    first, second = cluster.node("n1"), cluster.node("n2")
+    first = cluster.node("n1")
     cluster.until(first, State.LEADING)
+    second = cluster.node("n2")
     table(first)
     write(first, range(60))
     first.database.run_checkpoint()
@@ -269,8 +271,9 @@ def test_an_operator_moves_the_leader_and_a_disk_that_is_lost_is_filled_from_the
 
 
 def test_a_node_goes_on_from_its_own_checkpoint(cluster: Cluster) -> None:
-    first, second = cluster.node("n1"), cluster.node("n2")
+    first = cluster.node("n1")
     cluster.until(first, State.LEADING)
+    second = cluster.node("n2")
     table(first)
     write(first, range(40))
     cluster.level(second, first)
