@@ -68,7 +68,8 @@ class BlockingChain:
             return self._loop.call(self._chain.end())
 
     def close(self) -> None:
-        self._loop.call(self._chain.abandon())
+        with _errors("letting go of the log"):
+            self._loop.call(self._chain.abandon())
 
 
 async def _some(

@@ -49,7 +49,7 @@ def end_before_first(info: LedgersInfo, after: Lsn) -> End | None:
 
 def check_header(ledger_id: int, records: list[bytes], before: End | None) -> None:
     """Raise CorruptionError when entry 0 of a ledger does not name the end before it."""
-    with suppress(ValueError):
+    with suppress(ValueError, IndexError):
         found = decode(records[0])
         if isinstance(found, BeginLedger) and len(records) == 1:
             if before is None or (found.previous_ledger, found.previous_entry) == before:
@@ -61,7 +61,7 @@ def check_header(ledger_id: int, records: list[bytes], before: End | None) -> No
             )
     raise CorruptionError(
         f"ledger {ledger_id}: expected the header of a tablespace's ledger in entry 0, found "
-        f"{records[0][:40]!r}"
+        f"{records[:1]!r:.60}"
     )
 
 

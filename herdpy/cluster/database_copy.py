@@ -45,7 +45,7 @@ class DatabaseCopy:
     @property
     def failure(self) -> Error | None:
         database = self.database
-        return None if database is None or database.tablespace.follows else database.failure
+        return None if database is None else database.failure
 
     @property
     def position(self) -> Lsn:

@@ -1,6 +1,8 @@
 """LeaderNode: the ephemeral node that says which node of the cluster serves as a leader.
 
-It lives with the session that made it. One asyncio loop.
+It lives with the session that made it. What a former session of the node has left is not deleted,
+but goes with that session: by its path it cannot be told from what another node makes meanwhile.
+One asyncio loop.
 """
 
 from collections.abc import Callable
@@ -68,20 +70,3 @@ class LeaderNode:
                 return
             except BROKEN as error:
                 await patience.again(error)
-
-    async def remove_stale(self) -> None:
-        """Let it be gone, if this node has made it in a session that is over for it."""
-        found = await self.read()
-        if found is None or found[0] != self._data.decode() or found[1] == self._store.session_id:
-            return
-        patience = Patience(self._store, self._patience_s)
-        while True:
-            try:
-                await self._store.delete(self._path)
-                return
-            except NoNodeError:
-                return
-            except BROKEN as error:
-                await patience.again(error)
-                if await self.read() != found:
-                    return

@@ -9,7 +9,8 @@ asyncio loop, on which the store and the client of the bookies live, too.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
@@ -21,10 +22,11 @@ from herdpy.cluster.listing import ClaimLostError, LedgerListing
 from herdpy.cluster.part import Do, PartMachine, State, Waits
 from herdpy.cluster.tablespace_nodes import TablespaceNodes
 from herdpy.cluster.tail import LedgerTail, Run
-from herdpy.errors import Error, OperationalError, Retry
+from herdpy.errors import Error, InternalError, OperationalError, Retry
 from herdpy.model.lsn import Lsn
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 _ALONE_AGAIN_S = 0.5
 """How often the former leader's node is looked for, at least."""
 _HEALTH_S = 0.1
@@ -69,7 +71,7 @@ class Service(Protocol):
     async def serve(self) -> None: ...
 
     async def stop(self) -> None:
-        """Let no client in, and end those that are there; repeatable."""
+        """Let no client in, and end those that are there; repeatable, also behind an error."""
         ...
 
 
@@ -107,11 +109,15 @@ class Member:
         self._in_thread = in_thread
         self._on_state = on_state
         self.machine = PartMachine(draw, waits)
-        self._leader: LeaderNode
+        self._leader: LeaderNode | None = None
         self._id = ""
         self._seen_epoch = 0
         self._password = b""
-        self._work: asyncio.Task[None] | None = None
+        self._actions: asyncio.Queue[Do | None] = asyncio.Queue()
+        """What is to be done next; None: to close."""
+        self._step: asyncio.Task[None] | None = None
+        """What is under way; what comes next waits for its end."""
+        self._worker: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._watches: list[Watch] = []
         self._looks: set[asyncio.Task[None]] = set()
@@ -120,21 +126,26 @@ class Member:
         self._loop = asyncio.get_running_loop()
 
     async def start(self) -> None:
-        """Begin; ProgrammingError 3D000: there is no such tablespace."""
+        """Begin; ProgrammingError 3D000: there is no such tablespace. close() it in any case."""
         found = await self._nodes.read(self.name)
+        if self._is_closed:
+            return
         self._id, self._password = found.record.id, bytes.fromhex(found.record.password)
         self._seen_epoch = found.record.epoch
-        self._leader = LeaderNode(self._store, self._nodes.leader_path(self._id), self._node_id)
-        await self._leader.remove_stale()
+        leader = self._leader = LeaderNode(
+            self._store, self._nodes.leader_path(self._id), self._node_id
+        )
         self._watches = [
-            self._leader.watch(lambda: self._look(self._look_at_leader)),
+            leader.watch(lambda: self._look(self._look_at_leader)),
             self._store.watch(
                 self._nodes.path(self.name), lambda: self._look(self._look_at_record)
             ),
             self._store.on_session(self._on_session),
         ]
+        self._worker = self._loop.create_task(self._work())
         self._act(self.machine.begin())
-        await self._look_at_leader()
+        self._look(self._look_at_leader)
+        self._look(self._look_at_record)  # it may have changed before the watch was there
 
     @property
     def epoch(self) -> int:
@@ -146,17 +157,18 @@ class Member:
         self._act(self.machine.on_wanted(self._loop.time()))
 
     async def close(self) -> None:
-        """End, whatever is under way; a leader resigns. Repeatable."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        for watch in self._watches:
-            watch.close()
-        if self._timer is not None:
-            self._timer.cancel()
-        for look in self._looks:
-            look.cancel()
-        await self._end()
+        """End, whatever is under way; a leader resigns. Repeatable, also when it was cancelled."""
+        if not self._is_closed:
+            self._is_closed = True
+            for watch in self._watches:
+                watch.close()
+            if self._timer is not None:
+                self._timer.cancel()
+            for look in self._looks:
+                look.cancel()
+            self._put(None)
+        if self._worker is not None:
+            await asyncio.shield(self._worker)
 
     # --- what has happened -----------------------------------------------------------------------
 
@@ -176,7 +188,9 @@ class Member:
         task.add_done_callback(self._looks.discard)
 
     async def _look_at_leader(self) -> None:
-        found = await self._leader.read()
+        leader = self._leader
+        assert leader is not None
+        found = await leader.read()
         follows = self.machine.state not in (State.LEADING, State.TAKING_OVER)
         if found == (self._node_id, self._store.session_id) and follows:
             found = None  # it could not resign, and others wait for it
@@ -196,8 +210,7 @@ class Member:
         if self._is_closed:
             return
         for action in actions:
-            former, self._work = self._work, None
-            self._work = self._loop.create_task(self._run(action, former))
+            self._put(action)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -207,31 +220,45 @@ class Member:
             self._told = self.machine.state
             self._on_state(self._told)
 
+    def _put(self, action: Do | None) -> None:
+        """Have something done as soon as what is under way has ended, which is asked for here."""
+        self._actions.put_nowait(action)
+        if self._step is not None:
+            self._step.cancel()
+
     def _on_time(self) -> None:
         self._timer = None
         self._act(self.machine.on_time(self._loop.time()))
 
-    async def _run(self, action: Do, former: "asyncio.Task[None] | None") -> None:
-        """Carry out an action, behind the end of the one before it, and tell the machine."""
-        if former is not None and former is not asyncio.current_task():
-            await _ended(former)
-        if action is Do.STOP:
-            await self._end()
-            self._act(self.machine.on_stopped(self._loop.time()))
-            return
-        try:
-            await self._step(action)
-        except (Error, BookieError) as error:
-            is_conflict = isinstance(error, (ClaimLostError, _TakenError))
-            found = error if isinstance(error, Error) else _of_bookie(error)
+    async def _work(self) -> None:
+        """Carry out one action behind the end of the other, until it is closed."""
+        while (action := await self._actions.get()) is not None:
+            if action is Do.STOP:
+                await self._end()
+                self._act(self.machine.on_stopped(self._loop.time()))
+                continue
+            found = await self._ran(self._do(action))
             now_s = self._loop.time()
-            self._act(self.machine.on_failed(action, found, now_s, is_conflict=is_conflict))
-        else:
-            self._act(self.machine.on_done(action, self._loop.time()))
-            if action is Do.SERVE:
-                await self._watch_log()
+            if found is None:
+                self._act(self.machine.on_done(action, now_s))
+            elif not isinstance(found, asyncio.CancelledError):
+                is_conflict = isinstance(found, (ClaimLostError, _TakenError))
+                error = _as_error(action, found)
+                self._act(self.machine.on_failed(action, error, now_s, is_conflict=is_conflict))
+            if self.machine.state is State.LEADING:
+                await self._ran(self._watch_log())
+        await self._end()
 
-    async def _step(self, action: Do) -> None:
+    async def _ran(self, step: Coroutine[Any, Any, None]) -> BaseException | None:
+        """Run a step to its end, which comes early when something else is to be done."""
+        task = self._step = self._loop.create_task(step)
+        if not self._actions.empty():
+            task.cancel()
+        await asyncio.wait([task])
+        self._step = None
+        return asyncio.CancelledError() if task.cancelled() else task.exception()
+
+    async def _do(self, action: Do) -> None:
         if action is Do.OPEN:
             await self._through(self._copy.open)
         elif action is Do.FOLLOW:
@@ -261,6 +288,7 @@ class Member:
         try:
             async for run in runs:
                 await self._through(lambda run=run: self._copy.follow(run))
+                self.machine.on_progress()
         finally:
             await runs.aclose()
             await tail.close()
@@ -275,13 +303,14 @@ class Member:
 
     async def _be_alone(self) -> None:
         """Wait until the former leader's node is gone, and make this one's."""
+        leader = self._leader
+        assert leader is not None
         changed = asyncio.Event()
-        watch = self._leader.watch(changed.set)
+        watch = leader.watch(changed.set)
         try:
             while True:
                 changed.clear()
-                await self._leader.remove_stale()
-                if await self._leader.make():
+                if await leader.make():
                     return
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_ALONE_AGAIN_S):
@@ -295,21 +324,17 @@ class Member:
         self._act(self.machine.on_log_failed(failure))
 
     async def _end(self) -> None:
-        """End what is under way, serve no client, close the copy, resign."""
-        work, self._work = self._work, None
-        if work is not None and work is not asyncio.current_task():
-            await _ended(work)
-        await self._service.stop()
-        with suppress(Error):  # the log says why, and the next opening decides
-            await self._through(self._copy.close)
-        with suppress(BookieError):  # then it goes with the session
-            await self._leader.resign()
+        """Serve no client, close the copy, resign: each whatever became of the one before."""
+        await self._ended("the service", self._service.stop())
+        await self._ended("the copy", self._through(self._copy.close))
+        if self._leader is not None:
+            await self._ended("the leader's node", self._leader.resign())
 
-
-async def _ended(task: "asyncio.Task[None]") -> None:
-    """Cancel a task, and wait for its end."""
-    task.cancel()
-    await _to_its_end(task)
+    async def _ended(self, what: str, end: Coroutine[Any, Any, None]) -> None:
+        try:
+            await end
+        except Exception as error:  # noqa: BLE001 - the next opening decides; the others have to end
+            _log.warning("tablespace %s: %s did not end well: %s", self.name, what, error)
 
 
 async def _to_its_end(future: "asyncio.Future[Any]") -> None:
@@ -337,5 +362,11 @@ class _TakenError(OperationalError):
         )
 
 
-def _of_bookie(error: BookieError) -> Error:
-    return OperationalError(f"the cluster's store: {error}", sqlstate="58030")
+def _as_error(action: Do, error: BaseException) -> Error:
+    """Return what is told of a step that failed."""
+    if isinstance(error, Error):
+        return error
+    if isinstance(error, BookieError):
+        return OperationalError(f"{action.value}: the cluster's store: {error}", sqlstate="58030")
+    _log.error("%s failed", action.value, exc_info=error)
+    return InternalError(f"{action.value} failed: {error!r}")

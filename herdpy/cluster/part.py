@@ -36,7 +36,10 @@ class State(Enum):
 
 
 class Do(Enum):
-    """What the owner is to do; of those above STOP it tells the end by on_done() or on_failed()."""
+    """What the owner is to do; of those above STOP it tells the end by on_done() or on_failed().
+
+    FOLLOW has no end but a failure, or another step.
+    """
 
     OPEN = "open"
     FOLLOW = "follow"
@@ -59,8 +62,10 @@ class Waits(NamedTuple):
 
     candidate_s: float = 0.2
     """Between the leader's end and a take-over, at most; each node draws its own."""
-    other_s: float = 6.0
+    other_s: float = 8.0
     """For a take-over that another node has begun: more than a session lasts."""
+    other_max_s: float = 300.0
+    """It doubles up to there each time that no leader has come of one: a log may be long."""
     again_first_s: float = 0.1
     again_max_s: float = 10.0
     """Before what failed is tried again: it doubles each time, until a part lasted."""
@@ -89,6 +94,7 @@ class PartMachine:
         self._has_leader = True  # until the store says that there is none
         self._session = SessionState.CONNECTED
         self._again_s = waits.again_first_s
+        self._other_s = waits.other_s
         self._is_wanted = False
 
     def begin(self) -> list[Do]:
@@ -121,7 +127,7 @@ class PartMachine:
             return []
         self.reason = error
         if is_conflict:
-            self._not_before_s = now_s + self._waits.other_s
+            self._let_other(now_s)
         elif step not in _CHANGING_THE_COPY:
             self._not_before_s = now_s + self._back_off()
         return self._yield(step, now_s)
@@ -136,6 +142,7 @@ class PartMachine:
         """Take in that the store has, or has not, the node of a leader."""
         if has_leader:
             self._not_before_s = now_s  # whichever node was to lead does
+            self._other_s = self._waits.other_s
         if has_leader != self._has_leader:
             self._has_leader = has_leader
             if self.state is State.FOLLOWING:
@@ -147,7 +154,8 @@ class PartMachine:
         self._newest_epoch = max(self._newest_epoch, epoch)
         if self._newest_epoch <= self.epoch:
             return []
-        self._not_before_s = now_s + self._waits.other_s
+        self._is_wanted = False  # a newer wish, or no need of it
+        self._let_other(now_s)
         if self.state is State.FOLLOWING:
             self._look(now_s)
         elif self.state is State.LEADING or self.step in (Do.LEAD, Do.ALONE, Do.SERVE):
@@ -172,10 +180,15 @@ class PartMachine:
 
     def on_wanted(self, now_s: float) -> list[Do]:
         """Lead as soon as it can, also from a leader that lives: an operator wants it."""
-        self._is_wanted = True
-        if self.state is State.FOLLOWING:
-            self.wakes_at_s = now_s
+        if self.state not in (State.LEADING, State.TAKING_OVER):
+            self._is_wanted = True
+            if self.state is State.FOLLOWING:
+                self.wakes_at_s = now_s
         return []
+
+    def on_progress(self) -> None:
+        """Take in that the copy has followed for a while: what failed before is over."""
+        self._again_s = self._waits.again_first_s
 
     def on_time(self, now_s: float) -> list[Do]:
         """Do what is due at wakes_at_s."""
@@ -218,6 +231,11 @@ class PartMachine:
         self._is_wanted = False
         self._look(now_s)
         return self._do(Do.FOLLOW)
+
+    def _let_other(self, now_s: float) -> None:
+        """Give another node time to lead, more of it each time that it does not come to that."""
+        self._not_before_s = now_s + self._other_s * (1 + self._draw() / 4)
+        self._other_s = min(2 * self._other_s, self._waits.other_max_s)
 
     def _back_off(self) -> float:
         wait_s, self._again_s = self._again_s, min(2 * self._again_s, self._waits.again_max_s)

@@ -1,6 +1,6 @@
 """LedgerTail: the log of a tablespace as a node has it that follows.
 
-    tail = LedgerTail(client, listing, password=b"secret")
+    tail = LedgerTail(client, store, listing, password=b"secret")
     async for run in tail.runs(after):     # [(Lsn, record), ...], as they are confirmed, for ever
         ...
 
@@ -10,8 +10,8 @@ way at a time. One asyncio loop.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 
 from bookie.client.client import LedgerClient
 from bookie.client.reader import LedgerReader
@@ -27,6 +27,7 @@ from herdpy.cluster.continuity import (
     end_before_first,
     missing,
 )
+from herdpy.cluster.ledgers_info import LedgersInfo
 from herdpy.cluster.listing import LedgerListing
 from herdpy.model.lsn import Lsn
 
@@ -65,13 +66,14 @@ class LedgerTail:
         where the one before it ends, or the log ends before `after`; OperationalError 58P01: the
         tablespace is not there any more.
         """
-        info = await self._listing.read()
+        info = await self._list()
         check_beginning(info, self._listing.path, after)
         before = end_before_first(info, after)
         done: int | None = None
+        last = after
         while True:
             self._changed.clear()
-            info = await self._listing.read()
+            info = await self._list()
             following = [each for each in info.ledgers if done is None or each > done]
             if done is None:
                 following = [each for each in following if each >= after.ledger_id]
@@ -84,9 +86,23 @@ class LedgerTail:
             done = following[0]
             if done == after.ledger_id:
                 before = None  # its header was looked at when the copy entered it
-            async for run in self._runs_of(done, before, after):
-                yield run
-            before = self._end_of(done, after)
+            async with aclosing(self._runs_of(done, before, after)) as runs:
+                async for run in runs:
+                    yield run
+                    last = run[-1][0]
+            before = self._end_of(done, max(last, after))
+
+    async def _list(self) -> LedgersInfo:
+        """Read the list; a store that is away is waited for."""
+        pause_s = _AGAIN_S
+        while True:
+            try:
+                return await self._listing.read()
+            except BookieError as error:
+                if error.retry is BookieRetry.NEVER:
+                    raise
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _AGAIN_S_MAX)
 
     def _check_there(self, ledgers: tuple[int, ...], after: Lsn) -> None:
         """Raise CorruptionError when the ledger of a position is none of the log's."""
@@ -103,7 +119,7 @@ class LedgerTail:
             raise beyond_end(self._listing.path, after, end)
         return end
 
-    async def _runs_of(self, ledger_id: int, before: End | None, after: Lsn) -> AsyncIterator[Run]:
+    async def _runs_of(self, ledger_id: int, before: End | None, after: Lsn) -> AsyncGenerator[Run]:
         """Yield what a ledger has behind a position, until it is CLOSED and all was handed out."""
         is_first = ledger_id == after.ledger_id
         next_entry = max(after.entry_id, 1) if is_first else 0
@@ -112,20 +128,21 @@ class LedgerTail:
         while True:
             try:
                 reader = await self._opened(ledger_id)
-                async for entries in _confirmed(reader, next_entry):
-                    if next_entry == 0:
-                        check_header(ledger_id, entries.pop(0)[1], before)
-                        next_entry = 1
-                    run = [
-                        (lsn, record)
-                        for entry_id, records in entries
-                        for index, record in enumerate(records)
-                        if (lsn := Lsn(ledger_id, entry_id, index)) > after
-                    ]
-                    next_entry = entries[-1][0] + 1 if entries else next_entry
-                    pause_s = _AGAIN_S
-                    if run:
-                        yield run
+                async with aclosing(_confirmed(reader, next_entry)) as confirmed:
+                    async for entries in confirmed:
+                        if next_entry == 0:
+                            check_header(ledger_id, entries.pop(0)[1], before)
+                            next_entry = 1
+                        run = [
+                            (lsn, record)
+                            for entry_id, records in entries
+                            for index, record in enumerate(records)
+                            if (lsn := Lsn(ledger_id, entry_id, index)) > after
+                        ]
+                        next_entry = entries[-1][0] + 1 if entries else next_entry
+                        pause_s = _AGAIN_S
+                        if run:
+                            yield run
                 return
             except (NoSuchLedgerMetadataError, NoSuchLedgerError):
                 raise missing(self._listing.path, ledger_id) from None
@@ -154,7 +171,7 @@ class LedgerTail:
 
 async def _confirmed(
     reader: LedgerReader, first: int
-) -> AsyncIterator[list[tuple[int, list[bytes]]]]:
+) -> AsyncGenerator[list[tuple[int, list[bytes]]]]:
     """Yield (entry, records) of a ledger from one on, together what is there together."""
     entries: list[tuple[int, list[bytes]]] = []
     record_count = byte_count = 0

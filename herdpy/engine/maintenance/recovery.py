@@ -110,13 +110,19 @@ def runs_of(records: Iterator[tuple[Lsn, bytes]]) -> Iterator[list[tuple[Lsn, by
 
 
 def take_over(tablespace: Tablespace, log: CommitLog, epoch: int) -> None:
-    """Lead a copy that followed to the end of a log that was claimed under this epoch."""
+    """Lead a copy that followed to the end of a log that was claimed under this epoch.
+
+    Where it cannot write it does not come to lead: the log's error is raised.
+    """
+    log.prepare(0)  # the first ledger of the epoch
     applier = tablespace.applier
     applier.next_row_id = dict(applier.reserved)
     applier.leases.begin_anew()
     left = abandoned(applier)
     tablespace.lead(log, epoch)
     end_abandoned(tablespace, left)
+    if log.failure is not None:
+        raise log.failure
 
 
 def resume(tablespace: Tablespace, found: Restored) -> None:

@@ -49,7 +49,7 @@ from herdpy.engine.state.page_estimate import checkpoint_bytes
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.staged import NOTHING
 from herdpy.engine.state.tablespace import Tablespace
-from herdpy.errors import DiskFullError, Error, loading
+from herdpy.errors import DiskFullError, Error, OperationalError, loading
 from herdpy.log.interfaces import CommitLog
 from herdpy.log.record import EndStaging, Expire
 from herdpy.log.syncer import SyncThreads
@@ -200,22 +200,43 @@ class Replica:
             self.tablespace.follow()
 
     def follow(self, records: Sequence[tuple[Lsn, bytes]]) -> None:
-        """Take in what the log has next, and write a checkpoint when memtables have too much.
+        """Take in what the log has next, and write a checkpoint when memory has too much.
 
-        One thread follows, and takes over. Errors as recovery.follow(), and of the checkpoint.
+        One thread follows, and takes over. Errors as recovery.follow(), and of the checkpoint where
+        memory would have twice too much without it: the copy is opened again.
         """
-        follow(self.tablespace, records)
-        if self.after_write():
-            self.run_checkpoint()
+        tablespace = self.tablespace
+        failure = tablespace.failure or self.manifest.failure
+        if failure is not None:
+            raise failure
+        try:
+            follow(tablespace, records)
+        except BaseException as error:
+            tablespace.stop(error)  # no checkpoint has a part of a record
+            raise
+        working_bytes = tablespace.state.staged.working_bytes
+        is_staged = working_bytes > self._config.memtable_bytes_max // 4
+        if self.after_write() or is_staged:
+            try:
+                self.run_checkpoint()
+            except DiskFullError:
+                if tablespace.room.is_full or is_staged:
+                    raise
 
     def take_over(self, log: CommitLog, epoch: int) -> None:
         """Lead behind a log that was claimed under this epoch; what is new in it is taken in first.
 
         On any error the copy is opened again.
         """
-        for run in runs_of(log.replay(self.tablespace.state.lsn)):
+        tablespace = self.tablespace
+        for run in runs_of(log.replay(tablespace.state.lsn)):
             self.follow(run)
-        take_over(self.tablespace, log, epoch)
+        followed_bytes = tablespace.log.bytes_appended
+        self.space.spares = log
+        take_over(tablespace, log, epoch)
+        # What was followed since the last checkpoint is behind it still.
+        self._checkpoint_bytes -= followed_bytes
+        self._looked_bytes = self._idle_bytes = self._limit_looked_bytes = 0
 
     def reopen(self) -> None:
         """Open manifest and log again and go on behind the log's end, with all sessions.
@@ -224,6 +245,11 @@ class Replica:
         On any error the tablespace stays held, and reopen() may be called again.
         """
         tablespace, site = self.tablespace, self._site
+        if not self._logs.leads:
+            raise OperationalError(
+                f"{self._where}: a copy of a cluster's tablespace is opened anew by its node",
+                sqlstate="55000",
+            )
         with self._maintenance:
             tablespace.hold()
             former_log, former_manifest = tablespace.log, site.manifest

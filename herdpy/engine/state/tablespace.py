@@ -853,7 +853,7 @@ class Tablespace:
             self.is_held = self.follows = True
 
     def lead(self, log: CommitLog, epoch: int) -> None:
-        """Write behind a log whose every record the state has, and which was replayed; repeatable.
+        """Write behind a log whose every record the state has, and which was replayed; once.
 
         It was held and followed, so that nothing of its own is under way. The caller rolls back
         what the state has open.

@@ -33,7 +33,6 @@ WANTED = (
     "a node that lost its disk",
     "lost answer of a compare-and-set",
     "lagging session",
-    "unlisted ledger",
     "unknown",
 )
 

@@ -187,7 +187,12 @@ class NodeHost:
                 nodes=nodes,
                 in_thread=partial(in_thread, node),
                 draw=self._rng.random,
-                waits=Waits(candidate_s=0.05, other_s=0.4 * SESSION_TIMEOUT_S, again_max_s=1.0),
+                waits=Waits(
+                    candidate_s=0.05,
+                    other_s=0.4 * SESSION_TIMEOUT_S,
+                    other_max_s=3.0,
+                    again_max_s=1.0,
+                ),
                 on_state=lambda state: world.say(f"{self.name}: {state.value}"),
             )
             try:
@@ -249,11 +254,11 @@ class NodeHost:
 
     async def stop(self) -> None:
         """Let no client in any more."""
-        server, self.server = self.server, None
-        if server is not None:
+        if self.server is not None:
             self.world.note_position(self)
-            await server.drain(0.0)
-            await server.close()
+            await self.server.drain(0.0)
+            await self.server.close()
+            self.server = None
 
     def step(self, name: str) -> None:
         """A step of a take-over is done."""

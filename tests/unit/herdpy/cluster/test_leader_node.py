@@ -72,32 +72,28 @@ def test_it_goes_with_its_session() -> None:
     run(body)
 
 
-def test_a_node_that_starts_anew_removes_what_its_former_session_left_and_no_other_s() -> None:
+def test_what_a_former_session_left_goes_with_that_session_alone() -> None:
     async def body(world: World) -> None:
-        former, other = world.node("n1", world.session()), world.node("n2", world.session())
+        store = world.session()
+        former, again = world.node("n1", store), world.node("n1", world.session())
         assert await former.make()
-        await other.remove_stale()
-        again = world.node("n1", world.session())
         assert not await again.make()
-        await again.remove_stale()
-        await again.remove_stale()
-        assert await again.read() is None
+        await again.resign()
+        assert await again.read() == ("n1", store.session_id)
+        world.server.expire(store.session_id)
         assert await again.make()
-        await again.remove_stale()
-        assert await again.read() is not None
 
     run(body)
 
 
 @pytest.mark.parametrize("fate", [Fate.LOSE_ANSWER, Fate.LOSE_REQUEST])
-@pytest.mark.parametrize("what", ["make", "resign", "remove_stale"])
+@pytest.mark.parametrize("what", ["make", "resign"])
 def test_a_lost_answer_is_decided_by_what_is_there(what: str, fate: Fate) -> None:
     async def body(world: World) -> None:
         store = world.session()
         node = world.node("n1", store)
-        before = world.node("n1", world.session()) if what == "remove_stale" else node
         if what != "make":
-            assert await before.make()
+            assert await node.make()
         link: ScriptedLink = store._link  # type: ignore[assignment]
         for step in range(4):
             link.plans = {link._number + step + 1: Plan(fate=fate, reconnect_s=0.05)}
@@ -105,9 +101,9 @@ def test_a_lost_answer_is_decided_by_what_is_there(what: str, fate: Fate) -> Non
                 assert await node.make()
                 await node.resign()
             else:
-                await getattr(node, what)()
+                await node.resign()
                 link.plans = {}
                 assert await node.read() is None
-                assert await before.make()
+                assert await node.make()
 
     run(body)

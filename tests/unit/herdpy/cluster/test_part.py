@@ -8,7 +8,7 @@ from bookie.metadata.interfaces import SessionState
 from herdpy.cluster.part import TAKE_OVER, Do, PartMachine, State, Waits
 from herdpy.errors import Error, OperationalError
 
-WAITS = Waits(candidate_s=0.2, other_s=6.0, again_first_s=0.1, again_max_s=1.0)
+WAITS = Waits(candidate_s=0.2, other_s=6.0, other_max_s=300.0, again_first_s=0.1, again_max_s=1.0)
 FAILED = OperationalError("the bookies are away", sqlstate="58030")
 
 
@@ -230,6 +230,52 @@ def test_an_operator_has_a_node_take_over_from_one_that_lives() -> None:
     assert script.wait() == 0.0
     script.done(*TAKE_OVER)
     assert script.state is State.LEADING
+
+
+def test_a_wish_that_is_met_or_older_than_another_one_is_forgotten() -> None:
+    script = leading()
+    script.take(script.machine.on_wanted(script.now_s))
+    script.named(script.machine.epoch + 1)
+    script.stopped()
+    script.wait()
+    script.leader(is_there=True)
+    script.done(Do.OPEN)
+    assert (script.state, script.machine.wakes_at_s) == (State.FOLLOWING, None)
+
+
+@pytest.mark.parametrize("claim_s", [4.0, 8.0, 100.0])
+def test_take_overs_that_take_long_come_to_an_end_beside_each_other(claim_s: float) -> None:
+    """Each node that is waited for too shortly would be deposed by the next one, for ever."""
+    nodes = [PartMachine(random.Random(n).random, WAITS) for n in range(3)]
+    now_s, epoch = 0.0, 0
+    ends: dict[int, tuple[float, Do]] = dict.fromkeys(range(3), (0.0, Do.OPEN))
+    for node in nodes:
+        node.begin()
+        node.on_leader(now_s, has_leader=False)
+    steps_s = {Do.NAME: 0.01, Do.CLAIM: claim_s, Do.LEAD: 1.0, Do.STOP: 0.01}
+    for _ in range(5000):
+        times = [(at_s, n) for n, (at_s, _) in ends.items()]
+        times += [(node.wakes_at_s, n) for n, node in enumerate(nodes) if node.wakes_at_s]
+        now_s, n = min(times)
+        node = nodes[n]
+        if n in ends and ends[n][0] <= now_s:
+            step = ends.pop(n)[1]
+            if step is Do.NAME:
+                epoch = node.epoch = epoch + 1
+            follow = node.on_stopped(now_s) if step is Do.STOP else node.on_done(step, now_s)
+            if step is Do.NAME:
+                for m, other in enumerate(nodes):
+                    if m != n and Do.STOP in other.on_named(epoch, now_s):
+                        ends[m] = (now_s + steps_s[Do.STOP], Do.STOP)
+        else:
+            follow = node.on_time(now_s)
+        for step in follow:
+            if step is not Do.FOLLOW:
+                ends[n] = (now_s + steps_s.get(step, 0.01), step)
+        if node.state is State.LEADING:
+            assert now_s < 60 * claim_s
+            return
+    pytest.fail("no node comes to lead")
 
 
 def test_news_of_a_step_that_is_over_changes_nothing() -> None:

@@ -1,0 +1,233 @@
+"""What a member makes of steps that fail in any way, and of a close() at any moment."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import pytest
+
+from bookie.client.client import LedgerClient
+from bookie.metadata.memory import MemoryStore
+from bookie.runtime.os_rng import OsRng
+from herdpy.cluster.leader_node import LeaderNode
+from herdpy.cluster.member import Member
+from herdpy.cluster.part import State, Waits
+from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
+from herdpy.errors import Error, OperationalError
+from herdpy.model.lsn import START_LSN, Lsn
+from tests.fixtures.ledger_cluster import LedgerCluster, simulate_cluster
+from tests.sim.clock import SimulatedClock
+
+T = TypeVar("T")
+NAME, ID = "sales", "0123456789abcdef0123456789abcdef"
+CALL_S = 0.05
+WAITS = Waits(candidate_s=0.02, other_s=0.2, again_first_s=0.02, again_max_s=0.1)
+ERRORS = [
+    OSError(98, "address in use"),
+    MemoryError(),
+    AssertionError("a bug"),
+    OperationalError("away", sqlstate="58030"),
+]
+
+
+class ScriptedCopy:
+    """A copy without rows; `fails` has what its calls, and the service's, raise once."""
+
+    def __init__(self) -> None:
+        self.failure: Error | None = None
+        self.position: Lsn = START_LSN
+        self.fails: dict[str, BaseException] = {}
+        self.calls: list[str] = []
+        self.is_open = False
+        self.running = 0
+        self.is_serving = False
+        self.has_overlapped = False
+
+    async def in_thread(self, function: Callable[[], T]) -> T:
+        """Run a call as a thread would: for a while, and to its end, whoever waits for it."""
+        return await asyncio.shield(self._run(function))
+
+    async def _run(self, function: Callable[[], T]) -> T:
+        self.running += 1
+        self.has_overlapped |= self.running > 1
+        try:
+            await asyncio.sleep(CALL_S)
+            return function()
+        finally:
+            self.running -= 1
+
+    def _call(self, name: str) -> None:
+        self.calls.append(name)
+        if (error := self.fails.pop(name, None)) is not None:
+            raise error
+
+    def open(self) -> None:
+        self._call("open")
+        self.is_open = True
+
+    def follow(self, run: Any) -> None:
+        self._call("follow")
+
+    def claim(self, epoch: int) -> None:
+        self._call("claim")
+
+    def lead(self) -> None:
+        self._call("lead")
+
+    def close(self) -> None:
+        self.is_open = False
+        self._call("close")
+
+    async def serve(self) -> None:
+        self._call("serve")
+        self.is_serving = True
+
+    async def stop(self) -> None:
+        await asyncio.sleep(CALL_S)
+        self.is_serving = False
+        self._call("stop")
+
+
+class World:
+    def __init__(self, cluster: LedgerCluster) -> None:
+        self.cluster = cluster
+        self.copy = ScriptedCopy()
+        self.states: list[State] = []
+
+    async def start(self) -> Member:
+        store = self.store = MemoryStore(self.cluster.store_server)
+        nodes = TablespaceNodes(store)
+        await nodes.initialize()
+        await nodes.create(NAME, TablespaceRecord(id=ID, leader="n0", replicas=("n0", "n1")))
+        await store.delete(nodes.leader_path(ID))
+        self.leader = LeaderNode(store, nodes.leader_path(ID), "n1")
+        client = await LedgerClient.connect(store, rng=OsRng(), clock=SimulatedClock())
+        self.cluster._clients.append((client, store))
+        member = Member(
+            NAME,
+            "n1",
+            self.copy,
+            self.copy,
+            client=client,
+            store=store,
+            nodes=nodes,
+            in_thread=self.copy.in_thread,
+            draw=lambda: 0.5,
+            waits=WAITS,
+            on_state=self.states.append,
+        )
+        await member.start()
+        return member
+
+    async def until(self, member: Member, state: State) -> None:
+        async with asyncio.timeout(30):
+            while member.machine.state is not state:  # noqa: ASYNC110 - virtual time
+                await asyncio.sleep(0.005)
+
+
+def simulate(body: Callable[[World], Awaitable[None]]) -> None:
+    async def main(cluster: LedgerCluster) -> None:
+        world = World(cluster)
+        await body(world)
+        assert not world.copy.has_overlapped, "two calls at once"
+
+    simulate_cluster(main)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("call", ["open", "claim", "lead", "serve"])
+def test_a_step_that_fails_in_any_way_is_told_and_tried_again(
+    call: str, error: BaseException
+) -> None:
+    async def body(world: World) -> None:
+        world.copy.fails[call] = error
+        member = await world.start()
+        await world.until(member, State.LEADING)
+        assert not world.copy.fails
+        assert world.copy.is_serving
+        assert world.copy.calls.count(call) == 2
+        assert (State.RESIGNING in world.states) == (call != "claim")
+        await member.close()
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("call", ["stop", "close"])
+def test_a_leader_resigns_whatever_does_not_end_well(call: str, error: BaseException) -> None:
+    async def body(world: World) -> None:
+        member = await world.start()
+        await world.until(member, State.LEADING)
+        world.copy.fails[call] = error
+        world.copy.failure = OperationalError("fenced", sqlstate="58030")
+        await world.until(member, State.FAILED)
+        assert await world.leader.read() is None
+        assert "close" in world.copy.calls
+        world.copy.failure = None
+        await world.until(member, State.LEADING)
+        world.copy.fails[call] = error
+        await member.close()
+        assert not world.copy.is_open
+        assert await world.leader.read() is None
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("after_ms", [*range(0, 100, 7), *range(100, 400, 40)])
+def test_a_close_at_any_moment_ends_all_and_comes_behind_every_call(after_ms: int) -> None:
+    async def body(world: World) -> None:
+        member = await world.start()
+        await asyncio.sleep(after_ms / 1000)
+        closing = [asyncio.ensure_future(member.close()) for _ in range(2)]
+        await asyncio.sleep(0)
+        closing[0].cancel()
+        await asyncio.wait(closing)
+        assert closing[0].cancelled()
+        await member.close()
+        assert (world.copy.running, world.copy.is_open, world.copy.is_serving) == (0, False, False)
+        assert await world.leader.read() is None
+        calls = len(world.copy.calls)
+        await asyncio.sleep(2.0)
+        assert len(world.copy.calls) == calls
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("after_ms", range(0, 130, 13))
+def test_a_close_beside_a_stop_waits_for_it(after_ms: int) -> None:
+    async def body(world: World) -> None:
+        member = await world.start()
+        await world.until(member, State.LEADING)
+        world.copy.failure = OperationalError("fenced", sqlstate="58030")
+        await world.until(member, State.RESIGNING)
+        await asyncio.sleep(after_ms / 1000)
+        await member.close()
+        assert (world.copy.running, world.copy.is_open) == (0, False)
+        assert await world.leader.read() is None
+
+    simulate(body)
+
+
+def test_what_is_wanted_in_the_same_turn_as_a_close_is_not_begun() -> None:
+    async def body(world: World) -> None:
+        member = await world.start()
+        await world.until(member, State.TAKING_OVER)
+        await asyncio.sleep(CALL_S / 2)  # within a call
+        member._act(member.machine.on_named(10, asyncio.get_running_loop().time()))
+        await member.close()
+        assert (world.copy.running, world.copy.is_open) == (0, False)
+
+    simulate(body)
+
+
+def test_a_member_that_did_not_start_is_closed() -> None:
+    async def body(world: World) -> None:
+        member = await world.start()
+        await member.close()
+        nodes = TablespaceNodes(world.store)
+        await nodes.drop(NAME, await nodes.read(NAME))
+        with pytest.raises(Error):
+            await member.start()
+        await member.close()
+
+    simulate(body)
