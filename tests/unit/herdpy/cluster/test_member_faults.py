@@ -83,7 +83,7 @@ class ScriptedCopy:
         self.is_serving = True
 
     async def stop(self) -> None:
-        await asyncio.sleep(CALL_S)
+        await asyncio.sleep(CALL_S / 10)
         self.is_serving = False
         self._call("stop")
 
