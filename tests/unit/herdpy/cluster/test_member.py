@@ -166,7 +166,9 @@ class Cluster:
         async def wait() -> None:
             async with asyncio.timeout(20):
                 wanted = leader.database.tablespace.durable_lsn
-                while node.database.tablespace.state.lsn < wanted:  # noqa: ASYNC110 - by a thread
+                while (  # noqa: ASYNC110 - by a thread
+                    node.copy.database is None or node.copy.database.tablespace.state.lsn < wanted
+                ):
                     await asyncio.sleep(0.005)
 
         self.thread.call(wait())
