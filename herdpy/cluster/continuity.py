@@ -1,6 +1,6 @@
 """Continuity: what proves that one ledger goes on where another one ends, and a copy with it.
 
-The rules are those of docs/formats/ledgers_info.md, for whoever reads the log: the node that has
+The rules are those of docs/formats/ledgers_info.md, for each reader of the log: the node that has
 claimed it (chain.py) and those that follow it (tail.py).
 """
 

@@ -28,7 +28,10 @@ class LeaderNode:
         return self._store.watch(self._path, callback)
 
     async def read(self) -> tuple[str, int] | None:
-        """Return the id of the node that leads, and the session that it leads with; None: none."""
+        """Return the id of the node that leads, and the session that it leads with; None: none.
+
+        MetadataStoreError: the store gives no answer.
+        """
 
         async def question() -> tuple[str, int] | None:
             await self._store.sync(self._path)

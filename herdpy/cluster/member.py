@@ -347,7 +347,7 @@ async def _to_its_end(future: "asyncio.Future[Any]") -> None:
             cancelled = error
     if cancelled is not None:
         if not future.cancelled():
-            future.exception()  # it is told to no one
+            future.exception()  # no caller waits for it any more
         raise cancelled
 
 

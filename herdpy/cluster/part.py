@@ -49,7 +49,7 @@ class Do(Enum):
     ALONE = "alone"
     SERVE = "serve"
     STOP = "stop"
-    """End whatever is under way, serve nobody, resign, close the copy; on_stopped()."""
+    """End whatever is under way, serve no client, close the copy, resign; on_stopped()."""
 
 
 TAKE_OVER = (Do.NAME, Do.CLAIM, Do.LEAD, Do.ALONE, Do.SERVE)

@@ -58,6 +58,7 @@ class LedgerTail:
         self._changed = asyncio.Event()
         self._watch = store.watch(listing.path, self._changed.set)
         self._reader: LedgerReader | None = None
+        self._pause_s = _AGAIN_S
 
     async def runs(self, after: Lsn) -> AsyncGenerator[Run]:
         """Yield what the log has behind a position, in order, in runs; it waits for more.
@@ -94,15 +95,24 @@ class LedgerTail:
 
     async def _list(self) -> LedgersInfo:
         """Read the list; a store that is away is waited for."""
-        pause_s = _AGAIN_S
         while True:
             try:
-                return await self._listing.read()
+                found = await self._listing.read()
             except BookieError as error:
-                if error.retry is BookieRetry.NEVER:
-                    raise
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _AGAIN_S_MAX)
+                await self._wait_out(error)
+            else:
+                self._pause_s = _AGAIN_S
+                return found
+
+    async def _wait_out(self, error: BookieError) -> None:
+        """Wait before what failed is tried again, ever longer until something succeeds.
+
+        The error is raised when another try would not help.
+        """
+        if error.retry is BookieRetry.NEVER:
+            raise error
+        await asyncio.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, _AGAIN_S_MAX)
 
     def _check_there(self, ledgers: tuple[int, ...], after: Lsn) -> None:
         """Raise CorruptionError when the ledger of a position is none of the log's."""
@@ -123,7 +133,6 @@ class LedgerTail:
         """Yield what a ledger has behind a position, until it is CLOSED and all was handed out."""
         is_first = ledger_id == after.ledger_id
         next_entry = max(after.entry_id, 1) if is_first else 0
-        pause_s = _AGAIN_S
         await self._close_reader()
         while True:
             try:
@@ -140,18 +149,15 @@ class LedgerTail:
                             if (lsn := Lsn(ledger_id, entry_id, index)) > after
                         ]
                         next_entry = entries[-1][0] + 1 if entries else next_entry
-                        pause_s = _AGAIN_S
+                        self._pause_s = _AGAIN_S
                         if run:
                             yield run
                 return
             except (NoSuchLedgerMetadataError, NoSuchLedgerError):
                 raise missing(self._listing.path, ledger_id) from None
             except BookieError as error:
-                if error.retry is BookieRetry.NEVER:
-                    raise
                 await self._close_reader()
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _AGAIN_S_MAX)
+                await self._wait_out(error)
 
     async def _opened(self, ledger_id: int) -> LedgerReader:
         if self._reader is None:

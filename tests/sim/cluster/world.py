@@ -23,7 +23,7 @@ from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.member import Member
 from herdpy.cluster.part import State, Waits
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
-from herdpy.config import Config, ServerConfig
+from herdpy.config import Config
 from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.file_logs import LogSource
 from herdpy.engine.state.tablespace import Tablespace
@@ -37,7 +37,7 @@ from tests.sim.ledger import world as ledger
 from tests.sim.ledger.world import PASSWORD, SESSION_TIMEOUT_S, SeededRng, StoreLink
 from tests.sim.loop import Node
 from tests.sim.server.checkers import History
-from tests.sim.server.world import HOST, PORT, Telling, new_plans_of
+from tests.sim.server.world import HOST, PORT, Telling, new_plans_of, server_config
 from tests.sim.switching import (
     LoopClock,
     Mutexes,
@@ -233,17 +233,10 @@ class NodeHost:
 
     async def serve(self) -> None:
         """Let clients in."""
-        plan = self.world.plan
         assert self.copy is not None
         assert self.copy.database is not None
         self.step("alone")
-        config = ServerConfig(
-            workers=plan.worker_count,
-            connections_max=plan.connections_max,
-            superuser_reserved_connections=0,
-            spin_us=0,
-            loop_sync_us=plan.loop_sync_us,
-        )
+        config = server_config(self.world.plan)
         server = Server(
             self.copy.database, name=self.name, config=config, executor=self._new_executor
         )

@@ -58,6 +58,17 @@ def new_plans_of(instance: Callable[[], Instance]) -> Callable[[object], Any]:
     return new_plans
 
 
+def server_config(plan: WorldPlan) -> ServerConfig:
+    """Return the settings of a simulated server."""
+    return ServerConfig(
+        workers=plan.worker_count,
+        connections_max=plan.connections_max,
+        superuser_reserved_connections=0,  # a full server has three places, for who comes
+        spin_us=0,
+        loop_sync_us=plan.loop_sync_us,
+    )
+
+
 Told = tuple[int, Lsn | None]
 """The newest position that a client knows: of which life of the server, and where."""
 
@@ -190,13 +201,7 @@ class ServerHost(Telling):
                     raise CheckError("liveness", f"the database does not open: {error}") from error
                 world.happen("a start that failed")
                 await asyncio.sleep(_AGAIN_S)
-        config = ServerConfig(
-            workers=world.plan.worker_count,
-            connections_max=world.plan.connections_max,
-            superuser_reserved_connections=0,  # a full server has three places, for who comes
-            spin_us=0,
-            loop_sync_us=world.plan.loop_sync_us,
-        )
+        config = server_config(world.plan)
         await in_thread(node, partial(self._check_digest, database))
         server = Server(database, name="simulated", config=config, executor=self._new_executor)
         await server.start(HOST, PORT)

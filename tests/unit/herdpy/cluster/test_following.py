@@ -156,6 +156,23 @@ def test_a_copy_comes_to_lead_behind_all_that_was_acknowledged(
     third.close()
 
 
+def test_a_copy_that_begins_at_its_checkpoint_gives_no_row_id_twice(
+    home: LedgerHome, leader: Engine, copy: Engine
+) -> None:
+    tables(leader)
+    session = leader.session(autocommit=True)
+    for number in range(20):
+        run(session, "INSERT INTO h VALUES (?)", number)
+    catch_up(copy, home)
+    copy.database.run_checkpoint()
+    copy.reopen()
+    copy.database.replica.take_over(home.open(), home.epoch)
+    session = copy.session(autocommit=True)
+    for number in range(20, 40):
+        run(session, "INSERT INTO h VALUES (?)", number)
+    assert rows(session, "SELECT v FROM h ORDER BY v") == [(number,) for number in range(40)]
+
+
 def test_a_copy_leads_at_the_end_of_the_log_alone(
     home: LedgerHome, leader: Engine, copy: Engine
 ) -> None:
@@ -173,3 +190,43 @@ def test_a_copy_leads_at_the_end_of_the_log_alone(
     with pytest.raises(InvariantViolation, match="I3"):
         other.database.replica.take_over(home.open(), 0)
     other.close()
+
+
+def test_what_a_copy_has_followed_since_its_checkpoint_counts_when_it_leads(
+    home: LedgerHome, leader: Engine, copy: Engine
+) -> None:
+    tables(leader)
+    work(leader, random.Random(5), 50)
+    catch_up(copy, home)
+    replica = copy.database.replica
+    replica.run_checkpoint()
+    pages_bytes = replica.disk_bytes()
+    work(leader, random.Random(6), 100)
+    catch_up(copy, home)
+    followed_bytes = replica.disk_bytes() - pages_bytes
+    assert followed_bytes > 1_000
+    replica.take_over(home.open(), home.epoch)
+    assert replica.disk_bytes() - pages_bytes >= followed_bytes
+    before = replica.disk_bytes()
+    run(copy.session(autocommit=True), "UPSERT INTO t VALUES (1, ?)", "x" * 5_000)
+    assert replica.disk_bytes() >= before + 5_000
+
+
+def test_a_copy_that_cannot_begin_a_ledger_does_not_lead(
+    home: LedgerHome, leader: Engine, copy: Engine
+) -> None:
+    tables(leader)
+    catch_up(copy, home)
+    log = home.open()
+    for bookie in list(home.cluster.bookies.values())[:2]:
+        home.thread.call(bookie.kill())
+    with pytest.raises(OperationalError, match="beginning a ledger"):
+        copy.database.replica.take_over(log, home.epoch)
+    assert copy.database.tablespace.follows
+
+
+def test_a_copy_is_opened_anew_by_its_node_alone(copy: Engine) -> None:
+    with pytest.raises(OperationalError) as caught:
+        copy.database.reopen()
+    assert caught.value.sqlstate == "55000"
+    assert copy.database.tablespace.follows
