@@ -21,11 +21,18 @@ from herdpy.engine.state.system_tables import SYSTEM_TABLES
 from herdpy.errors import Error, LogFailedError, Retry
 from herdpy.exec.result import Result
 from herdpy.model.settings import Settings
-from herdpy.storage.tablespace_list import NO_LIMITS, STAGED, TABLESPACES, TablespaceLimits
+from herdpy.storage.tablespace_list import (
+    NO_LIMITS,
+    STAGED,
+    TABLESPACES,
+    TablespaceEntry,
+    TablespaceLimits,
+)
 from tests.crash import checks, operations
 from tests.crash.leases import LeaseBook
 from tests.crash.model import GRANTS, ROLES, SYSTEM, Content, Model
 from tests.crash.world import World
+from tests.fixtures.engines import TABLESPACE
 from tests.sim.disk import SimulatedCrash
 
 CREATE, ALTER, DROP = "CREATE TABLESPACE", "ALTER TABLESPACE", "DROP TABLESPACE"
@@ -74,6 +81,8 @@ class Tablespaces:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(f"tablespaces of {seed}")
         self._share = self.rng.choice((0.0, 0.0, 0.1, 0.2, 0.4))
+        if TABLESPACE is not None:
+            self._share = 0.0  # the life's own sessions are not of `default`, which alone may
         self.more_lives = self.rng.choice((0, 1, 2)) if self._share else 0
         """How many short lives there are beside those of the style."""
         self.done: Counter[str] = Counter()
@@ -138,7 +147,7 @@ class Tablespaces:
 
     def _take_up(self) -> None:
         """Take up what the list says; AssertionError if it is not allowed."""
-        found = {each.entry.name: each.entry for each in self._instance.tablespaces.states()[1:]}
+        found = self._entries()
         choices = [self._listed] if self._unsure is None else [self._listed, self._unsure]
         for choice in choices:
             if choice.keys() == found.keys() and all(
@@ -153,6 +162,11 @@ class Tablespaces:
         self._listed = {name: known._replace(id=found[name].id) for name, known in choice.items()}
         self._unsure = None
         self._check_directory()
+
+    def _entries(self) -> dict[str, TablespaceEntry]:
+        """Return what is listed beside `default`, and beside the one where the life itself is."""
+        entries = [each.entry for each in self._instance.tablespaces.states()[1:]]
+        return {each.name: each for each in entries if each.name != TABLESPACE}
 
     @property
     def _instance(self) -> Instance:
@@ -470,8 +484,8 @@ class Tablespaces:
 
     def _check(self) -> None:
         """What the instance says and holds is what is known."""
-        instance, worlds = self._instance, self._root.shared.worlds
-        entries = {each.entry.name: each.entry for each in instance.tablespaces.states()[1:]}
+        worlds = self._root.shared.worlds
+        entries = self._entries()
         assert entries.keys() == self._listed.keys(), f"{[*entries]} for {[*self._listed]}"
         for name, known in self._listed.items():
             entry = entries[name]
