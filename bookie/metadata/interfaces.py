@@ -94,6 +94,14 @@ class VersionedStore(Protocol):
         ...
 
     @property
+    def session_timeout_s(self) -> float:
+        """How long the present session lives, as the store granted it, when nothing is heard of it.
+
+        inf: until it is closed.
+        """
+        ...
+
+    @property
     def state(self) -> SessionState: ...
 
     @property

@@ -37,6 +37,8 @@ _log.addFilter(
         or not any(isinstance(each, Auth | SASL) for each in record.args)
     )
 )
+_TIMEOUT_PER_READ = 1.5
+"""kazoo gives up a connection after two thirds of what the session was granted."""
 _RECONNECT_FIRST_S = 0.02
 _RECONNECT_MAX_S = 1.0
 
@@ -140,6 +142,8 @@ class _Connection(ConnectionHandler):
             reason = str(error) or "refused"
             self.client.on_refused(f"{host}:{port}: {reason}")
             raise kazoo_errors.ConnectionDropped(f"login: {reason}") from error
+        read_timeout_ms, _ = found
+        self.client.granted_timeout_s = read_timeout_ms * _TIMEOUT_PER_READ / 1000
         self.client.let_in()
         return found
 
@@ -182,6 +186,8 @@ class OrderedClient(KazooClient):
         self._gate = new_mutex()
         digests = [f"{login.user}:{login.password}" for login in logins if login.scheme == "digest"]
         self.is_logged_in = False
+        self.granted_timeout_s = session_timeout_s
+        """Of the session, as the last server said it that was connected to."""
         self.on_refused = on_refused
         super().__init__(
             hosts=hosts,

@@ -125,6 +125,10 @@ class MemoryStore:
         return self._session_id
 
     @property
+    def session_timeout_s(self) -> float:
+        return self._server.session_timeout_s
+
+    @property
     def state(self) -> SessionState:
         return self._state
 

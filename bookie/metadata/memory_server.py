@@ -118,7 +118,7 @@ class MemoryStoreServer:
         expired; None: only expire() does.
         """
         self._clock = clock
-        self._session_timeout_s = session_timeout_s
+        self.session_timeout_s = math.inf if session_timeout_s is None else session_timeout_s
         self.context = contextvars.copy_context()
         self._tree = MemoryTree()
         self._sessions: dict[int, Session] = {}
@@ -149,9 +149,9 @@ class MemoryStoreServer:
         session.is_connected = False
         self._thaw(session)
         session.lag = lag
-        if self._session_timeout_s is not None:
+        if self.session_timeout_s < math.inf:
             session.expiry = asyncio.get_running_loop().call_later(
-                self._session_timeout_s, self.expire, session_id, context=self.context
+                self.session_timeout_s, self.expire, session_id, context=self.context
             )
         session.store.on_disconnected(session, reconnect_s)
 

@@ -164,6 +164,10 @@ class ZooKeeperStore:
         return store
 
     @property
+    def session_timeout_s(self) -> float:
+        return self._client.granted_timeout_s
+
+    @property
     def session_id(self) -> int:
         return self._session_id
 

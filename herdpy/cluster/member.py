@@ -20,8 +20,10 @@ from bookie.metadata.interfaces import SessionState, VersionedStore, Watch
 from herdpy.cluster.leader_node import LeaderNode
 from herdpy.cluster.listing import ClaimLostError, LedgerListing
 from herdpy.cluster.part import Do, PartMachine, State, Waits
-from herdpy.cluster.tablespace_nodes import TablespaceNodes
+from herdpy.cluster.registration import Registration
+from herdpy.cluster.tablespace_nodes import TablespaceNodes, Versioned
 from herdpy.cluster.tail import LedgerTail, Run
+from herdpy.cluster.tenure import Tenure
 from herdpy.errors import Error, InternalError, OperationalError, Retry
 from herdpy.model.lsn import Lsn
 
@@ -68,7 +70,9 @@ class Copy(Protocol):
 class Service(Protocol):
     """What lets clients in, on the loop."""
 
-    async def serve(self) -> None: ...
+    async def serve(self, tenure: Tenure) -> None:
+        """Let clients in; an answer leaves under the tenure, or waits for it."""
+        ...
 
     async def stop(self) -> None:
         """Let no client in, and end those that are there; repeatable, also behind an error."""
@@ -94,6 +98,7 @@ class Member:
         client: LedgerClient,
         store: VersionedStore,
         nodes: TablespaceNodes,
+        registration: Registration,
         in_thread: Threads,
         draw: Callable[[], float],
         waits: Waits = Waits(),  # noqa: B008 - immutable
@@ -106,10 +111,15 @@ class Member:
         self._client = client
         self._store = store
         self._nodes = nodes
+        self._registration = registration
         self._in_thread = in_thread
         self._on_state = on_state
+        self._hang_timeouts = waits.hang_timeouts
         self.machine = PartMachine(draw, waits)
         self._leader: LeaderNode | None = None
+        self._named: Versioned | None = None
+        """The record as this node has named itself in it last."""
+        self._tenure: Tenure | None = None
         self._id = ""
         self._seen_epoch = 0
         self._password = b""
@@ -272,7 +282,8 @@ class Member:
         elif action is Do.ALONE:
             await self._be_alone()
         elif action is Do.SERVE:
-            await self._service.serve()
+            assert self._tenure is not None
+            await self._service.serve(self._tenure)
 
     async def _through(self, function: Callable[[], T]) -> T:
         """Run what waits, to its end also when this is cancelled: no other call comes before."""
@@ -299,24 +310,41 @@ class Member:
         )
         if taken is None:
             raise _TakenError(self.name)
-        self.machine.epoch = taken.record.epoch
+        self._named, self.machine.epoch = taken, taken.record.epoch
 
     async def _be_alone(self) -> None:
-        """Wait until the former leader's node is gone, and make this one's."""
-        leader = self._leader
+        """Wait until the former leader's node is gone, make this one's, and begin a tenure."""
+        leader, named = self._leader, self._named
         assert leader is not None
+        assert named is not None
         changed = asyncio.Event()
         watch = leader.watch(changed.set)
+        begun_s = self._loop.time()
         try:
-            while True:
+            while not await leader.make():
                 changed.clear()
-                if await leader.make():
-                    return
+                if (found := await leader.read()) is None:
+                    continue
+                timeout_s = await self._registration.timeout_of(found[0])
+                if self._loop.time() - begun_s > self._hang_timeouts * timeout_s:
+                    await self._depose(named, timeout_s)
+                    continue
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_ALONE_AGAIN_S):
                         await changed.wait()
         finally:
             watch.close()
+        self._tenure = await self._registration.lead(self.name, named)
+
+    async def _depose(self, named: Versioned, timeout_s: float) -> None:
+        """Take the node of a leader away that neither resigns nor loses its session.
+
+        It renews nothing since this node has named itself. What it may answer still ends within a
+        time-out of its session, which is waited for all the same.
+        """
+        if await self._nodes.depose(self.name, named):
+            _log.warning("tablespace %s: the leader before hangs, and is deposed", self.name)
+            await asyncio.sleep(timeout_s)
 
     async def _watch_log(self) -> None:
         while (failure := self._copy.failure) is None:  # noqa: ASYNC110 - of threads
@@ -325,6 +353,9 @@ class Member:
 
     async def _end(self) -> None:
         """Serve no client, close the copy, resign: each whatever became of the one before."""
+        if self._tenure is not None:
+            self._registration.end(self._tenure)
+            self._tenure = None
         await self._ended("the service", self._service.stop())
         await self._ended("the copy", self._through(self._copy.close))
         if self._leader is not None:

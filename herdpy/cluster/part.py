@@ -58,14 +58,19 @@ _CHANGING_THE_COPY = (Do.OPEN, Do.FOLLOW, Do.LEAD, Do.ALONE, Do.SERVE)
 
 
 class Waits(NamedTuple):
-    """Seconds."""
+    """Seconds, unless it says otherwise."""
 
     candidate_s: float = 0.2
     """Between the leader's end and a take-over, at most; each node draws its own."""
     other_s: float = 8.0
     """For a take-over that another node has begun: more than a session lasts."""
+    session_s: float = 6.0
+    """For the metadata store to answer again, as the session does not live longer without it."""
     other_max_s: float = 300.0
     """It doubles up to there each time that no leader has come of one: a log may be long."""
+    hang_timeouts: float = 3.0
+    """A leader's node that is there for so many time-outs of its session, behind a take-over that
+    it knows of, is that of a process that hangs."""
     again_first_s: float = 0.1
     again_max_s: float = 10.0
     """Before what failed is tried again: it doubles each time, until a part lasted."""
@@ -163,10 +168,14 @@ class PartMachine:
         return []  # a NAME or CLAIM comes to its end first
 
     def on_session(self, state: SessionState, now_s: float) -> list[Do]:
-        """Take in what the session with the store is: LOST ends a leader."""
+        """Take in what the session with the store is: LOST ends a leader, or not to hear of it."""
         self._session = state
-        if state is SessionState.LOST and self.state in (State.LEADING, State.TAKING_OVER):
-            return self._stop()
+        if self.state in (State.LEADING, State.TAKING_OVER):
+            if state is SessionState.LOST:
+                return self._stop()
+            is_away = state is SessionState.SUSPENDED
+            self.wakes_at_s = now_s + self._waits.session_s if is_away else None
+            return []
         if state is SessionState.CONNECTED and self.state is State.FOLLOWING:
             self._look(now_s)
         return []
@@ -198,6 +207,8 @@ class PartMachine:
         if self.state is State.FAILED:
             self.state = State.BOOTING
             return self._do(Do.OPEN)
+        if self.state in (State.LEADING, State.TAKING_OVER):
+            return self._stop()
         is_free = not self._has_leader or self._is_wanted
         if self.state is State.FOLLOWING and is_free:
             if self._session is not SessionState.CONNECTED:

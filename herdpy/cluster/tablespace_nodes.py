@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from bookie.errors import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
-from bookie.metadata.interfaces import Create, Delete, Operation, VersionedStore
+from bookie.metadata.interfaces import Check, Create, Delete, Operation, VersionedStore
 from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
 from herdpy.cluster.json_nodes import read_node
 from herdpy.cluster.ledgers_info import LedgersInfo
@@ -84,6 +84,9 @@ class TablespaceNodes:
 
     def replicas_path(self, tablespace_id: str) -> str:
         return f"{self._root}/replicas/{tablespace_id}"
+
+    def node_path(self, node_id: str) -> str:
+        return f"{self._root}/nodes/{node_id}"
 
     # --- the cluster -----------------------------------------------------------------------------
 
@@ -173,6 +176,26 @@ class TablespaceNodes:
                 await patience.again(error)
             else:
                 return Versioned(record, stat.version)
+
+    async def depose(self, name: str, named: Versioned) -> bool:
+        """Let the leader's node be gone, whichever session's it is; True: it is, for that reason.
+
+        named: the record as the caller has named itself in it: while it is the newest no other node
+        makes the leader's node. False: it is not, or there was none. Only behind a wait of longer
+        than sessions last: the node of a leader that resigns, or is gone, goes by itself.
+        """
+        path = self.leader_path(named.record.id)
+        operations = (Check(self.path(name), named.version), Delete(path))
+
+        async def is_gone() -> bool:
+            await self._store.sync(path)
+            return await self._store.exists(path) is None
+
+        try:
+            await self._do(operations, is_gone)
+        except (BadVersionError, NoNodeError):
+            return False
+        return True
 
     async def drop(self, name: str, found: Versioned) -> tuple[int, ...] | None:
         """End a tablespace, and return the ledgers that are its; the caller deletes them.

@@ -856,7 +856,11 @@ class ServerConnection(asyncio.Protocol):
         _log.warning("slow statement", extra={"fields": fields})
 
     def _answer(self, frame: Any) -> None:
-        machine = self._machine
+        tenure, machine = self._served.tenure, self._machine
+        if tenure is not None and not tenure.holds() and machine.state is not State.CLOSED:
+            # Another node may lead by now. What ran counts as running until it is answered.
+            tenure.wait(partial(self._answer, frame))
+            return
         if machine.state is not State.CLOSED:  # else the peer was told the end already
             if self._transport is not None and not self._is_lost:
                 self._transport.write(frame)

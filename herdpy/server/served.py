@@ -4,7 +4,8 @@ Users are each tablespace's own, so a name's share in one has nothing to do with
 the server's loop.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
 from herdpy.engine.database import Database
 from herdpy.server.limits import (
@@ -23,11 +24,25 @@ if TYPE_CHECKING:
     from herdpy.server.hub import Hub
 
 
+class Tenure(Protocol):
+    """Says whether an answer may leave that no quorum vouches for; see herdpy/cluster/tenure.py."""
+
+    def holds(self) -> bool:
+        """Return whether an answer that is made now may leave."""
+        ...
+
+    def wait(self, callback: Callable[[], None]) -> None:
+        """Call back on the server's loop when that is to be asked again; perhaps never."""
+        ...
+
+
 class Served:
     """Made when the first connection asks for it."""
 
-    def __init__(self, hub: "Hub", database: Database) -> None:
+    def __init__(self, hub: "Hub", database: Database, tenure: Tenure | None = None) -> None:
+        """tenure: under which its answers leave; None: of a database that has no other copy."""
         self.database = database
+        self.tenure = tenure
         usual_max = None if database.name == DEFAULT else tablespace_share(hub.config.workers)
         self.shares = UserShares(database.maxima_of, database.refusals, usual_max)
         self.results = Share(hub.results, RESULTS, database)

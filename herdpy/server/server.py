@@ -17,6 +17,7 @@ from herdpy.server.login.audit import Audit
 from herdpy.server.login.gate import Gate
 from herdpy.server.operations.health import HealthServer
 from herdpy.server.operations.watch import Watch
+from herdpy.server.served import Tenure
 from herdpy.server.workers import NewExecutor, Workers
 
 if TYPE_CHECKING:
@@ -38,15 +39,19 @@ class Server:
         write_audit: Callable[[bytes], None] | None = None,
         lines: Sequence[LineWriter] = (),
         executor: NewExecutor = new_executor,
+        tenure: Tenure | None = None,
     ) -> None:
         """OperationalError: a file of TLS cannot be used. write_audit: see audit.py.
 
         lines: what writes the process's logs, whose losses are shown. executor makes the workers.
+        tenure: under which answers leave; None: there is no other copy of the database.
         """
         audit = Audit(database.clock, write_audit)
         self.gate = Gate(database, audit, database.rng.randbytes(32), config, database.clock)
         self._workers = Workers(asyncio.get_running_loop(), database.clock, config, executor)
-        self._hub = Hub(database, self._workers, name=name, config=config, gate=self.gate)
+        self._hub = Hub(
+            database, self._workers, name=name, config=config, gate=self.gate, tenure=tenure
+        )
         self._hub.lines = lines
         self._watch = Watch(self._hub.loop, database)
         self._server: Any = None

@@ -5,6 +5,7 @@ from contextlib import suppress
 
 from herdpy.errors import Error
 from tests.sim.cluster.world import STEPS, NodeHost, World
+from tests.sim.ledger.world import SESSION_TIMEOUT_S
 from tests.sim.server.clients import Client
 from tests.sim.server.world import raise_of
 from tests.sim.switching import in_thread
@@ -41,6 +42,7 @@ class Faults:
             self.checkpoint,
             self.cut_client,
             self.lag,
+            self.hang_leader,
         ]
         self.kinds = rng.choice(
             (
@@ -59,6 +61,8 @@ class Faults:
                 [self.roll_in_take_over],
                 [self.depose, self.pause_leader, self.pause_leader],
                 [self.isolate_leader, self.pause_leader],
+                [self.hang_leader, self.hang_leader, self.cut_client],
+                [self.hang_leader, self.crash_follower],
                 [self.isolate_leader, self.isolate_leader, self.pause_in_take_over],
                 [self.pause_in_take_over, self.pause_leader, self.wipe],
                 [self.depose, self.block_bookie, self.crash_in_take_over],
@@ -77,6 +81,15 @@ class Faults:
                 everything,
             )
         )
+        if world.plan.is_long:
+            self.kinds = rng.choice(
+                (
+                    [self.isolate_leader],
+                    [self.isolate_leader, self.lag, self.pause_leader],
+                    [self.hang_leader],
+                    [self.pause_leader, self.cut_client],
+                )
+            )
 
     def plan(self) -> None:
         """Arm what will happen."""
@@ -133,6 +146,7 @@ class Faults:
         if (leader := self._leader()) is not None:
             self.world.happen("leader without the metadata store")
             self.world.leave_store(leader, self.rng.choice((0.3, 1.5, 3.0)))
+            self._cut_some_later()
 
     def wipe(self) -> None:
         """Have a node lose its disk: the log has all."""
@@ -143,8 +157,22 @@ class Faults:
     def pause_leader(self) -> None:
         leader = self._leader()
         if leader is not None and leader.node is not None:
-            self.world.loop.pause(leader.node, self.rng.choice((0.01, 0.5, 1.5, 2.5)))
+            self.world.pause(leader, self.rng.choice((0.01, 0.5, 1.5, 2.5)))
             self.world.happen("paused leader")
+
+    def hang_leader(self) -> None:
+        """Have the leader stand still for long, while its session is kept alive."""
+        leader = self._leader()
+        if leader is not None and leader.node is not None:
+            self.depose()
+            self.world.loop.pause(leader.node, self.rng.choice((1.0, 2.0, 3.0)))
+            self.world.happen("a leader that hangs")
+            self._cut_some_later()
+
+    def _cut_some_later(self) -> None:
+        """Have clients go to another leader while others stay, about when there may be one."""
+        for _ in range(self.rng.choice((0, 1, 2, 4))):
+            self.world.call_later(SESSION_TIMEOUT_S * (0.5 + self.rng.random()), self.cut_client)
 
     def roll(self) -> None:
         """End the leader's ledger, whatever it has."""
@@ -257,5 +285,6 @@ class Faults:
             self.world.happen("lagging session")
             self.world.call_later(self.rng.choice((0.02, 0.3)), server.thaw, session_id)
         else:
-            server.expire(session_id)
+            # Silence alone ends a session: what leaders may answer meanwhile rests on it.
+            server.disconnect(session_id, reconnect_s=1.01 * SESSION_TIMEOUT_S)
             self.world.happen("expired session")

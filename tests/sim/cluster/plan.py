@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from tests.sim.server import plan as server
 from tests.sim.server.plan import draw_plan as draw_server_plan
@@ -23,9 +24,23 @@ class WorldPlan(server.WorldPlan):
     store_trouble: float
     repeat_share: float
     slow_link_share: float
+    is_long: bool
+    """Its clients live for longer than sessions with the metadata store do."""
     churn: float = 0.0
     ledgers: tuple[()] = ()
     """None but the tablespace's."""
+
+
+_LONG: dict[str, Any] = {
+    "is_long": True,
+    "pause_s": 0.15,
+    "client_count": 6,
+    "transaction_count": 25,
+    "register_share": 0.8,
+    "alone_share": 0.0,
+    "bulk_share": 0.0,
+}
+"""For longer than sessions last; most of what is done is about registers."""
 
 
 def draw_plan(rng: random.Random) -> WorldPlan:
@@ -38,9 +53,13 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         sync_s=rng.choice((0.0, 0.000_5, 0.002)),
         checkpoint_log_bytes=rng.choice((64, 128, 256)) * 1024,
         fault_count=rng.choice((3, 5, 8)),
+        register_share=rng.choice((0.0, 0.3, 0.7)),
     )
+    drawn: dict[str, Any] = {**asdict(served), "is_long": False}
+    if rng.random() < 0.2:
+        drawn |= _LONG
     return WorldPlan(
-        **asdict(served),
+        **drawn,
         node_count=rng.choice((2, 3, 3)),
         bookie_count=rng.choice((3, 3, 4, 5)),
         ledger_bytes_max=rng.choice((2, 8, 32, 256)) * 1024,

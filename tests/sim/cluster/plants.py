@@ -4,10 +4,14 @@ from typing import Any
 
 from bookie.client.record_frames import join
 from bookie.errors import BookieError
+from bookie.metadata.interfaces import Check, Write
+from bookie.metadata.patience import BROKEN
 from herdpy.cluster.chain import LedgerChain
 from herdpy.cluster.listing import LedgerListing
+from herdpy.cluster.registration import Registration
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, Versioned
 from herdpy.cluster.tail import LedgerTail
+from herdpy.cluster.tenure import Tenure
 from herdpy.engine.maintenance import recovery
 from herdpy.log.ledger_log import LedgerLog
 from herdpy.log.record import BeginLedger, encode
@@ -195,7 +199,44 @@ def _take_over_where_it_is(right: Any) -> Any:
     return replay
 
 
+def _always(right: Any) -> Any:
+    return lambda tenure: True
+
+
+def _longer_than_a_session(right: Any) -> Any:
+    """A tenure lasts as if clocks ran apart by far more than they may."""
+    return lambda tenure, sent_s, timeout_s: right(tenure, sent_s, 4 * timeout_s)
+
+
+def _check_the_leader_s_node(right: Any) -> Any:
+    """The leader's node is looked for in the place of the record: there is one, of any node."""
+
+    async def renew(self: Registration) -> bool:
+        store, led = self._store, list(self._led)
+        session_id, sent_s = store.session_id, self._now_s()
+        paths = [self._nodes.leader_path(each.named.record.id) for each in led]
+        try:
+            await store.multi(
+                [Write(self._path, self._record_now()), *(Check(path, 0) for path in paths)]
+            )
+        except (BookieError, *BROKEN):
+            return False
+        for each in led:
+            if each.session_id == session_id:
+                each.tenure.renew(sent_s, store.session_timeout_s)
+        return True
+
+    return renew
+
+
 PLANTS: dict[str, Plant] = {
+    "answers without a tenure": Plant(Tenure, "holds", _always, ("register",)),
+    "a tenure that outlasts the session": Plant(
+        Tenure, "renew", _longer_than_a_session, ("register",)
+    ),
+    "a tenure for any leader's node": Plant(
+        Registration, "_renew", _check_the_leader_s_node, ("register",)
+    ),
     "ledgers not recovered by a take-over": Plant(
         LedgerChain, "_recover", _open_without_recovery, (*DATA, "chain", "errors", "liveness")
     ),

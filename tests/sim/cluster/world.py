@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from bookie.client.client import LedgerClient
 from bookie.errors import BookieError
 from bookie.metadata.memory import MemoryStore
+from bookie.metadata.memory_server import Session
 from herdpy.aio.switching import can_wait, wait_for
 from herdpy.cluster.blocking_chain import BlockingChain
 from herdpy.cluster.chain import LedgerChain
@@ -22,11 +23,14 @@ from herdpy.cluster.database_copy import DatabaseCopy
 from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.member import Member
 from herdpy.cluster.part import State, Waits
+from herdpy.cluster.registration import NodeRecord, Registration
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
+from herdpy.cluster.tenure import Tenure
 from herdpy.config import Config
 from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.file_logs import LogSource
 from herdpy.engine.state.tablespace import Tablespace
+from herdpy.errors import Error
 from herdpy.model.lsn import Lsn
 from herdpy.server.server import Server
 from tests.fixtures.digest import state_digest
@@ -73,6 +77,22 @@ class NodeLoop:
         self._node.run(self._node.loop.call_soon, function)
 
 
+class LateStore(MemoryStore):
+    """A client of the metadata store that hears late that its connection is broken."""
+
+    late_s = 0.0
+    """By how much, the next time."""
+
+    def on_disconnected(self, session: Session, reconnect_s: float | None) -> None:
+        late_s, self.late_s = self.late_s, 0.0
+        if not late_s:
+            super().on_disconnected(session, reconnect_s)
+            return
+        left_s = None if reconnect_s is None else max(0.0, reconnect_s - late_s)
+        hear = super().on_disconnected
+        asyncio.get_running_loop().call_later(late_s, hear, session, left_s, context=self._context)
+
+
 class SteppedCopy(DatabaseCopy):
     """Tells its node of each step of a take-over."""
 
@@ -110,12 +130,15 @@ class NodeHost:
         self.name = f"n{number}.localhost"
         self.disk = SimulatedDisk(world.rng.getrandbits(64))
         self.clock = LoopClock(world.loop)
+        self._clock_rate = 1 + 0.09 * (2 * world.rng.random() - 1)
         self.slowness = 1.0
         self.node: Node | None = None
         self.copy: SteppedCopy | None = None
         self.member: Member | None = None
         self.server: Server | None = None
         self.client: LedgerClient | None = None
+        self.registration: Registration | None = None
+        self.tenure: Tenure | None = None
         self.crash_after: str | None = None
         """The step of a take-over behind which its process is killed, once."""
         self.pause_after: str | None = None
@@ -125,6 +148,10 @@ class NodeHost:
         self._is_power_lost = True
         self._rng = world.new_rng()
         self._latency = world.new_rng()
+
+    def draw(self) -> float:
+        """Return chance of this node's own."""
+        return self._rng.random()
 
     @property
     def state(self) -> State | None:
@@ -154,7 +181,7 @@ class NodeHost:
         self.node = node = world.loop.add_node(self.name)
         node.on_crash.append(self._crashed)
         self.disk.latency = self._wait_for_disk
-        self.store = node.run(MemoryStore, world.store_server, StoreLink(world, self.name))
+        self.store = node.run(LateStore, world.store_server, StoreLink(world, self.name))
         node.create_task(self._live(node))
 
     async def _live(self, node: Node) -> None:
@@ -176,6 +203,16 @@ class NodeHost:
             ledger_bytes_max=plan.ledger_bytes_max,
         )
         nodes = TablespaceNodes(self.store)
+        registration = Registration(
+            self.store,
+            nodes,
+            NodeRecord(id=self.name, life=str(world.rng.getrandbits(64))),
+            now_s=lambda: world.loop.time() * self._clock_rate,
+        )
+        while self.registration is None:
+            with suppress(BookieError, Error):
+                await registration.start()
+                self.registration = registration
         while self.member is None:
             member = Member(
                 NAME,
@@ -185,12 +222,15 @@ class NodeHost:
                 client=self.client,
                 store=self.store,
                 nodes=nodes,
+                registration=registration,
                 in_thread=partial(in_thread, node),
                 draw=self._rng.random,
                 waits=Waits(
                     candidate_s=0.05,
                     other_s=0.4 * SESSION_TIMEOUT_S,
                     other_max_s=3.0,
+                    session_s=SESSION_TIMEOUT_S,
+                    hang_timeouts=0.3,
                     again_max_s=1.0,
                 ),
                 on_state=lambda state: world.say(f"{self.name}: {state.value}"),
@@ -231,15 +271,20 @@ class NodeHost:
 
     # --- the service of its member ---------------------------------------------------------------
 
-    async def serve(self) -> None:
+    async def serve(self, tenure: Tenure) -> None:
         """Let clients in."""
         assert self.copy is not None
         assert self.copy.database is not None
         self.step("alone")
         config = server_config(self.world.plan)
         server = Server(
-            self.copy.database, name=self.name, config=config, executor=self._new_executor
+            self.copy.database,
+            name=self.name,
+            config=config,
+            executor=self._new_executor,
+            tenure=tenure,
         )
+        self.tenure = tenure
         await server.start(self.name, PORT)
         self.server = server
         self.world.led_by(self)
@@ -249,6 +294,8 @@ class NodeHost:
         """Let no client in any more."""
         if self.server is not None:
             self.world.note_position(self)
+            if self.tenure is not None and self.tenure.held_count:
+                self.world.happen("an answer that waited for a tenure")
             await self.server.drain(0.0)
             await self.server.close()
             self.server = None
@@ -263,7 +310,7 @@ class NodeHost:
         if self.pause_after == name and node is not None:
             self.pause_after = None
             world.happen("pause in a take-over")
-            world.call_later(0.0, world.loop.pause, node, 0.2 + 2 * self._rng.random())
+            world.call_later(0.0, world.pause, self, 0.2 + 2 * self._rng.random())
         if self.crash_after == name:
             self.crash_after = None
             world.happen(f"crash behind step {name}")
@@ -302,7 +349,7 @@ class NodeHost:
         elif self.is_ready:
             world.happen("crash of a follower")
         world.note_position(self)
-        self.copy = self.member = self.server = self.client = None
+        self.copy = self.member = self.server = self.client = self.registration = None
         self.disk = self.disk.restart(world.rng.getrandbits(64), is_power_lost=self._is_power_lost)
         world.store_server.disconnect(self.store.session_id)
         world.call_later(world.rng.choice((0.001, 0.02, 0.2)), self.start)
@@ -322,6 +369,8 @@ class NodeHost:
         assert self.member is not None
         assert self.client is not None
         await self.member.close()
+        assert self.registration is not None
+        await self.registration.close()
         await self.client.close()
         await self.store.close()
 
@@ -374,9 +423,19 @@ class World(ledger.World):
         if ledger.PORT in (transport.local[1], transport.remote[1]):
             super()._heard(transport, data)
 
+    def pause(self, host: NodeHost, seconds: float) -> None:
+        """Let a node's process stand still: what keeps its session alive does, too."""
+        if host.node is not None and host.node.is_alive:
+            self.loop.pause(host.node, seconds)
+            host.store.late_s = seconds
+            silent_s = seconds + 0.1 * host.draw()  # then its clients may come before the store
+            self.store_server.disconnect(host.store.session_id, reconnect_s=silent_s)
+
     def leave_store(self, host: NodeHost, seconds: float) -> None:
         """Let a node reach the metadata store no more for a while; its session may end."""
         self._away[host.name] = self.loop.time() + seconds
+        # As long as a client may wait for an answer before it takes the connection for broken.
+        host.store.late_s = host.draw() * min(seconds, 2 / 3 * SESSION_TIMEOUT_S)
         self.store_server.disconnect(host.store.session_id, reconnect_s=seconds)
 
     def store_trouble(self, owner: str, path: str, *, is_write: bool) -> float:

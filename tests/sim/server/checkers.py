@@ -11,6 +11,8 @@ lists       what a reader sees of a list is what stood there at one moment: a pr
             read of what a snapshot did not show yet (G-single)
 snapshot    a transaction with REPEATABLE READ sees a list as it was, and what it puts there itself
 atomicity   a statement that changes several rows changes all of them or none
+register    a value that was read or acknowledged is not read older by any statement that begins
+            behind that; no two transactions were acknowledged that made the same value
 position    the position of a connection, and of the server, never goes back; a COMMIT is behind all
             positions that clients had been told before it began, and no crash takes one back
 content     what is there is what the model says
@@ -33,6 +35,7 @@ CHECKERS = (
     "bank",
     "lists",
     "snapshot",
+    "register",
     "atomicity",
     "position",
     "content",
@@ -43,6 +46,7 @@ CHECKERS = (
 ACCOUNTS = 12
 OPENING_BALANCE = 100
 LISTS = 5
+REGISTERS = 3
 GROUP = 12
 
 
@@ -81,6 +85,9 @@ class History:
         """Numbers that are written down together, by something that is one statement."""
         self.repeatable: set[int] = set()
         """Transactions with one snapshot."""
+        self.newest = [0] * REGISTERS
+        """The newest value that any client was told of a register; they only rise."""
+        self._raised: set[tuple[int, int]] = set()
 
     def end(self, number: int, fate: Fate) -> None:
         self.fates[number] = fate
@@ -116,6 +123,23 @@ class History:
         new = [each for each in elements if each not in before and number_of(each) != own]
         if new or elements[: len(before)] != before:
             raise CheckError("snapshot", f"of one snapshot {elements}, and {before} before")
+
+    def saw_registers(self, values: Mapping[int, int], newest: Sequence[int]) -> None:
+        """A statement read registers; `newest`: what had been told of them before it began."""
+        for register, value in values.items():
+            if value < newest[register]:
+                raise CheckError(
+                    "register",
+                    f"register {register} is {value}, {newest[register]} was told before",
+                )
+            self.newest[register] = max(self.newest[register], value)
+
+    def raised(self, register: int, value: int) -> None:
+        """A transaction was acknowledged that has raised a register to this value."""
+        if (register, value) in self._raised:
+            raise CheckError("register", f"register {register} was raised to {value} twice")
+        self._raised.add((register, value))
+        self.newest[register] = max(self.newest[register], value)
 
     # --- what is there in the end ----------------------------------------------------------------
 

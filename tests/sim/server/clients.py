@@ -23,6 +23,7 @@ from tests.sim.server.checkers import (
     GROUP,
     LISTS,
     OPENING_BALANCE,
+    REGISTERS,
     CheckError,
     Fate,
 )
@@ -45,6 +46,7 @@ TABLES = (
     "CREATE TABLE list (k BIGINT PRIMARY KEY, n BIGINT)",
     "CREATE TABLE element (k BIGINT, n BIGINT, v BIGINT, PRIMARY KEY (k, n))",
     "CREATE TABLE grp (id BIGINT PRIMARY KEY, v BIGINT)",
+    "CREATE TABLE register (id BIGINT PRIMARY KEY, v BIGINT)",
 )
 _EXPECTED = {
     "40001",  # a statement that was run again too often
@@ -144,6 +146,7 @@ class Client:
         self.number = number
         self.node: Node = world.loop.add_node(f"c{number}")
         self.rng = world.new_rng()
+        self.registers = world.new_rng()
         self.connection: Connection | Awaiting | None = None
         self.alone: Connection | Awaiting | None = None
         """With autocommit: each statement is a transaction."""
@@ -184,6 +187,8 @@ class Client:
                 self.rng.choice((self._ingest, self._pipe, self._stage, self._read_leased))(number)
             elif self.rng.random() < plan.alone_share:
                 self._insert_alone(number)
+            elif self.registers.random() < plan.register_share:
+                self._read_registers()
             elif self.is_pooled:
                 self._transact_in_pool(number)
             else:
@@ -232,6 +237,28 @@ class Client:
         else:
             self._do_alone([number, number + _TWIN], pipe)
             self.world.happen("a pipeline")
+
+    def _read_registers(self) -> None:
+        """Read one register, or all, by statements that are a transaction of their own each."""
+        history, rng = self.world.history, self.registers
+        try:
+            connection = self._alone()
+            for _ in range(rng.choice((1, 3, 9))):
+                newest = [*history.newest]
+                if rng.random() < 0.7:
+                    register = rng.randrange(REGISTERS)
+                    text = "SELECT id, v FROM register WHERE id = ?"
+                    found = connection.execute(text, (register,)).fetchall()
+                else:
+                    found = connection.execute("SELECT id, v FROM register").fetchall()
+                history.saw_registers(dict(found), newest)
+                wait_for(asyncio.sleep(rng.random() * 0.01))
+        except Error as error:
+            self._note(error)
+            self._close()
+            wait_for(asyncio.sleep(rng.random() * _AGAIN_S))
+        else:
+            self.world.happen("a register that was read")
 
     def _do_alone(
         self, numbers: list[int], act: "Callable[[Connection | Awaiting], object]"
@@ -340,6 +367,7 @@ class Client:
             self._act(connection, number, reads)
             if self.rng.random() < 0.5:
                 world.host.hear(connection.live_session().lsn)
+            raised = self._raise_register(connection) if not self._is_repeatable else None
             is_committing = True
             told = world.host.told
             connection.commit()
@@ -347,6 +375,8 @@ class Client:
             self._failed(number, error, is_committing=is_committing)
             return
         history.end(number, Fate.COMMITTED)
+        if raised is not None:
+            history.raised(*raised)
         history.reads += reads
         self.done_count += 1
         world.say(f"{number} is committed")
@@ -481,6 +511,16 @@ class Client:
             if self.rng.random() < 0.3:
                 self._read_list(connection, number, name, reads)
 
+    def _raise_register(self, connection: "Connection | Awaiting") -> tuple[int, int] | None:
+        """Raise a register in some transactions; return which, and the value that it has then."""
+        if self.registers.random() >= self.world.plan.register_share:
+            return None
+        register = self.registers.randrange(REGISTERS)
+        connection.execute("UPDATE register SET v = v + 1 WHERE id = ?", (register,))
+        row = connection.execute("SELECT v FROM register WHERE id = ?", (register,)).fetchone()
+        assert row is not None
+        return register, row[0]
+
     def _take_back(self, connection: "Connection | Awaiting", number: int) -> None:
         """Change rows behind a savepoint, and go back to it: nothing of it is ever there."""
         connection.execute("SAVEPOINT s")
@@ -552,6 +592,8 @@ def fill(world: World) -> None:
             connection.execute("INSERT INTO list VALUES (?, 0)", (number,))
         for number in range(GROUP):
             connection.execute("INSERT INTO grp VALUES (?, 0)", (number,))
+        for number in range(REGISTERS):
+            connection.execute("INSERT INTO register VALUES (?, 0)", (number,))
         connection.commit()
 
     in_the_calm(world, make)

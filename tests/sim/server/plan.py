@@ -46,6 +46,8 @@ class WorldPlan:
     """Of the transactions: theirs is a bulk, a pipeline, a staged job or a lease."""
     is_relaxed: bool
     """Half of the clients do not wait for the disk where a statement is a transaction."""
+    register_share: float
+    """Of the transactions: theirs raises a register, or reads some."""
     has_small_sizes: bool
     """Pages of few rows, statements in parts of three rows."""
 
@@ -79,4 +81,5 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         bulk_share=rng.choice((0.0, 0.0, 0.2, 0.5)),
         is_relaxed=rng.random() < 0.2,
         has_small_sizes=rng.random() < 0.25,
+        register_share=rng.choice((0.0, 0.2, 0.5)),
     )

@@ -25,7 +25,9 @@ from herdpy.cluster.database_copy import DatabaseCopy
 from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.member import Member
 from herdpy.cluster.part import State, Waits
+from herdpy.cluster.registration import NodeRecord, Registration
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
+from herdpy.cluster.tenure import Tenure
 from herdpy.config import Config
 from herdpy.engine.database import Database
 from herdpy.engine.instance import Instance
@@ -46,7 +48,8 @@ class Served:
     def __init__(self) -> None:
         self.is_serving = False
 
-    async def serve(self) -> None:
+    async def serve(self, tenure: Tenure) -> None:
+        assert tenure.holds()
         self.is_serving = True
 
     async def stop(self) -> None:
@@ -75,6 +78,10 @@ class Node:
         self.copy = DatabaseCopy(
             self._new_instance, self._new_chain, self.cluster.driver, ledger_bytes_max=4096
         )
+        nodes = TablespaceNodes(self.store)
+        record = NodeRecord(id=self.name, life="1")
+        self.registration = Registration(self.store, nodes, record, now_s=OsClock().elapsed)
+        await self.registration.start()
         self.member = Member(
             NAME,
             self.name,
@@ -82,7 +89,8 @@ class Node:
             self.service,
             client=self.client,
             store=self.store,
-            nodes=TablespaceNodes(self.store),
+            nodes=nodes,
+            registration=self.registration,
             in_thread=lambda function: loop.run_in_executor(self.threads, function),
             draw=Random(self.name).random,
             waits=WAITS,
@@ -124,6 +132,7 @@ class Node:
 
     async def close(self) -> None:
         await self.member.close()
+        await self.registration.close()
         await self.client.close()
         await self.store.close()
         self.threads.shutdown()

@@ -12,7 +12,9 @@ from bookie.runtime.os_rng import OsRng
 from herdpy.cluster.leader_node import LeaderNode
 from herdpy.cluster.member import Member
 from herdpy.cluster.part import State, Waits
+from herdpy.cluster.registration import NodeRecord, Registration
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
+from herdpy.cluster.tenure import Tenure
 from herdpy.errors import Error, OperationalError
 from herdpy.model.lsn import START_LSN, Lsn
 from tests.fixtures.ledger_cluster import LedgerCluster, simulate_cluster
@@ -78,7 +80,7 @@ class ScriptedCopy:
         self.is_open = False
         self._call("close")
 
-    async def serve(self) -> None:
+    async def serve(self, tenure: Tenure) -> None:
         self._call("serve")
         self.is_serving = True
 
@@ -103,6 +105,9 @@ class World:
         self.leader = LeaderNode(store, nodes.leader_path(ID), "n1")
         client = await LedgerClient.connect(store, rng=OsRng(), clock=SimulatedClock())
         self.cluster._clients.append((client, store))
+        loop = asyncio.get_running_loop()
+        registration = Registration(store, nodes, NodeRecord(id="n1", life="1"), now_s=loop.time)
+        await registration.start()
         member = Member(
             NAME,
             "n1",
@@ -111,6 +116,7 @@ class World:
             client=client,
             store=store,
             nodes=nodes,
+            registration=registration,
             in_thread=self.copy.in_thread,
             draw=lambda: 0.5,
             waits=WAITS,

@@ -217,10 +217,24 @@ def test_a_node_without_its_session_waits_until_it_has_one() -> None:
     assert script.doing == [Do.NAME]
 
 
-def test_a_suspended_leader_goes_on() -> None:
+def test_a_suspended_leader_goes_on_for_as_long_as_a_session_lives() -> None:
     script = leading()
     script.session(SessionState.SUSPENDED)
     assert (script.state, script.doing) == (State.LEADING, [])
+    script.session(SessionState.CONNECTED)
+    assert script.machine.wakes_at_s is None
+    script.session(SessionState.SUSPENDED)
+    assert script.wait() == WAITS.session_s
+    assert (script.state, script.doing) == (State.RESIGNING, [Do.STOP])
+
+
+@pytest.mark.parametrize("step", TAKE_OVER)
+def test_a_candidate_that_the_store_leaves_for_too_long_begins_anew(step: Do) -> None:
+    script = taking_over(step)
+    script.session(SessionState.SUSPENDED)
+    assert script.doing == [step]
+    assert script.wait() == WAITS.session_s
+    assert script.doing == [Do.STOP]
 
 
 def test_an_operator_has_a_node_take_over_from_one_that_lives() -> None:

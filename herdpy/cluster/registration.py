@@ -1,0 +1,285 @@
+"""Registration: a node of the cluster in the metadata store, and the tenures of what it leads.
+
+    <root>/nodes/<id>   ephemeral: where the node is, what it speaks, which life of it that is
+
+One multi renews all: it writes the node's own node, and checks for each tablespace that it leads
+that its record is at the version that has this node's epoch. That fails once another node has named
+itself, so a tenure is not renewed from then on, whatever session the nodes of the store are of. The
+version of leaders/<id> would prove nothing: a node that is made anew begins at 0 again (ADR 74).
+One asyncio loop.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+
+from bookie.errors import BadVersionError, BookieError, NodeExistsError, NoNodeError
+from bookie.metadata.interfaces import Check, SessionState, VersionedStore, Write
+from bookie.metadata.patience import BROKEN, PATIENCE_S, ask
+from herdpy.cluster.json_nodes import read_node
+from herdpy.cluster.tablespace_nodes import TablespaceNodes, Versioned
+from herdpy.cluster.tenure import Tenure
+from herdpy.errors import Error, OperationalError, ProgrammingError, Retry
+
+FORMAT = 1
+_RENEWALS_PER_TIMEOUT = 5
+"""Four may fail, one behind the other, before answers wait."""
+_AGAIN_SHARE = 0.02
+"""Of the session's time-out: until what failed is tried again."""
+_PERIOD_S_MAX = 10.0
+_STALE_TIMEOUTS = 3.0
+"""So long does the node of a former life last at the most, in time-outs of its session."""
+_LOOK_S = 0.2
+_log = logging.getLogger(__name__)
+
+
+class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store says of a node that runs."""
+
+    format: int = FORMAT
+    id: str
+    life: str
+    """Of chance, another one with each start of the process."""
+    addresses: dict[str, str] = {}
+    """By the schemes of URLs ("herd", "herd+grpc"): host:port, or [host]:port."""
+    has_tls: bool = False
+    version: str = ""
+    """Of herdpy."""
+    session_timeout_s: float = 0.0
+
+    def to_bytes(self) -> bytes:
+        return msgspec.json.encode(self)
+
+    @staticmethod
+    def of_bytes(data: bytes, path: str) -> "NodeRecord":
+        """Read a node; CorruptionError: it is malformed, OperationalError: of a newer herdpy."""
+        return read_node(data, path, NodeRecord, FORMAT, "a node")
+
+
+@dataclass(eq=False)
+class _Leadership:
+    name: str
+    named: Versioned
+    session_id: int
+    """Of the leader's node in the store."""
+    tenure: Tenure
+
+
+class Registration:
+    """See the module."""
+
+    def __init__(
+        self,
+        store: VersionedStore,
+        nodes: TablespaceNodes,
+        record: NodeRecord,
+        *,
+        now_s: Callable[[], float],
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        """now_s: seconds of a clock that goes on while the machine sleeps."""
+        self._store = store
+        self._nodes = nodes
+        self._record = record
+        self._path = nodes.node_path(record.id)
+        self._now_s = now_s
+        self._patience_s = patience_s
+        self._led: list[_Leadership] = []
+        self._changed = asyncio.Event()
+        """There is something to renew, or to make anew."""
+        self._task: asyncio.Task[None] | None = None
+        self._watch = store.on_session(self._on_session)
+        self._has_node = False
+
+    async def start(self) -> None:
+        """Make the node's own node, once that of its former life is gone.
+
+        OperationalError 55006: another process is this node. close() in any case.
+        """
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + _STALE_TIMEOUTS * min(self._store.session_timeout_s, 60.0)
+        while not await self._make():
+            if loop.time() >= end_s:
+                raise await self._is_taken()
+            await asyncio.sleep(_LOOK_S)
+        self._task = loop.create_task(self._run())
+
+    async def close(self) -> None:
+        """End all tenures, and let the node be gone; repeatable."""
+        self._watch.close()
+        for each in self._led:
+            each.tenure.end()
+        self._led.clear()
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+            with suppress(BookieError):  # it goes with the session
+                if await self._is_own():
+                    await self._store.delete(self._path)
+
+    # --- tenures ---------------------------------------------------------------------------------
+
+    async def lead(self, name: str, named: Versioned) -> Tenure:
+        """Return the tenure of a leadership, renewed once, and renew it from now on.
+
+        named: the tablespace's record as this node has named itself in it; the leader's node is
+        this session's. OperationalError 40001, SAFE: another node has named itself since, or the
+        session is over.
+        """
+        led = _Leadership(name, named, self._store.session_id, Tenure(self._now_s))
+        self._led.append(led)
+        again_s = self._again_s()
+        while not led.tenure.holds():
+            if self._store.session_id != led.session_id or led.tenure.is_over:
+                self.end(led.tenure)
+                raise OperationalError(
+                    f'tablespace "{name}": this node may not answer: another one is about to lead',
+                    sqlstate="40001",
+                    retry=Retry.SAFE,
+                )
+            try:
+                if not await self._renew():
+                    await asyncio.sleep(again_s)
+            except BaseException:
+                self.end(led.tenure)
+                raise
+        self._changed.set()
+        return led.tenure
+
+    def end(self, tenure: Tenure) -> None:
+        """Let no answer leave under it any more; repeatable."""
+        tenure.end()
+        self._led = [each for each in self._led if each.tenure is not tenure]
+
+    async def timeout_of(self, node_id: str) -> float:
+        """Return the time-out of the session of another node, in seconds, or of this one's own.
+
+        MetadataStoreError: the store gives no answer.
+        """
+        path = self._nodes.node_path(node_id)
+        own_s = self._store.session_timeout_s
+        try:
+            data, _ = await ask(self._store, self._patience_s, lambda: self._store.read(path))
+        except NoNodeError:
+            return own_s
+        return max(own_s, NodeRecord.of_bytes(data, path).session_timeout_s)
+
+    # --- the loop --------------------------------------------------------------------------------
+
+    def _on_session(self, state: SessionState) -> None:
+        if state is SessionState.LOST:
+            self._has_node = False
+            for each in self._led:
+                each.tenure.end()  # of a session that is over, with its leaders' nodes
+            self._led.clear()
+        self._changed.set()
+
+    async def _run(self) -> None:
+        """Renew what is led, and have the node's own node again where its session has ended."""
+        while True:
+            period_s = min(self._store.session_timeout_s / _RENEWALS_PER_TIMEOUT, _PERIOD_S_MAX)
+            try:
+                if not self._has_node:
+                    is_done = await self._make()
+                else:
+                    is_done = not self._led or await self._renew()
+            except (BookieError, Error) as error:
+                _log.warning("node %s: %s", self._record.id, error)
+                is_done = False
+            self._changed.clear()
+            with suppress(TimeoutError):
+                if not is_done:
+                    await asyncio.sleep(self._again_s())
+                elif self._led:
+                    async with asyncio.timeout(period_s):
+                        await self._changed.wait()
+                else:
+                    await self._changed.wait()
+
+    def _again_s(self) -> float:
+        return _AGAIN_SHARE * min(self._store.session_timeout_s, 60.0)
+
+    async def _renew(self) -> bool:
+        """Renew all tenures; False: the store did not confirm it."""
+        store, led = self._store, list(self._led)
+        session_id, sent_s = store.session_id, self._now_s()
+        checks = [Check(self._nodes.path(each.name), each.named.version) for each in led]
+        try:
+            await store.multi([Write(self._path, self._record_now()), *checks])
+        except (BadVersionError, NoNodeError):
+            await self._look_again(led)
+            return False
+        except BROKEN:
+            return False
+        if store.session_id != session_id:
+            return False  # whose session it was on is not sure
+        for each in led:
+            if each.session_id == session_id:
+                each.tenure.renew(sent_s, store.session_timeout_s)
+        return True
+
+    async def _look_again(self, led: list[_Leadership]) -> None:
+        """Find out why a renewal was refused: which records have changed, and how."""
+        for each in led:
+            try:
+                found = await self._nodes.read(each.name)
+            except ProgrammingError:
+                self.end(each.tenure)  # the tablespace was dropped
+                continue
+            is_led = (found.record.id, found.record.epoch, found.record.leader) == (
+                each.named.record.id,
+                each.named.record.epoch,
+                each.named.record.leader,
+            )
+            if is_led:
+                each.named = found  # its limits, its name
+            else:
+                self.end(each.tenure)
+        self._has_node = self._has_node and await self._is_own()
+
+    # --- the node's own node ---------------------------------------------------------------------
+
+    def _record_now(self) -> bytes:
+        timeout_s = min(self._store.session_timeout_s, 1e9)
+        return msgspec.structs.replace(self._record, session_timeout_s=timeout_s).to_bytes()
+
+    async def _make(self) -> bool:
+        """Have the node's own node; False: that of another life or session is there, or unsure."""
+        try:
+            await self._store.create(self._path, self._record_now(), is_ephemeral=True)
+        except NodeExistsError:
+            self._has_node = await self._is_own()
+        except BROKEN:
+            return False
+        else:
+            self._has_node = True
+        return self._has_node
+
+    async def _is_own(self) -> bool:
+        async def question() -> bool:
+            await self._store.sync(self._path)
+            stat = await self._store.exists(self._path)
+            return stat is not None and stat.ephemeral_owner == self._store.session_id
+
+        return await ask(self._store, self._patience_s, question)
+
+    async def _is_taken(self) -> Error:
+        async def question() -> str:
+            try:
+                data, _ = await self._store.read(self._path)
+            except NoNodeError:
+                return "one that has just ended"
+            found = NodeRecord.of_bytes(data, self._path)
+            return f"one at {found.addresses.get('herd', 'an unknown address')}"
+
+        where = await ask(self._store, self._patience_s, question)
+        return OperationalError(
+            f"node {self._record.id}: expected no other process of this id, found {where}",
+            sqlstate="55006",
+            hint="a copy of a node's directory needs an id of its own; nothing was changed",
+        )
