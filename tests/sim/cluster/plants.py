@@ -9,6 +9,7 @@ from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, Versioned
 from herdpy.cluster.tail import LedgerTail
 from herdpy.engine.maintenance import recovery
+from herdpy.engine.state.applier import Applier
 from herdpy.log.ledger_log import LedgerLog
 from herdpy.log.record import BeginLedger, encode
 from herdpy.model.lsn import Lsn
@@ -195,7 +196,15 @@ def _take_over_where_it_is(right: Any) -> Any:
     return replay
 
 
+def _adopt_at_once(right: Any) -> Any:
+    """A commit of pages waits for nothing that the copy does with its pages."""
+    return lambda applier, record: []
+
+
 PLANTS: dict[str, Plant] = {
+    "a follower that waits for no maintenance": Plant(
+        Applier, "tables_given_pages", _adopt_at_once, ("memory",)
+    ),
     "ledgers not recovered by a take-over": Plant(
         LedgerChain, "_recover", _open_without_recovery, (*DATA, "chain", "errors", "liveness")
     ),

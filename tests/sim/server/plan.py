@@ -48,6 +48,8 @@ class WorldPlan:
     """Half of the clients do not wait for the disk where a statement is a transaction."""
     has_small_sizes: bool
     """Pages of few rows, statements in parts of three rows."""
+    job_rows: int = 2
+    """That a staged job has."""
 
 
 def draw_plan(rng: random.Random) -> WorldPlan:
