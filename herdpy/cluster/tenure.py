@@ -5,10 +5,10 @@ the metadata store. What it tells then may be old. So an answer leaves under a t
 one: asked when the answer is made, the tenure says that no other node had answered until then.
 
 It is of one leadership, and lasts for a share of the session's time-out from the sending of a
-renewal that the store has confirmed (registration.py): the session lives as long as its time-out, and
-no other node answers while the leader's node of that session is there. Only the rates of two clocks
-are compared, and the share is what they may differ by. Its clock counts the seconds in which the
-machine sleeps. One thread, the loop's; holds() any thread.
+renewal that the store has confirmed (registration.py): the session lives as long as its time-out,
+and no other node answers while the leader's node of that session is there. Only the rates of two
+clocks are compared, and the share is what they may differ by. Its clock counts the seconds in which
+the machine sleeps. One thread, the loop's; holds() any thread.
 """
 
 import math

@@ -7,6 +7,7 @@ Memory is sampled every 20 ms. Beside it how long the monitor is held, in proces
 thread, and how long a commit of one row to another table takes meanwhile. Python's collector of
 garbage, which stops every thread and visits the modules of the process above all, may come while
 the monitor is held as at any other time: its longest run is a figure of its own.
+Behind these a COMMIT STAGING of as many rows on a copy that follows: memory_follower.py.
 """
 
 import argparse
@@ -27,6 +28,8 @@ from typing import Any
 import pyarrow as pa
 
 import herdpy
+from herdpy.config import Config
+from tests.benchmarks import memory_follower
 from tests.benchmarks.harness import Bench
 from tests.fixtures.anonymous_memory import Sampler
 
@@ -148,10 +151,7 @@ def _check(connection: herdpy.Connection, expected: tuple[int, int]) -> None:
 def _measure(path: Path, rows: int, *, beside: bool) -> None:
     """Run in a process of its own: every case on one directory."""
     connection = _connect(path)
-    database: Any = connection._claim._shared.database
-    collector = Collector()
-    monitor = TimedMonitor(database.tablespace.monitor, collector)
-    database.tablespace.monitor = monitor
+    monitor, collector = _watched(connection._claim._shared.database)  # type: ignore[attr-defined]
     sampler = Sampler()
     where = ", beside a lease, a backup, an old snapshot" if beside else ""
     total = 0
@@ -226,6 +226,14 @@ def _opened(path: Path, rows: int) -> None:
     connection.close()
 
 
+def _watched(database: Any) -> tuple[TimedMonitor, Collector]:
+    """Have a database's monitor be timed."""
+    collector = Collector()
+    monitor = TimedMonitor(database.tablespace.monitor, collector)
+    database.tablespace.monitor = monitor
+    return monitor, collector
+
+
 def _child(*arguments: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "tests.benchmarks.memory", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -259,6 +267,10 @@ def _run(rows: int) -> int:
             flags = ["--beside"] if beside else []
             _take_in(bench, "--measure", str(path), "--rows", str(rows), *flags)
             shutil.rmtree(path)
+        followed = str(Path(folder) / "followed")
+        _take_in(bench, "--lead", followed, "--rows", str(rows))
+        for flags in ([], ["--beside"]):
+            _take_in(bench, "--follow", followed, "--rows", str(rows), *flags)
     bench.write()
     return 0 if all(figure.ok is not False for figure in bench.figures) else 1
 
@@ -269,14 +281,23 @@ def main() -> int:
     parser.add_argument("--measure", type=Path)
     parser.add_argument("--killed", type=Path)
     parser.add_argument("--opened", type=Path)
+    parser.add_argument("--lead", type=Path)
+    parser.add_argument("--follow", type=Path)
     parser.add_argument("--beside", action="store_true")
     options = parser.parse_args()
+    config = Config(memory_bytes_max=_BUDGET)
     if options.measure:
         _measure(options.measure, options.rows, beside=options.beside)
     elif options.killed:
         _killed(options.killed)
     elif options.opened:
         _opened(options.opened, options.rows)
+    elif options.lead:
+        memory_follower.lead(options.lead, options.rows, config)
+    elif options.follow:
+        memory_follower.follow(
+            options.follow, options.rows, config, _watched, _tell, beside=options.beside
+        )
     else:
         Path("build").mkdir(exist_ok=True)
         return _run(options.rows)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import herdpy
-from herdpy.engine.session import ingest, page_commits
+from herdpy.engine.session import ingest
 from herdpy.engine.state import page_adoption
 from herdpy.engine.state.commit_tokens import CommitTokens
 from herdpy.engine.state.locks import LockTable
@@ -213,7 +213,7 @@ def small_ingest(conn: Connection, case: Case) -> None:
 
 def large_ingest(conn: Connection, case: Case) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        for module in (page_adoption, page_commits, ingest):
+        for module in (page_adoption, ingest):
             patch.setattr(module, "FEW_ROWS", 1)
         conn.ingest("t", case.data(case.filler(0), case.row))
 

@@ -6,10 +6,9 @@ sessions go on. follow() is what a copy does that another one leads, until it is
 """
 
 import gc
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import islice
 from typing import NamedTuple
 
 from bookie.runtime.drivers import new_mutex
@@ -17,9 +16,11 @@ from bookie.runtime.interfaces import Clock, Disk
 from herdpy.engine.maintenance.checkpoint import remove_unlisted, restore_engine
 from herdpy.engine.maintenance.file_logs import LogSite, LogSource
 from herdpy.engine.maintenance.leftovers import check_leftovers
+from herdpy.engine.maintenance.page_commits import Maintenance, commit_at_rest
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.catalog import Catalog
 from herdpy.engine.state.log_space import with_log_space
+from herdpy.engine.state.memory import TablespaceMemory
 from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.staged import Staged
@@ -38,7 +39,8 @@ from herdpy.storage.segment import Segment, segment_name
 from herdpy.storage.table_pages import TablePages
 
 _RUN_RECORDS_MAX = 512
-"""Records taken in at once, which stay in memory until then."""
+_RUN_BYTES_MAX = 1024 * 1024
+"""Records taken in at once, which stay in memory until then: so many, or the bytes of them."""
 _NOOP = encode(Noop())
 
 
@@ -91,21 +93,83 @@ def lead(tablespace: Tablespace) -> None:
     end_abandoned(tablespace, abandoned(applier))
 
 
-def follow(tablespace: Tablespace, records: Sequence[tuple[Lsn, bytes]]) -> None:
+def follow(
+    tablespace: Tablespace,
+    maintenance: Maintenance,
+    memory: TablespaceMemory,
+    records: Sequence[tuple[Lsn, bytes]],
+    check: Callable[[], object],
+) -> None:
     """Apply records that others have written, behind all that the copy has, in their order.
 
-    CorruptionError: one cannot be read, or does not fit. After any error the copy is opened again.
+    A commit that gives pages to tables waits for what is under way with these, as on the copy that
+    leads. What that wait raises, check() or a checkpoint, has let nothing be applied of it: what is
+    before it is. CorruptionError: a record cannot be read, or does not fit; the copy has stopped.
     """
-    log = tablespace.log
+    while records:
+        count = _take_in(tablespace, records, is_giving_pages=False)
+        records = records[count:]
+        if records:
+            _follow_commit(tablespace, maintenance, memory, records[:1], check)
+            records = records[1:]
+
+
+def _follow_commit(
+    tablespace: Tablespace,
+    maintenance: Maintenance,
+    memory: TablespaceMemory,
+    records: Sequence[tuple[Lsn, bytes]],
+    check: Callable[[], object],
+) -> None:
+    """Apply the one record, which gives pages to tables."""
+    applier = tablespace.applier
+    record = decode(records[0][1])
+
+    def commit() -> None:
+        check()
+        _take_in(tablespace, records, is_giving_pages=True)
+
+    commit_at_rest(
+        tablespace,
+        maintenance,
+        memory,
+        applier.tables_given_pages(record),
+        partial(applier.plan, record),
+        commit,
+        check=check,
+    )
+
+
+def _take_in(
+    tablespace: Tablespace, records: Sequence[tuple[Lsn, bytes]], *, is_giving_pages: bool
+) -> int:
+    """Apply records, up to one that gives pages to tables if none is to; return how many."""
+    log, applier = tablespace.log, tablespace.applier
     assert isinstance(log, FollowedLog)
-    with tablespace.monitor:
-        apply_records(tablespace.applier, records)
-    log.took(records[-1][0], sum(len(data) for _, data in records))
+    try:
+        with tablespace.monitor:
+            count = apply_records(
+                applier, records, None if is_giving_pages else applier.tables_given_pages
+            )
+    except BaseException as error:
+        tablespace.stop(error)  # no checkpoint has a part of a record
+        raise
+    if count:
+        log.took(records[count - 1][0], sum(len(data) for _, data in records[:count]))
+    return count
 
 
 def runs_of(records: Iterator[tuple[Lsn, bytes]]) -> Iterator[list[tuple[Lsn, bytes]]]:
     """Yield records of a log in runs of a length that is taken in at once."""
-    while run := list(islice(records, _RUN_RECORDS_MAX)):
+    run: list[tuple[Lsn, bytes]] = []
+    byte_count = 0
+    for lsn, data in records:
+        run.append((lsn, data))
+        byte_count += len(data)
+        if len(run) == _RUN_RECORDS_MAX or byte_count >= _RUN_BYTES_MAX:
+            yield run
+            run, byte_count = [], 0
+    if run:
         yield run
 
 
@@ -278,8 +342,16 @@ def _no_collections() -> Generator[None]:
         _collections.go_on(replay)
 
 
-def apply_records(applier: Applier, records: Iterable[tuple[Lsn, bytes]]) -> None:
-    """Apply records of a log in their order; CorruptionError for a malformed one."""
+def apply_records(
+    applier: Applier,
+    records: Iterable[tuple[Lsn, bytes]],
+    is_apart: Callable[[Record], object] | None = None,
+) -> int:
+    """Apply records of a log in their order, and return how many; CorruptionError: a malformed one.
+
+    Up to, and without, the first for which is_apart() says so.
+    """
+    count = 0
     run: list[tuple[Lsn, Rows, int]] = []
     for lsn, data in records:
         try:
@@ -296,13 +368,18 @@ def apply_records(applier: Applier, records: Iterable[tuple[Lsn, bytes]]) -> Non
                 _apply_run(applier, run)
                 run = []
             run.append((lsn, record, len(data)))
+            count += 1
             continue
         if run:
             _apply_run(applier, run)
             run = []
+        if is_apart is not None and is_apart(record):
+            return count
         _apply(applier, lsn, record, len(data))
+        count += 1
     if run:
         _apply_run(applier, run)
+    return count
 
 
 def _apply_run(applier: Applier, run: Sequence[tuple[Lsn, Rows, int]]) -> None:

@@ -202,18 +202,15 @@ class Replica:
     def follow(self, records: Sequence[tuple[Lsn, bytes]]) -> None:
         """Take in what the log has next, and write a checkpoint when memory has too much.
 
-        One thread follows, and takes over. Errors as recovery.follow(), and of the checkpoint where
-        memory would have twice too much without it: the copy is opened again.
+        A commit of staged rows waits for a checkpoint or compaction that is under way. One thread
+        follows, and takes over. Errors as recovery.follow(), and of the checkpoint where memory
+        would have twice too much without it; 57P03: it is being closed. The copy is opened again.
         """
         tablespace = self.tablespace
         failure = tablespace.failure or self.manifest.failure
         if failure is not None:
             raise failure
-        try:
-            follow(tablespace, records)
-        except BaseException as error:
-            tablespace.stop(error)  # no checkpoint has a part of a record
-            raise
+        follow(tablespace, self, self._memory, records, tablespace.check_open)
         working_bytes = tablespace.state.staged.working_bytes
         is_staged = working_bytes > self._config.memtable_bytes_max // 4
         if self.after_write() or is_staged:
@@ -426,11 +423,26 @@ class Replica:
             yield
 
     @contextmanager
-    def without_maintenance(self) -> Generator[None, None, None]:
-        """Keep checkpoints and compactions away for as long as the block runs."""
+    def without_maintenance(
+        self, check: Callable[[], object] | None = None
+    ) -> Generator[None, None, None]:
+        """Keep checkpoints and compactions away for as long as the block runs.
+
+        check() raises when the caller is not to wait any longer for one that is under way.
+        """
+        self._wait_for_maintenance(check)
         with self._maintenance:
             finish_listing(self.tablespace, self.manifest)
             yield
+
+    def _wait_for_maintenance(self, check: Callable[[], object] | None) -> None:
+        """Wait for a turn as long as check() lets it; whoever comes first then has it."""
+        if check is None:
+            return
+        check()
+        while not self._maintenance.acquire(timeout=_LOOK_S):
+            check()
+        self._maintenance.release()
 
     def after_staging(self) -> None:
         """Have what is staged become pages when it takes too much memory.
@@ -475,10 +487,7 @@ class Replica:
 
         check() raises when the caller is cancelled that waits for its turn.
         """
-        if check is not None:
-            while not self._maintenance.acquire(timeout=_LOOK_S):
-                check()
-            self._maintenance.release()
+        self._wait_for_maintenance(check)
         space = self.space
         try:
             with self._maintenance:

@@ -220,7 +220,7 @@ class SessionCore:
         settle = partial(self.wait_for, transaction.outcome, transaction.durability)
         if transaction.has_spilled and transaction.state is TransactionState.ACTIVE:
             with loading():
-                from herdpy.engine.session.page_commits import commit_spilled
+                from herdpy.engine.session.spilled_commits import commit_spilled
 
             try:
                 commit_spilled(self.database, transaction, settle)

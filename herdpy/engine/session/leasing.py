@@ -13,7 +13,6 @@ from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.memtable import SnapshotGoneError
 from herdpy.engine.state.snapshot_leases import SnapshotLease
 from herdpy.engine.state.snapshots import snapshot_too_old
-from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.statements.partitions import Part, partitions
 from herdpy.engine.statements.plan_cache import Prepared
 from herdpy.errors import Error, NotSupportedError, ProgrammingError, SnapshotTooOldError
@@ -41,8 +40,7 @@ class Leasing(SessionPart):
 
         `reuse`: the id of a lease that is returned instead, and counts as used, if it is the
         user's, lives as long and nothing was committed since it was taken. Durable on return.
-        42501: the user may read no table. MustWaitError: call again, see Session.leaves_waits.
-        DiskFullError, 53400: there is none.
+        42501: the user may read no table. DiskFullError, 53400: there is none.
         """
         core, tablespace = self._core, self._tablespace
         is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
@@ -57,8 +55,6 @@ class Leasing(SessionPart):
         rights = self._planner.rights()
         if rights is not None and not rights.may_read_any:
             raise denied("take a snapshot lease", "It takes SELECT on some table.")
-        if (delay := tablespace.lease_delay()) is not None:
-            raise MustWaitError(delay, core.settings.lock_timeout_s)
         number = core.database.rng.randbytes(16).hex()
         owner, owner_id = plain_user(core.identity)
         at_us = tablespace.clock.wall_us()

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from herdpy.engine.session.page_commits import Planned, commit_by_pages, may_adopt
+from herdpy.engine.maintenance.page_commits import Planned, commit_at_rest
 from herdpy.engine.session.parts import SessionPart, statement
 from herdpy.engine.state.error_messages import check_share
 from herdpy.engine.state.locks import Mode
@@ -491,9 +491,7 @@ class Staging(SessionPart):
         stages = self._checked_stages(job, numbers)
         if is_by_rows(stages, job.operation) and self._has_memory_for(job, stages):
             self._check_rows(job, stages)
-            submit = partial(self._submit, entry, None)
-            with_log_space(self._tablespace, submit, frees_space=True)
-            self._core.finish_write(transaction)
+            self._log_commit(entry)
         else:
             self._commit_pages(job, numbers, entry)
         if entry.is_void:
@@ -519,13 +517,13 @@ class Staging(SessionPart):
             self._check_repeats(job, planned, table)
             return {job.table.id: (planned,)}
 
-        commit_by_pages(
+        commit_at_rest(
+            self._tablespace,
             self._database,
-            entry.transaction,
+            self._database.memory,
             [job.table.id],
             plan,
-            lambda planned: self._submit(entry, planned),
-            lambda: self._core.finish_write(entry.transaction),
+            lambda: self._log_commit(entry),
         )
 
     def _check_repeats(self, job: Job, planned: Adoption, table: TableState) -> None:
@@ -538,18 +536,19 @@ class Staging(SessionPart):
                 if version[1] is not None:
                     check_absent(table.table, key, planned.staged.get(key))
 
-    def _submit(self, entry: Entry, planned: Planned | None) -> bool:
-        """Log a commit; False: nothing happened, a lease has come that a checkpoint must write."""
+    def _log_commit(self, entry: Entry) -> None:
+        """Log a commit, and wait for it: what is planned for it has to be there until then."""
+        with_log_space(self._tablespace, partial(self._submit, entry), frees_space=True)
+        self._core.finish_write(entry.transaction)
+
+    def _submit(self, entry: Entry) -> None:
         tablespace = self._tablespace
         with tablespace.monitor:
             tablespace.enter()
             tablespace.check_writable()
-            if planned is not None and not may_adopt(tablespace, planned):
-                return False
             if entry.transaction.token is not None:
                 tablespace.applier.tokens.check_commit(entry.transaction.token)
             tablespace.submit(entry)
-            return True
 
     def _lock(self, transaction: Transaction, table: Table) -> None:
         """Keep all other writers from the table; MustWaitError: there are some."""

@@ -16,10 +16,17 @@ import msgspec
 
 from herdpy.engine.state.commit_tokens import CommitTokens
 from herdpy.engine.state.memtable import Memtable
-from herdpy.engine.state.page_adoption import Adoption, adopt, adopt_spilled
+from herdpy.engine.state.page_adoption import (
+    Adoption,
+    adopt,
+    adopt_spilled,
+    is_by_rows,
+    plan_adoption,
+    plan_spilled,
+)
 from herdpy.engine.state.snapshot_leases import Leases
 from herdpy.engine.state.snapshots import SnapshotRegistry
-from herdpy.engine.state.state import State, new_table
+from herdpy.engine.state.state import State, TableState, new_table
 from herdpy.engine.state.transactions import Ahead, OwnVersion, Transaction
 from herdpy.errors import InvariantViolation
 from herdpy.log.record import (
@@ -103,8 +110,8 @@ class Applier:
         self.counter = 0
         self.tokens = CommitTokens()
         self.planned: Mapping[int, Sequence[Adoption]] = {}
-        """What the leader has worked out for the commit of staged or spilled rows that comes next,
-        by table: a step for each time that it adopts pages."""
+        """What is worked out for the commit of staged or spilled rows that comes next, by table: a
+        step for each time that it adopts pages."""
         self.rewriting: set[int] = set()
         """Tables whose pages a compaction is writing anew."""
         self._cached_horizon: tuple[int, list[int]] | None = None
@@ -263,6 +270,30 @@ class Applier:
             self.tokens.apply(record, is_effective=state.position > self.state.position)
         self.state = State(state.position, lsn, state.catalog, state.tables, state.staged)
 
+    def tables_given_pages(self, record: Record) -> list[int]:
+        """Return the tables to which a record gives pages if it comes next, by id; [] for most."""
+        staged = self.state.staged
+        if isinstance(record, CommitStaging) and staged.can_commit(record):
+            job = staged.jobs[record.job]
+            is_few = is_by_rows([staged.stages[each] for each in record.stages], job.operation)
+            return [] if is_few else [job.table.id]
+        if isinstance(record, Commit) and self._open(record.tx).has_spilled:
+            return [each for each in staged.spilled_tables(record.tx) if each in self.state.tables]
+        return []
+
+    def plan(self, record: Record, tables: Mapping[int, TableState]) -> dict[int, list[Adoption]]:
+        """Work out what a record does that gives pages to these tables: for `planned`. Any thread.
+
+        Until it is applied neither these tables nor what is staged for them may change.
+        """
+        staged = self.state.staged
+        if isinstance(record, CommitStaging):
+            operation = staged.jobs[record.job].operation
+            stages = [staged.stages[number] for number in record.stages]
+            return {n: [plan_adoption(table, stages, operation)] for n, table in tables.items()}
+        assert isinstance(record, Commit)
+        return {n: plan_spilled(table, staged.spilled(record.tx, n)) for n, table in tables.items()}
+
     def memory_bytes(self, record: Record, byte_count: int) -> int:
         """Return about what a record's rows take in memory, from its length in the log.
 
@@ -396,7 +427,7 @@ class Applier:
                 position,
                 self._horizon,
                 None if planned is None else planned[0],
-                can_adopt_pages=self._is_quiet(job.table.id),
+                can_adopt_pages=job.table.id not in self.rewriting,
             )
             tables = {**state.tables, job.table.id: adopted}
             state = state._replace(position=position, tables=tables)
@@ -420,14 +451,10 @@ class Applier:
                     position,
                     self._horizon,
                     self.planned.get(table_id, ()),
-                    can_adopt_pages=self._is_quiet(table_id),
+                    can_adopt_pages=table_id not in self.rewriting,
                     newer=transaction.writes.get(table_id, {}),
                 )
         return state._replace(tables=tables, staged=staged.without_spilled(tx))
-
-    def _is_quiet(self, table_id: int) -> bool:
-        """Return whether a table may adopt pages: no other work is just about those it has."""
-        return table_id not in self.rewriting and not self.leases.has_versions
 
     def _put_whole(self, state: State, record: Rows, position: int, byte_count: int) -> None:
         """Put the rows of an autocommit statement, which came by one record."""

@@ -131,6 +131,15 @@ def follows_error() -> Error:
     )
 
 
+def closing_error(name: str) -> Error:
+    """Return what follows a log is told when its tablespace is being closed."""
+    return OperationalError(
+        f'tablespace "{name}" is being closed, and takes in no more of its log',
+        sqlstate="57P03",
+        retry=Retry.SAFE,
+    )
+
+
 def held_error() -> Error:
     """Return what a write says while the log of its tablespace is being replaced."""
     return OperationalError(

@@ -58,8 +58,10 @@ def adopt(
     planned: what plan_adoption() returned, which is used if it was about the same; with one the
     rows stay in pages however few they are.
     newer: keys for which the memtable has, or is to get, a later change of the same position.
-    can_adopt_pages False: a compaction is writing the table's pages anew, or a lease is yet to
-    become pages.
+    can_adopt_pages False: a compaction is writing the table's pages anew.
+
+    Rows go one by one while such a compaction, or a checkpoint of the table, is under way: whoever
+    applies many of them keeps both away (page_commits.py).
     """
     if any(stage.table != table.table for stage in stages):
         raise InvariantViolation(f"I4: stages of another version of table {table.table.id}")
@@ -136,17 +138,26 @@ def spilled_view(
         raise InvariantViolation(f"I4: table {table.table.id} was written while its lock was held")
     if known is not None and known.is_of(table.pages, stages):
         return known
+    steps = plan_spilled(table, stages, () if known is None else known.steps)
+    first = steps[0].before if steps else table.pages
+    return SpilledView(first, tuple(stages), tuple(steps))
+
+
+def plan_spilled(
+    table: TableState, stages: Sequence[Stage], known: Sequence[Adoption] = ()
+) -> list[Adoption]:
+    """Work out what adopting these stages means, one after the other; as plan_adoption().
+
+    `known` is used as far as it is about the same.
+    """
     steps: list[Adoption] = []
     for place, stage in enumerate(stages):
-        step = None
-        if known is not None and place < len(known.steps):
-            step = known.steps[place]
+        step = known[place] if place < len(known) else None
         if step is None or not _is_about(step, table, (stage,)):
             step = plan_adoption(table, (stage,), stage.operation)
         steps.append(step)
         table = table._replace(pages=step.after)
-    first = steps[0].before if steps else table.pages
-    return SpilledView(first, tuple(stages), tuple(steps))
+    return steps
 
 
 def _is_about(planned: Adoption, table: TableState, stages: Sequence[Stage]) -> bool:
@@ -155,6 +166,11 @@ def _is_about(planned: Adoption, table: TableState, stages: Sequence[Stage]) -> 
         and len(planned.stages) == len(stages)
         and all(map(is_, planned.stages, stages))
     )
+
+
+def is_at_rest(table: TableState) -> bool:
+    """Return whether a table may adopt pages at once: of its memtables little is looked through."""
+    return len(table.memtable) <= FEW_ROWS and not table.frozen
 
 
 def is_by_rows(stages: Sequence[Stage], operation: Operation) -> bool:

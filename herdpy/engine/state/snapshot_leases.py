@@ -240,11 +240,6 @@ class Leases:
         """Some lease needs what memtables hold."""
         return any(not lease.is_pages for lease in self._by_id.values())
 
-    @property
-    def needs_memory(self) -> bool:
-        """Some lease needs what memtables hold, or will, as soon as the log is applied. Monitor."""
-        return bool(self._coming) or self.has_versions
-
     def in_pages(self, before: TableState, pages: TablePages) -> None:
         """Let leases see the pages that have those of `before` and its frozen memtables in them."""
         done = before.frozen

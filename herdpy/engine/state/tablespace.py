@@ -27,6 +27,7 @@ from herdpy.engine.state.commit_tokens import Outcome, is_signed
 from herdpy.engine.state.disk_space import DiskSpace
 from herdpy.engine.state.error_messages import (
     absent_error,
+    closing_error,
     dropped_error,
     follows_error,
     held_error,
@@ -199,7 +200,6 @@ class Tablespace:
         self.follows = False
         """Held to take in what others write, until lead()."""
         self._is_closing = False  # see end_hold()
-        self._lease_delays: dict[Transaction, Ticket[None]] = {}  # see delay_leases()
         self._incoming: Entry | Noted | None = None
         self._noted: dict[Transaction, None] = {}  # with rows that the log does not have yet
         self._unlogged: dict[Transaction, None] = {}  # rolled back, but the log does not say so
@@ -362,6 +362,11 @@ class Tablespace:
             self.check_running()
         else:
             self.check_writable()
+
+    def check_open(self) -> None:
+        """Raise when it is being closed, for what would wait for other work; any thread."""
+        if self._is_closing:
+            raise closing_error(self.name)
 
     def check_running(self) -> None:
         """Raise why the tablespace stopped, as far as it knows by itself; any thread."""
@@ -713,8 +718,6 @@ class Tablespace:
                     entry.transaction.give_back()
                 if entry.transaction.reads_at is not None:
                     entry.transaction.reads_at.let_go()
-                if self._lease_delays:
-                    self._end_delay(entry.transaction)
                 # Before it leaves the queue, so that its session is surely told. And not earlier
                 # than here: who goes on with it must not see in between that there is no more.
                 self.is_applying = False
@@ -735,12 +738,6 @@ class Tablespace:
             transaction.give_back()
         if transaction.reads_at is not None:
             transaction.reads_at.let_go()
-        self._end_delay(transaction)
-
-    def _end_delay(self, transaction: Transaction) -> None:
-        if (delay := self._lease_delays.get(transaction)) is not None:
-            delay.complete(None)  # before it is forgotten, so that those who wait are surely told
-            del self._lease_delays[transaction]
 
     def _fail(self, error: Error) -> None:
         """Stop: what is not applied fails with the error, or SAFE when the log surely lacks it."""
@@ -1176,19 +1173,6 @@ class Tablespace:
             self.check_user(user)
             self.applier.leases.check_room(user, maximum)
             return self._submit_alone(record)
-
-    def delay_leases(self, transaction: Transaction) -> None:
-        """Let sessions that take leases wait until the transaction has ended; repeatable."""
-        with self.monitor:
-            self.enter()
-            if transaction.state is TransactionState.ACTIVE:
-                self._lease_delays.setdefault(transaction, Ticket())
-
-    def lease_delay(self) -> Ticket[None] | None:
-        """Return what a session waits for that is to take a lease; None: nothing."""
-        with self.monitor:
-            self.enter()
-            return next(iter(self._lease_delays.values()), None)
 
     def end_leases(self, ids: Sequence[str] | None) -> Ticket[None] | None:
         """End these leases, or for None those that were not used for so long; None: there are none.

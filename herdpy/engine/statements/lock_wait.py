@@ -83,8 +83,7 @@ def _earlier(one: float | None, other: float | None) -> float | None:
 def _lock_timeout_error(timeout_s: float) -> Error:
     return LockTimeoutError(
         f"a lock was not granted within lock_timeout ({timeout_s:g} s)",
-        hint="Another transaction holds the row or table, or keeps leases waiting while it "
-        "commits staged rows; try again when it has ended.",
+        hint="Another transaction holds the row or table; try again when it has ended.",
     )
 
 

@@ -3,18 +3,23 @@
 chain  the list of ledgers is ascending; each listed ledger is CLOSED in the end, and begins with a
        header that names the end of the one before it, under an epoch that never falls; in a ledger
        of the tablespace that is not listed there is nothing but its header
+memory a node that follows has the rows of a large job in pages, whatever else it does with these
 """
+
+from collections import Counter
 
 from bookie.client.client import LedgerClient
 from bookie.client.record_frames import split
 from bookie.errors import NoSuchLedgerError, NoSuchLedgerMetadataError
 from bookie.ledger.types import LedgerState
 from herdpy.cluster.ledgers_info import LedgersInfo
+from herdpy.engine.state import page_adoption
+from herdpy.engine.state.tablespace import Tablespace
 from herdpy.log.record import BeginLedger, decode
 from tests.sim.ledger.checkers import CheckError as LedgerCheckError
 from tests.sim.server.checkers import CHECKERS as OF_SERVERS
 
-CHECKERS = (*OF_SERVERS, "chain")
+CHECKERS = (*OF_SERVERS, "chain", "memory")
 
 
 class CheckError(LedgerCheckError):
@@ -24,6 +29,17 @@ class CheckError(LedgerCheckError):
         assert checker in CHECKERS
         Exception.__init__(self, f"[{checker}] {message}")
         self.checker = checker
+
+
+def check_memory(tablespace: Tablespace) -> None:
+    """Look for rows of a large job in the memtables of a copy that follows."""
+    table = tablespace.state.catalog.table("journal")
+    if table is None:
+        return
+    for memtable in tablespace.state.tables[table.id].memtables:
+        counts = Counter(position for position, _, _ in memtable.chains.values())
+        if max(counts.values(), default=0) > page_adoption.FEW_ROWS:
+            raise CheckError("memory", f"a memtable has rows of one commit: {counts}")
 
 
 async def check_chain(

@@ -11,6 +11,7 @@ from tests.sim.server.world import raise_of
 from tests.sim.switching import in_thread
 
 WINDOW_S = 0.6
+_MAINTENANCE, _MAINTAINED_S = 150, 0.01
 
 
 class Faults:
@@ -95,6 +96,10 @@ class Faults:
         """Arm what will happen."""
         for _ in range(self.world.plan.fault_count):
             self.world.call_later(self.rng.random() * WINDOW_S, self._happen)
+        if self.world.plan.is_maintained:
+            for host in self.world.nodes:
+                for number in range(_MAINTENANCE):
+                    self.world.call_later(number * _MAINTAINED_S, host.maintain)
 
     def _happen(self) -> None:
         if self.world.is_rough:

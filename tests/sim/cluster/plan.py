@@ -27,6 +27,8 @@ class WorldPlan(server.WorldPlan):
     is_long: bool
     """Its clients live for longer than sessions with the metadata store do."""
     churn: float = 0.0
+    is_maintained: bool = False
+    """Nodes that follow checkpoint and compact all the time, on a slow disk that fails at times."""
     ledgers: tuple[()] = ()
     """None but the tablespace's."""
 
@@ -58,7 +60,7 @@ def draw_plan(rng: random.Random) -> WorldPlan:
     drawn: dict[str, Any] = {**asdict(served), "is_long": False}
     if rng.random() < 0.2:
         drawn |= _LONG
-    return WorldPlan(
+    plan = WorldPlan(
         **drawn,
         node_count=rng.choice((2, 3, 3)),
         bookie_count=rng.choice((3, 3, 4, 5)),
@@ -71,4 +73,10 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         store_trouble=rng.choice((0.0, 0.0, 0.02, 0.1)),
         repeat_share=rng.choice((0.0, 0.0, 0.0, 0.02)),
         slow_link_share=rng.choice((0.0, 0.0, 0.2)),
+    )
+    if plan.is_long or rng.random() < 0.7:
+        return plan
+    # Jobs of more rows than go one by one, beside what nodes that follow do with theirs.
+    return replace(
+        plan, job_rows=12, has_small_sizes=True, bulk_share=0.5, sync_s=0.002, is_maintained=True
     )

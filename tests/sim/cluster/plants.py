@@ -13,6 +13,7 @@ from herdpy.cluster.tablespace_nodes import TablespaceNodes, Versioned
 from herdpy.cluster.tail import LedgerTail
 from herdpy.cluster.tenure import Tenure
 from herdpy.engine.maintenance import recovery
+from herdpy.engine.state.applier import Applier
 from herdpy.log.ledger_log import LedgerLog
 from herdpy.log.record import BeginLedger, encode
 from herdpy.model.lsn import Lsn
@@ -229,6 +230,11 @@ def _check_the_leader_s_node(right: Any) -> Any:
     return renew
 
 
+def _adopt_at_once(right: Any) -> Any:
+    """A commit of pages waits for nothing that the copy does with its pages."""
+    return lambda applier, record: []
+
+
 PLANTS: dict[str, Plant] = {
     "answers without a tenure": Plant(Tenure, "holds", _always, ("register",)),
     "a tenure that outlasts the session": Plant(
@@ -236,6 +242,9 @@ PLANTS: dict[str, Plant] = {
     ),
     "a tenure for any leader's node": Plant(
         Registration, "_renew", _check_the_leader_s_node, ("register",)
+    ),
+    "a follower that waits for no maintenance": Plant(
+        Applier, "tables_given_pages", _adopt_at_once, ("memory",)
     ),
     "ledgers not recovered by a take-over": Plant(
         LedgerChain, "_recover", _open_without_recovery, (*DATA, "chain", "errors", "liveness")

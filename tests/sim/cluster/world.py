@@ -9,6 +9,7 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from errno import EIO
 from functools import partial
 from typing import Any, TypeVar
 
@@ -25,23 +26,24 @@ from herdpy.cluster.member import Member
 from herdpy.cluster.part import State, Waits
 from herdpy.cluster.registration import NodeRecord, Registration
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
+from herdpy.cluster.tail import Run
 from herdpy.cluster.tenure import Tenure
 from herdpy.config import Config
 from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.file_logs import LogSource
 from herdpy.engine.state.tablespace import Tablespace
-from herdpy.errors import Error
+from herdpy.errors import Error, OperationalError
 from herdpy.model.lsn import Lsn
 from herdpy.server.server import Server
 from tests.fixtures.digest import state_digest
-from tests.sim.cluster.checkers import CheckError, check_chain
+from tests.sim.cluster.checkers import CheckError, check_chain, check_memory
 from tests.sim.cluster.plan import WorldPlan
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.sim.ledger import world as ledger
 from tests.sim.ledger.world import PASSWORD, SESSION_TIMEOUT_S, SeededRng, StoreLink
 from tests.sim.loop import Node
 from tests.sim.server.checkers import History
-from tests.sim.server.world import HOST, PORT, Telling, new_plans_of, server_config
+from tests.sim.server.world import HOST, PORT, Telling, new_plans_of, raise_of, server_config
 from tests.sim.switching import (
     LoopClock,
     Mutexes,
@@ -99,6 +101,11 @@ class SteppedCopy(DatabaseCopy):
     def __init__(self, host: "NodeHost", *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._host = host
+
+    def follow(self, run: Run) -> None:
+        commits = self._host.tablespace.state.staged.commits
+        super().follow(run)
+        self._host.followed(has_job=self._host.tablespace.state.staged.commits is not commits)
 
     def claim(self, epoch: int) -> None:
         self._host.step("named")
@@ -300,6 +307,37 @@ class NodeHost:
             await self.server.close()
             self.server = None
 
+    def followed(self, *, has_job: bool) -> None:
+        """It has taken in a part of the log, perhaps with the commit of a staged job."""
+        if has_job and self.world.plan.is_maintained:
+            self.world.happen("a commit of pages on a follower")
+        try:
+            check_memory(self.tablespace)
+        except CheckError as error:
+            self.world.call_later(0.0, _raise, error)
+
+    def maintain(self) -> None:
+        """Checkpoint and compact as long as it follows; the disk fails at times."""
+        node, world = self.node, self.world
+        if not (world.is_rough and self.is_ready) or node is None or self.copy is None:
+            return
+        database = self.copy.database
+        assert database is not None
+        if self._rng.random() < 0.3:
+            self.disk.fail("open", EIO, path="/segments/", times=1)
+
+        def run() -> None:
+            with suppress(Error, OSError):
+                try:
+                    database.run_checkpoint()
+                    world.happen("checkpoint of a follower")
+                    if database.run_compaction():
+                        world.happen("compaction of a follower")
+                except OperationalError:
+                    world.happen("failed checkpoint of a follower")
+
+        in_thread(node, run).add_done_callback(raise_of)
+
     def step(self, name: str) -> None:
         """A step of a take-over is done."""
         world, node = self.world, self.node
@@ -373,6 +411,10 @@ class NodeHost:
         await self.registration.close()
         await self.client.close()
         await self.store.close()
+
+
+def _raise(error: CheckError) -> None:
+    raise error
 
 
 async def _threaded(node: Node, function: Callable[[], T]) -> T:

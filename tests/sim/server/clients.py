@@ -35,6 +35,7 @@ _PER_ATTEMPT = 1_000
 _GHOST = 500_000
 """Added to its number where a transaction takes back what it does, to a savepoint."""
 _TWIN = 700_000
+_IN_JOB = 10_000
 """Added to its number where a statement writes down two: both are there, or none."""
 _RETRY_S = 0.3
 _JOB_ATTEMPTS = 5
@@ -291,17 +292,22 @@ class Client:
         return self.alone
 
     def _stage(self, number: int) -> None:
-        """Write two numbers down by a job that is staged and committed, again until that is told.
+        """Write numbers down by a job that is staged and committed, again until that is told.
 
         A job commits once, however often it is asked.
         """
         if self.is_aio:
             self._ingest(number)
             return
-        rows = [{"id": each, "client": client} for each, client in self._twins(number)]
+        self._twins(number)
+        numbers = [number, number + _TWIN]
+        for each in range(1, self.world.plan.job_rows - 1):
+            numbers.append(number + each * _IN_JOB)
+            self.world.history.twins[numbers[-1]] = number
+        rows = [{"id": each, "client": self.number} for each in numbers]
         job = f"job {number}"
         history = self.world.history
-        for each in (number, number + _TWIN):
+        for each in numbers:
             history.end(each, Fate.UNKNOWN)
         is_committing = False
         for attempt in range(_JOB_ATTEMPTS):
@@ -319,11 +325,11 @@ class Client:
                 self._failed(number, error, is_committing=True)
                 wait_for(asyncio.sleep(self.rng.random() * _AGAIN_S))
                 continue
-            for each in (number, number + _TWIN):
+            for each in numbers:
                 history.end(each, Fate.COMMITTED)
             self.world.happen("a staged job")
             return
-        for each in (number, number + _TWIN):
+        for each in numbers:
             history.end(each, Fate.UNKNOWN)
 
     def _read_leased(self, _: int) -> None:

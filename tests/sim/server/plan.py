@@ -50,6 +50,8 @@ class WorldPlan:
     """Of the transactions: theirs raises a register, or reads some."""
     has_small_sizes: bool
     """Pages of few rows, statements in parts of three rows."""
+    job_rows: int = 2
+    """That a staged job has."""
 
 
 def draw_plan(rng: random.Random) -> WorldPlan:

@@ -7,8 +7,9 @@ from itertools import count
 import pytest
 
 from herdpy.config import Config
+from herdpy.engine.maintenance import page_commits
 from herdpy.engine.maintenance.leftovers import segment_files
-from herdpy.engine.session import page_commits
+from herdpy.engine.session import spilled_commits
 from herdpy.engine.session.session import Session
 from herdpy.engine.state import page_adoption, snapshots, tablespace
 from herdpy.engine.state.memtable import Memtable
@@ -481,13 +482,13 @@ def test_a_table_written_under_its_lock_is_a_bug(
 ) -> None:
     session = filled(db)
     run(session, "UPDATE t SET v = v + 1")
-    right = page_commits.spilled_view
+    right = spilled_commits.spilled_view
 
     def broken(table: TableState, *arguments: object) -> object:
         table.memtable.put_all([((-1,), (-1, 0, ""))], 1 << 40, 100, lambda: None)
         return right(table, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(page_commits, "spilled_view", broken)
+    monkeypatch.setattr(spilled_commits, "spilled_view", broken)
     with pytest.raises(InvariantViolation, match="written while its lock was held"):
         session.commit()
     session.rollback()

@@ -11,7 +11,7 @@ from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.driver import local
 from herdpy.driver.staging import StageToken
 from herdpy.engine.database import Database
-from herdpy.engine.session import ingest, page_commits
+from herdpy.engine.session import ingest
 from herdpy.engine.state import page_adoption
 from herdpy.model.settings import Settings
 from tests.fixtures.interrupts import LineInterrupter
@@ -58,7 +58,6 @@ class _World:
         for connection in (self.conn, self.other):
             connection.execute("UPDATE t SET v = v WHERE id = 4")
         assert self.database.tablespace.locks.held() == {}
-        assert self.database.tablespace.lease_delay() is None
         self.conn.checkpoint()
         self.conn.checkpoint()
 
@@ -98,9 +97,8 @@ def test_an_interrupt_at_any_line(
     act: Callable[[_World], None],
     go_on: Callable[[_World], None],
 ) -> None:
-    for module in (page_adoption, page_commits, ingest):
+    for module in (page_adoption, ingest):
         monkeypatch.setattr(module, "FEW_ROWS", 5)
-    monkeypatch.setattr(page_commits, "_ATTEMPTS_BESIDE_LEASES", 0)  # a commit that holds up leases
     for number in count(FIRST_LINE, STRIDE):
         world = _World(monkeypatch, has_pages=number % 2 == 0)
         if prepare is not None:

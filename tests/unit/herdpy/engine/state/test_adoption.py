@@ -148,7 +148,6 @@ def test_every_operation_against_a_model(
     seed: int, number: int, few_rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_adoption, "FEW_ROWS", few_rows)
-    monkeypatch.setattr("herdpy.engine.session.page_commits.FEW_ROWS", few_rows)
     world = _World(tmp_path, random.Random(seed * 1000 + number))
     for step in range(_STEPS):
         world.act(step)

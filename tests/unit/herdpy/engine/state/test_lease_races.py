@@ -1,14 +1,13 @@
 """Leases beside what goes on at the same time: commits of stages, ends, and Ctrl-C at any line."""
 
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from herdpy.engine.state.page_adoption import FEW_ROWS
-from herdpy.engine.statements.lock_wait import MustWaitError
-from herdpy.errors import OperationalError, Retry, SnapshotTooOldError
+from herdpy.errors import SnapshotTooOldError
 from herdpy.log.record import BeginLease
 from herdpy.model.durability import Durability
 from tests.fixtures.digest import lease_rows_of
@@ -55,7 +54,7 @@ def test_a_lease_behind_an_adoption_during_a_checkpoint(monkeypatch: pytest.Monk
                 run(session, "DELETE FROM t WHERE id < 5")
             return append(edit)
 
-        monkeypatch.setattr(db.database, "without_maintenance", nullcontext)
+        monkeypatch.setattr(db.database, "without_maintenance", lambda check: nullcontext())
         monkeypatch.setattr(db.database.replica.manifest, "append", between)
         db.database.run_checkpoint()
         assert rows(session, "SELECT count(*) FROM t") == [(5 + MANY,)]
@@ -108,7 +107,7 @@ def test_ctrl_c_behind_the_publication_of_a_checkpoint(
         monkeypatch.undo()
         staging.add(later, 1, pa.record_batch({"id": [51], "v": [51]}))
         if is_adopting:
-            monkeypatch.setattr(db.database, "without_maintenance", nullcontext)
+            monkeypatch.setattr(db.database, "without_maintenance", lambda check: nullcontext())
             staging.commit("job", [stage])
         lease = session.leasing.take(60).id
         db.database.run_checkpoint()
@@ -122,61 +121,41 @@ def test_ctrl_c_behind_the_publication_of_a_checkpoint(
         assert rows(db.session(), "SELECT count(*) FROM t") == [(count + 2,)]
 
 
-def test_a_lease_just_before_a_commit_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a session that takes one before every attempt: it waits at last, and the commit ends."""
+def test_leases_just_before_a_commit_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever they come: neither waits, and the rows stay in pages beside what leases keep."""
     with engine() as db:
         session = db.session(autocommit=True)
         table(session, *((n, n) for n in range(10)))
         stage = stage_many(db)
+        run(session, "UPDATE t SET v = -1 WHERE id = 5")
         taker, leases = db.session(autocommit=True), list[str]()
-        taker.leaves_waits = True
         without_maintenance = db.database.without_maintenance
 
-        def after_a_lease() -> Any:
-            with suppress(MustWaitError):
-                leases.append(taker.leasing.take(60).id)
-            return without_maintenance()
+        def after_a_lease(check: Any = None) -> Any:
+            leases.append(taker.leasing.take(60).id)
+            return without_maintenance(check)
 
         monkeypatch.setattr(db.database, "without_maintenance", after_a_lease)
         session.staging.commit("job", [stage])
         monkeypatch.undo()
-        assert taker.lock_wait is not None
-        assert taker.lock_wait.ticket.is_done
-        behind = taker.leasing.take(60).id
-        assert taker.lock_wait is None
-        (item,) = db.database.tablespace.state.tables.values()
-        assert len(item.memtable) < MANY, "rows that were staged take memory each"
-        assert rows(session, "SELECT count(*) FROM t") == [(10 + MANY,)]
-        assert leases
-        assert [len(kept(db, lease)) for lease in (*leases, behind)] == [
-            *(10 for _ in leases),
-            10 + MANY,
-        ]
-
-
-def test_leases_are_taken_again_behind_a_commit_that_failed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Leases that come all the same, as of sessions that were just about to log theirs."""
-    with engine() as db:
+        leases.append(taker.leasing.take(60).id)
+        expected = [10, 10 + MANY]
+        for _ in range(2):
+            (item,) = db.database.tablespace.state.tables.values()
+            assert len(item.memtable) <= 10, "rows that were staged take memory each"
+            assert [len(kept(db, lease)) for lease in leases] == expected
+            db.reopen()  # which does the same again
         session = db.session(autocommit=True)
-        table(session, (1, 1))
-        stage = stage_many(db)
-        space, ids = db.database.tablespace, map(str, range(100))
-        without_maintenance = db.database.without_maintenance
-
-        def after_a_lease() -> Any:
-            space.begin_lease(BeginLease(next(ids), None, 60.0, 0), None)
-            return without_maintenance()
-
-        monkeypatch.setattr(db.database, "without_maintenance", after_a_lease)
-        with pytest.raises(OperationalError) as caught:
-            session.staging.commit("job", [stage])
-        assert (caught.value.sqlstate, caught.value.retry) == ("40001", Retry.SAFE)
-        monkeypatch.undo()
-        assert len(kept(db, session.leasing.take(60).id)) == 1
-        session.staging.commit("job", [stage])
-        assert rows(session, "SELECT count(*) FROM t") == [(1 + MANY,)]
+        run(session, "DELETE FROM t WHERE id < 200")
+        for _ in range(2):
+            assert [len(kept(db, lease)) for lease in leases] == expected
+            assert rows(session, "SELECT count(*) FROM t") == [(MANY - 100,)]
+            db.reopen()  # before, and behind, a checkpoint that makes pages of the leases
+            session = db.session(autocommit=True)
+            assert [len(kept(db, lease)) for lease in leases] == expected
+            db.database.run_checkpoint()
+            while db.database.run_compaction():
+                pass
 
 
 @pytest.mark.parametrize("count", [1, MANY])
