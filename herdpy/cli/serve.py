@@ -89,13 +89,13 @@ def frequent_switches(interval_s: float) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def _listening(host: str, port: int, option: str) -> Generator[None]:
+def listening(command: str, host: str, port: int, option: str) -> Generator[None]:
     """Say which address cannot be had."""
     try:
         yield
     except OSError as error:
         raise OperationalError(
-            f"serve: cannot listen on {host}:{port}: {error.strerror or error}",
+            f"{command}: cannot listen on {host}:{port}: {error.strerror or error}",
             hint=f"choose another port ({option})",
         ) from error
 
@@ -124,14 +124,14 @@ async def _serve(
     try:
         http_port = None
         if config.http_port >= 0:
-            with _listening(config.http_host, config.http_port, "--http-port"):
+            with listening("serve", config.http_host, config.http_port, "--http-port"):
                 http_port = await server.start_http(config.http_host, config.http_port)
-        with _listening(config.host, config.port, "--port"):
+        with listening("serve", config.host, config.port, "--port"):
             bound_host, bound_port = await server.start(config.host, config.port)
         url = f"herd://{_in_url(bound_host)}:{bound_port}"
         console.print(f"serving {directory} at {url}")
         if config.grpc_port >= 0:
-            with _listening(config.host, config.grpc_port, "--grpc-port"):
+            with listening("serve", config.host, config.grpc_port, "--grpc-port"):
                 grpc_port = await server.start_grpc(config.host, config.grpc_port)
             url = f"herd+grpc://{_in_url(bound_host)}:{grpc_port}"
             console.print(f"gRPC for clients of any language at {url}")
