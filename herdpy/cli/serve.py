@@ -112,7 +112,7 @@ async def _serve(
     load_again: Callable[[], Loaded],
     log: LineWriter,
 ) -> None:
-    audit = _audit_file(config.audit_log, database.clock) if config.audit_log else None
+    audit = open_audit(config.audit_log, database.clock) if config.audit_log else None
     write_audit, lines = (None, [log]) if audit is None else (audit.write, [log, audit.lines])
     name = f"herdpy {version('herdpy-db')}"
     server = Server(database, name=name, config=config, write_audit=write_audit, lines=lines)
@@ -154,12 +154,13 @@ async def _serve(
             audit.close()
 
 
-def _audit_file(path: str, clock: Clock) -> AuditFile:
+def open_audit(path: str, clock: Clock) -> AuditFile:
+    """Open an audit log; OperationalError 58030: it cannot be written."""
     try:
         return AuditFile(path, clock)
     except OSError as error:
         raise OperationalError(
-            f"serve: the audit log {path} cannot be written: {error.strerror}", sqlstate="58030"
+            f"the audit log {path} cannot be written: {error.strerror}", sqlstate="58030"
         ) from error
 
 

@@ -222,7 +222,12 @@ class Node:
 
     def _on_session(self, state: SessionState) -> None:
         if state is SessionState.CONNECTED:  # what happened meanwhile is not told
+            _log.info("node %s: the metadata store answers again", self.id)
             self._changed.set()
+        elif state is SessionState.SUSPENDED:
+            _log.warning("node %s: the metadata store does not answer", self.id)
+        else:
+            _log.warning("node %s: its session with the metadata store is over", self.id)
 
     async def _keep_members(self) -> None:
         """Have a member for each tablespace that this node has a copy of, until it is closed."""
@@ -296,10 +301,11 @@ class Node:
             raise
 
     async def _end(self, tablespace_id: str) -> None:
-        """Close a member; it is told of no more."""
-        host = self._hosts.pop(tablespace_id)
+        """Close a member; repeatable, also when it was cancelled."""
+        host = self._hosts[tablespace_id]
         await host.member.close()
         host.executor.shutdown()
+        self._hosts.pop(tablespace_id, None)
 
     def _new_instance(self, tablespace_id: str, logs: LogSource) -> Instance:
         world = self._world

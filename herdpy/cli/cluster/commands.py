@@ -10,13 +10,13 @@ import click
 
 from herdpy.cli.cluster.options import (
     as_herdpy_errors,
-    checked_root,
+    checked_path,
     cluster_options,
     run,
     session,
 )
 from herdpy.cli.console import output_console, reporting
-from herdpy.cli.settings import load_here, node_options
+from herdpy.cli.settings import Loaded, load_here, node_options
 
 _json_option = click.option("--json", "is_json", is_flag=True, help="Print one JSON record.")
 _PATIENCE_S = 10.0
@@ -54,8 +54,10 @@ def node(
     """
     from herdpy.cli.cluster.node import run_node
 
-    loaded = load_here(config, assignments, os.environ, chosen)
-    run_node(zookeeper, checked_root(root), data, node_id, loaded, console=output_console())
+    def load() -> Loaded:
+        return load_here(config, assignments, os.environ, chosen)
+
+    run_node(zookeeper, root, data, node_id, load, console=output_console())
 
 
 @click.group("cluster")
@@ -70,6 +72,7 @@ def cluster() -> None:
     default="/ledgers",
     show_default=True,
     metavar="PATH",
+    callback=checked_path,
     help="The node of ZooKeeper that has the BookKeeper for its ledgers.",
 )
 @click.option("--ensemble", type=click.IntRange(1, 64), default=3, show_default=True,
@@ -86,11 +89,7 @@ def init(
     from herdpy.cli.cluster.making import make_cluster
 
     with as_herdpy_errors("cluster init"):
-        record = run(
-            make_cluster(
-                zookeeper, checked_root(root), ledgers, (ensemble, write_quorum, ack_quorum)
-            )
-        )
+        record = run(make_cluster(zookeeper, root, ledgers, (ensemble, write_quorum, ack_quorum)))
     click.echo(f"made cluster {record.id} at {zookeeper}{root}")
 
 
@@ -110,7 +109,7 @@ def create(zookeeper: str, root: str, name: str, replicas: str) -> None:
 
     ids = tuple(each.strip() for each in replicas.split(","))
     with as_herdpy_errors("cluster create"):
-        run(make_tablespace(zookeeper, checked_root(root), name, ids))
+        run(make_tablespace(zookeeper, root, name, ids))
     click.echo(f"made tablespace {name} on {', '.join(ids)}")
 
 
@@ -125,7 +124,7 @@ def status(zookeeper: str, root: str, is_json: bool) -> None:
 
     async def read() -> ClusterStatus:
         async with session(zookeeper) as store:
-            return await read_status(store, checked_root(root), patience_s=_PATIENCE_S)
+            return await read_status(store, root, patience_s=_PATIENCE_S)
 
     with as_herdpy_errors("cluster status"):
         found = run(read())

@@ -85,15 +85,15 @@ class LocalCluster:
         child = self._ledgers = ChildProcess(
             command, self.directory / "ledgers.log", _environment()
         )
-        async with asyncio.timeout(_START_LIMIT_S):
-            while (found := _record(child.printed())) is None:
-                if child.exit_code() is not None:
-                    raise OperationalError(
-                        f"ZooKeeper and bookies did not start (log: {child.log}):\n"
-                        f"{child.log_tail()}",
-                        sqlstate="58000",
-                    )
-                await asyncio.sleep(_LOOK_S)
+        end_s = asyncio.get_running_loop().time() + _START_LIMIT_S
+        while (found := _record(child.printed())) is None:
+            is_too_late = asyncio.get_running_loop().time() > end_s
+            if is_too_late or child.exit_code() is not None:
+                raise OperationalError(
+                    f"ZooKeeper and bookies did not start (log: {child.log}):\n{child.log_tail()}",
+                    sqlstate="58000",
+                )
+            await asyncio.sleep(_LOOK_S)
         self._take(folder, found)
 
     def _take(self, folder: Path, found: dict[str, Any]) -> None:

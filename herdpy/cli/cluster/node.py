@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,16 +11,17 @@ from rich.console import Console
 
 from bookie.runtime.os_executors import new_executor, new_loop
 from bookie.runtime.os_log import LineWriter
+from herdpy.cli.audit_file import AuditFile
 from herdpy.cli.cluster.options import as_herdpy_errors, session
 from herdpy.cli.logs import set_up_logs
-from herdpy.cli.serve import frequent_switches, listening, rare_collections
+from herdpy.cli.serve import frequent_switches, listening, open_audit, rare_collections
 from herdpy.cli.settings import Loaded
 from herdpy.cli.system import make_room, notify
 from herdpy.cluster.database_copy import DatabaseCopy
 from herdpy.cluster.node import Node, World
 from herdpy.config import ServerConfig
 from herdpy.driver.local import disk_of_directory, new_world
-from herdpy.errors import OperationalError, ProgrammingError
+from herdpy.errors import Error, OperationalError, ProgrammingError
 from herdpy.model.governor import Governor
 from herdpy.server.server import Server
 
@@ -33,21 +34,35 @@ def run_node(
     root: str,
     data: Path,
     node_id: str | None,
-    loaded: Loaded,
+    load: Callable[[], Loaded],
     *,
     console: Console,
 ) -> None:
-    """Be a node until a signal; herdpy.Error when that cannot begin, or must not go on."""
+    """Be a node until a signal; herdpy.Error when that cannot begin, or must not go on.
+
+    load: gives the settings, and again at SIGHUP.
+    """
+    loaded = load()
     address = _address(loaded)
     log = set_up_logs(loaded.server.log_level, loaded.server.log_format)
+    if loaded.server.log_level != "debug":  # it tells of each try to connect
+        logging.getLogger("bookie.kazoo").setLevel(logging.ERROR)
     make_room(loaded.server)
-    with (
-        rare_collections(),
-        frequent_switches(loaded.server.switch_interval_us / 1e6),
-        asyncio.Runner(loop_factory=new_loop) as runner,
-        as_herdpy_errors("node"),
-    ):
-        runner.run(_live(zookeeper, root, data, node_id, address, loaded, console, [log]))
+    world = _world(data)
+    config = loaded.server
+    audit = open_audit(config.audit_log, world.clock) if config.audit_log else None
+    services = _Services(config, log, audit, lambda: load().server)
+    try:
+        with (
+            rare_collections(),
+            frequent_switches(config.switch_interval_us / 1e6),
+            asyncio.Runner(loop_factory=new_loop) as runner,
+            as_herdpy_errors("node"),
+        ):
+            runner.run(_live(zookeeper, root, world, node_id, address, loaded, services, console))
+    finally:
+        if audit is not None:
+            audit.close()
 
 
 def _address(loaded: Loaded) -> str:
@@ -71,63 +86,6 @@ def _address(loaded: Loaded) -> str:
     return f"{host}:{server.port}"
 
 
-async def _live(
-    zookeeper: str,
-    root: str,
-    data: Path,
-    node_id: str | None,
-    address: str,
-    loaded: Loaded,
-    console: Console,
-    lines: Sequence[LineWriter],
-) -> None:
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    stopping = loop.create_task(stop.wait())
-    services: list[LeaderService] = []
-
-    def new_service(copy: DatabaseCopy) -> LeaderService:
-        service = LeaderService(copy, loaded.server, lines)
-        services.append(service)
-        return service
-
-    async with session(zookeeper, loaded.node.session_timeout_s) as store:
-        node = Node(
-            store,
-            _world(data),
-            root=root,
-            node_id=node_id,
-            address=address,
-            config=loaded.node,
-            database=loaded.database,
-            new_service=new_service,
-        )
-        starting = loop.create_task(node.start())
-        try:
-            await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if starting.done():
-                await starting
-                console.print(f"node {node.id} of {zookeeper}{root}, for clients at {address}")
-                console.print("stop with Ctrl-C", style="dim")
-                notify("READY=1", f"STATUS=node {node.id} of {zookeeper}{root}")
-                failing = loop.create_task(node.wait_failed())
-                await asyncio.wait([failing, stopping], return_when=asyncio.FIRST_COMPLETED)
-                if failing.done():
-                    raise failing.result()
-                failing.cancel()
-            notify("STOPPING=1", "STATUS=open transactions have time to end")
-            _log.info("node %s: stopping", node.id)
-            for service in services:
-                service.drain_s = loaded.server.drain_timeout_s
-        finally:
-            stopping.cancel()
-            starting.cancel()
-            await asyncio.gather(starting, stopping, return_exceptions=True)
-            await node.close()
-
-
 def _world(data: Path) -> World:
     clock, rng, driver = new_world()
     where = str(data.resolve())
@@ -142,25 +100,118 @@ def _world(data: Path) -> World:
     )
 
 
+async def _live(
+    zookeeper: str,
+    root: str,
+    world: World,
+    node_id: str | None,
+    address: str,
+    loaded: Loaded,
+    services: "_Services",
+    console: Console,
+) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, services.reload)
+    stopping = loop.create_task(stop.wait())
+    connected = session(zookeeper, loaded.node.session_timeout_s)
+    try:
+        async with connected as store:
+            node = Node(
+                store,
+                world,
+                root=root,
+                node_id=node_id,
+                address=address,
+                config=loaded.node,
+                database=loaded.database,
+                new_service=services.new,
+            )
+            starting = loop.create_task(node.start())
+            failing = loop.create_task(node.wait_failed())
+            try:
+                await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+                if starting.done():
+                    await starting
+                    where = f"{zookeeper}{root}"
+                    console.print(f"node {node.id} of {where}, for clients at {address}")
+                    console.print("stop with Ctrl-C", style="dim")
+                    notify("READY=1", f"STATUS=node {node.id} of {where}")
+                    await asyncio.wait([failing, stopping], return_when=asyncio.FIRST_COMPLETED)
+                    if failing.done():
+                        raise failing.result()
+                notify("STOPPING=1", "STATUS=open transactions have time to end")
+                _log.info("node %s: stopping", node.id)
+                services.drain_s = loaded.server.drain_timeout_s
+            finally:
+                for task in (starting, failing):
+                    task.cancel()
+                await asyncio.gather(starting, failing, return_exceptions=True)
+                await node.close()
+    finally:
+        stopping.cancel()
+
+
+class _Services:
+    """What the servers of this process share: settings, logs; one for each time that it leads."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        log: LineWriter,
+        audit: AuditFile | None,
+        load_again: Callable[[], ServerConfig],
+    ) -> None:
+        self.config = config
+        self.write_audit = None if audit is None else audit.write
+        self.lines = [log] if audit is None else [log, audit.lines]
+        self._audit = audit
+        self._load_again = load_again
+        self.drain_s = 0.0
+        """What open transactions get when a server stops: none where another node leads."""
+        self.servers: dict[Server, None] = {}
+
+    def new(self, copy: DatabaseCopy) -> "LeaderService":
+        return LeaderService(self, copy)
+
+    def reload(self) -> None:
+        """Take up settings, certificates, and a new audit log when the old one was renamed."""
+        if self._audit is not None:
+            self._audit.reopen()
+        try:
+            config = self._load_again()
+            for server in self.servers:
+                server.reload(config)
+        except Error as error:
+            _log.error("reload: settings and certificates stay as they were: %s", error)
+            return
+        self.config = config
+        logging.getLogger().setLevel(config.log_level.upper())
+        _log.info("reloaded")
+
+
 class LeaderService:
     """The server of a node, while it leads (herdpy.cluster.member.Service)."""
 
-    def __init__(
-        self, copy: DatabaseCopy, config: ServerConfig, lines: Sequence[LineWriter]
-    ) -> None:
+    def __init__(self, shared: _Services, copy: DatabaseCopy) -> None:
+        self._shared = shared
         self._copy = copy
-        self._config = config
-        self._lines = lines
         self._server: Server | None = None
-        self.drain_s = 0.0
-        """What open transactions get when it stops; where another node leads they end at once."""
 
     async def serve(self) -> None:
-        config, database = self._config, self._copy.database
+        shared, config, database = self._shared, self._shared.config, self._copy.database
         if database is None:
             raise OperationalError("the copy was closed meanwhile", sqlstate="57P01")
-        name = f"herdpy {version('herdpy-db')}"
-        server = self._server = Server(database, name=name, config=config, lines=self._lines)
+        server = self._server = Server(
+            database,
+            name=f"herdpy {version('herdpy-db')}",
+            config=config,
+            write_audit=shared.write_audit,
+            lines=shared.lines,
+        )
+        shared.servers[server] = None
         if config.http_port >= 0:
             with listening("node", config.http_host, config.http_port, "--http-port"):
                 await server.start_http(config.http_host, config.http_port)
@@ -173,5 +224,6 @@ class LeaderService:
     async def stop(self) -> None:
         server, self._server = self._server, None
         if server is not None:
-            await server.drain(self.drain_s)
+            del self._shared.servers[server]
+            await server.drain(self._shared.drain_s)
             await server.close()

@@ -15,14 +15,28 @@ from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.zookeeper import ZooKeeperStore
 from bookie.runtime.os_executors import new_loop
 from herdpy.cluster.cluster_record import DEFAULT_ROOT
-from herdpy.errors import OperationalError, ProgrammingError, Retry
+from herdpy.errors import OperationalError, Retry
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 _ZOOKEEPER = "127.0.0.1:2181"
 _ROOT = re.compile(r"(/[^/\s]+)+")
+_HOST = r"(\[[0-9A-Fa-f:.]+\]|[^\s:/,\[\]]+):\d{1,5}"
+_HOSTS = re.compile(rf"{_HOST}(,{_HOST})*")
 _SESSION_TIMEOUT_S = 6.0
 _CONNECT_TIMEOUT_S = 15.0
+
+
+def _checked(pattern: re.Pattern[str], expected: str) -> Callable[..., str]:
+    def check(_: click.Context, __: click.Parameter, value: str) -> str:
+        if not pattern.fullmatch(value):
+            raise click.BadParameter(f"expected {expected}, found {value[:80]!r}")
+        return value
+
+    return check
+
+
+checked_path = _checked(_ROOT, "a path such as /herd")
 
 zookeeper_option = click.option(
     "--zookeeper",
@@ -31,6 +45,7 @@ zookeeper_option = click.option(
     default=_ZOOKEEPER,
     show_default=True,
     metavar="HOST:PORT,...",
+    callback=_checked(_HOSTS, "host:port, or several with commas between"),
     help="The servers of ZooKeeper.",
 )
 root_option = click.option(
@@ -40,6 +55,7 @@ root_option = click.option(
     default=DEFAULT_ROOT,
     show_default=True,
     metavar="PATH",
+    callback=checked_path,
     help="The node of ZooKeeper that has the cluster.",
 )
 
@@ -49,23 +65,16 @@ def cluster_options(command: Command) -> Command:
     return zookeeper_option(root_option(command))
 
 
-def checked_root(root: str) -> str:
-    """ProgrammingError 22023: it is no path of a node."""
-    if not _ROOT.fullmatch(root):
-        raise ProgrammingError(
-            f"--root: expected a path such as /herd, found {root!r:.80}", sqlstate="22023"
-        )
-    return root
-
-
 @asynccontextmanager
 async def session(
-    zookeeper: str, timeout_s: float = _SESSION_TIMEOUT_S
+    zookeeper: str,
+    timeout_s: float = _SESSION_TIMEOUT_S,
+    connect_timeout_s: float = _CONNECT_TIMEOUT_S,
 ) -> AsyncGenerator[VersionedStore]:
     """Have a session with the store in the block; OperationalError 08001: it does not answer."""
     try:
         store = await ZooKeeperStore.connect(
-            zookeeper, timeout_s, connect_timeout_s=_CONNECT_TIMEOUT_S
+            zookeeper, timeout_s, connect_timeout_s=connect_timeout_s
         )
     except StoreUnreachableError as error:
         raise OperationalError(str(error), sqlstate="08001", retry=Retry.SAFE) from None
