@@ -29,20 +29,29 @@ from herdpy.cluster.cluster_record import ClusterRecord, read_cluster
 from herdpy.cluster.database_copy import DatabaseCopy
 from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.member import Member, Service
-from herdpy.cluster.node_identity import LOCK, check_id, new_identity, read_identity
+from herdpy.cluster.node_identity import (
+    LOCK,
+    NodeIdentity,
+    check_id,
+    new_identity,
+    read_identity,
+    write_identity,
+)
 from herdpy.cluster.node_registration import NodeRecord, NodeRegistration
 from herdpy.cluster.part import State, Waits
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.config import Config, NodeConfig
 from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.file_logs import LogSource
-from herdpy.errors import Error, OperationalError, ProgrammingError
+from herdpy.errors import Error, InternalError, OperationalError, ProgrammingError
 from herdpy.model.governor import Governor
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _AGAIN_S = 1.0
 """Before the list of tablespaces is read again that could not be."""
+_RESIGN_S = 5.0
+"""How long a store that is away is waited for at the end."""
 _LAC_S = 0.02
 """How long a lone commit may stay unknown to those that follow."""
 
@@ -153,7 +162,9 @@ class Node:
         written then. BookieError: the store gives no answer.
         """
         cluster = self._cluster = await read_cluster(self._store, self._root)
-        self.id = self._own_directory(cluster)
+        disk = self._world.open_disk("")
+        identity = self._own_directory(disk, cluster)
+        self.id = identity.id
         record = NodeRecord(id=self.id, addresses={"herd": self._address})
         self._registration = NodeRegistration(
             self._store,
@@ -163,6 +174,7 @@ class Node:
             on_refused=self._fail,
         )
         await self._registration.start()
+        write_identity(disk, identity)  # only now nothing is left to refuse
         self._client = await LedgerClient.connect(
             self._store,
             rng=self._world.rng,
@@ -182,14 +194,22 @@ class Node:
         return await asyncio.shield(self._failed)
 
     async def close(self) -> None:
-        """End in good order: resign, close the copies, deregister; repeatable."""
+        """End in good order: resign, close the copies, deregister; repeatable.
+
+        A store that does not answer for a while is closed, too: its session ends by its time-out.
+        """
         for watch in self._watches:
             watch.close()
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.cancel()
             await asyncio.gather(keeper, return_exceptions=True)
-        await asyncio.gather(*map(self._end, list(self._hosts)))
+        ending = asyncio.gather(*map(self._end, list(self._hosts)))
+        while not ending.done():
+            await asyncio.wait([ending], timeout=_RESIGN_S)
+            if not ending.done() and self._store.state is not SessionState.CONNECTED:
+                await self._store.close()
+        await ending
         if self._registration is not None:
             await self._registration.close()
         if self._client is not None:
@@ -198,10 +218,9 @@ class Node:
             self._lock.close()
         self._failed.cancel()
 
-    def _own_directory(self, cluster: ClusterRecord) -> str:
-        """Lock the directory, and return the id of the node that it is of."""
+    def _own_directory(self, disk: Disk, cluster: ClusterRecord) -> NodeIdentity:
+        """Lock the directory, and return whose it is, or is to be."""
         world, wanted = self._world, self._wanted_id
-        disk = world.open_disk("")
         read_identity(disk, world.where, cluster.id, wanted)  # before the lock makes a file in it
         try:
             self._lock = disk.lock(LOCK, describe_process())
@@ -212,7 +231,7 @@ class Node:
                 hint="end that one, or name another directory",
             ) from None
         found = read_identity(disk, world.where, cluster.id, wanted)
-        return (found or new_identity(disk, cluster.id, wanted, world.rng)).id
+        return found or new_identity(cluster.id, wanted, world.rng)
 
     def _fail(self, error: Error) -> None:
         if not self._failed.done():
@@ -221,9 +240,8 @@ class Node:
     # --- its tablespaces -------------------------------------------------------------------------
 
     def _on_session(self, state: SessionState) -> None:
-        if state is SessionState.CONNECTED:  # what happened meanwhile is not told
+        if state is SessionState.CONNECTED:
             _log.info("node %s: the metadata store answers again", self.id)
-            self._changed.set()
         elif state is SessionState.SUSPENDED:
             _log.warning("node %s: the metadata store does not answer", self.id)
         else:
@@ -239,6 +257,10 @@ class Node:
             except (BookieError, Error) as error:
                 _log.warning("node %s: its tablespaces cannot be read: %s", self.id, error)
                 self._loop.call_later(_AGAIN_S, self._changed.set)
+            except Exception as error:  # noqa: BLE001 - a task must not die in silence
+                _log.error("node %s: its tablespaces", self.id, exc_info=error)
+                self._fail(InternalError(f"node {self.id}: {error!r}"))
+                return
 
     async def _look(self) -> None:
         found: dict[str, str] = {}

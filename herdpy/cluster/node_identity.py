@@ -71,8 +71,12 @@ def read_identity(disk: Disk, where: str, cluster: str, node_id: str | None) -> 
     return found
 
 
-def new_identity(disk: Disk, cluster: str, node_id: str | None, rng: Rng) -> NodeIdentity:
-    """Make an empty directory a node's, durably; without an id it gets one of chance."""
-    made = NodeIdentity(id=node_id or f"node-{rng.randbytes(4).hex()}", cluster=cluster)
-    replace_file(disk, FILE, msgspec.json.encode(made))
-    return made
+def new_identity(cluster: str, node_id: str | None, rng: Rng) -> NodeIdentity:
+    """Return that of a new node; without an id it gets one of chance."""
+    return NodeIdentity(id=node_id or f"node-{rng.randbytes(4).hex()}", cluster=cluster)
+
+
+def write_identity(disk: Disk, identity: NodeIdentity) -> None:
+    """Make a directory a node's, durably, unless it is."""
+    if not disk.exists(FILE):
+        replace_file(disk, FILE, msgspec.json.encode(identity))

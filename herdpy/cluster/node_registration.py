@@ -7,11 +7,12 @@ the same id, and this one must end. One asyncio loop.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
-from bookie.errors import BookieError, NodeExistsError, NoNodeError
-from bookie.metadata.interfaces import SessionState, VersionedStore, Watch
+from bookie.errors import BookieError, NodeExistsError
+from bookie.metadata.interfaces import VersionedStore, Watch
 from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
 from herdpy.errors import Error, OperationalError
 
@@ -49,21 +50,14 @@ class NodeRegistration:
         self._owner_wait_s = SESSIONS * session_timeout_s
         self._on_refused = on_refused
         self._changed = asyncio.Event()
-        self._watches: list[Watch] = []
+        self._watch: Watch | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Register. OperationalError 55006: another process keeps the id; BookieError."""
-        self._watches = [
-            self._store.on_session(self._on_session),
-            self._store.watch(self._path, self._changed.set),
-        ]
+        self._watch = self._store.watch(self._path, self._changed.set)  # new sessions call, too
         await self._own()
         self._task = asyncio.get_running_loop().create_task(self._keep())
-
-    def _on_session(self, state: SessionState) -> None:
-        if state is SessionState.CONNECTED:
-            self._changed.set()
 
     async def _keep(self) -> None:
         while True:
@@ -119,15 +113,13 @@ class NodeRegistration:
 
     async def close(self) -> None:
         """Take it away, if the store answers; else it goes with the session. Repeatable."""
-        for watch in self._watches:
-            watch.close()
+        if self._watch is not None:
+            self._watch.close()
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            try:
+            with suppress(BookieError):
                 stat = await self._store.exists(self._path)
                 if stat is not None and stat.ephemeral_owner == self._store.session_id:
                     await self._store.delete(self._path)
-            except (*BROKEN, NoNodeError):
-                pass

@@ -31,6 +31,8 @@ def test_what_a_killed_leader_has_told_is_there(tmp_path: Path) -> None:
     data = tmp_path / "cluster"
     with RealCluster(data, "--tablespace", "sales") as cluster:
         assert cluster.dsn == f"herd+zk://{cluster.zookeeper}/sales"
+        settings = (data / "ledgers" / "zookeeper" / "zoo.cfg").read_text()
+        assert "tickTime=500\n" in settings  # else sessions of 2 s were not granted
         first = cluster.leader()
         told: list[int] = []
         with cluster.connect(autocommit=True) as writer:
@@ -70,10 +72,10 @@ def test_what_a_killed_leader_has_told_is_there(tmp_path: Path) -> None:
             assert reader.execute("SELECT count(*) FROM t").fetchone() == (len(rows),)
 
         # What is refused, on a cluster that runs.
-        node = again.programs["n1"]
+        node = again.programs[again.leader().node]
         options = ["--port", str(own_port()), "--session-timeout", "1"]
         for arguments, code, said in (
-            (["node", *options, "--data", str(data / "n1")], "55006", "is in use by"),
+            (["node", *options, "--data", str(data / node.name)], "55006", "is in use by"),
             (
                 ["node", *options, "--data", str(tmp_path / "x"), "--root", "/other"],
                 "58P01",
@@ -84,6 +86,11 @@ def test_what_a_killed_leader_has_told_is_there(tmp_path: Path) -> None:
                 "55006",
                 "another process runs as node n1",
             ),
+            (
+                ["node", "--port", node.address.split(":")[1], "--data", str(tmp_path / "x")],
+                "58000",
+                "choose another port (--port)",
+            ),
             (["cluster", "init"], "42710", "there is a cluster already"),
             (["cluster", "create", "sales", "--replicas", "n1,n2"], "42P04", "already exists"),
             (["cluster", "create", "more", "--replicas", "n1"], "0A000", "n1 carries tablespace"),
@@ -93,6 +100,7 @@ def test_what_a_killed_leader_has_told_is_there(tmp_path: Path) -> None:
             assert ran.returncode == 1, ran.stdout
             assert f"({code})" in ran.stderr, ran.stderr
             assert said in ran.stderr, ran.stderr
+        assert not (tmp_path / "x" / "node.json").exists()
         assert node.is_running, log_tail(node)
         (found,) = status(again)["tablespaces"]
         assert found["name"] == "sales"
@@ -118,6 +126,11 @@ def test_a_leader_that_hangs_is_deposed_and_follows_when_it_wakes(tmp_path: Path
             writer.execute("INSERT INTO t VALUES (4)")
             rows = writer.execute("SELECT id FROM t ORDER BY id").fetchall()
         assert rows == [(1,), (2,), (4,)]
+        cluster.kill("zookeeper")  # the end is in good order without it, too
+    for name in ("n1", "n2"):
+        printed = cluster.programs[name].log.read_text()
+        assert printed.endswith(f"node {name}: ended\n")  # not killed
+        assert "error:" not in printed
 
 
 def test_a_cluster_s_begin_and_its_refusals(

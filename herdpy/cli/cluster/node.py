@@ -86,6 +86,22 @@ def _address(loaded: Loaded) -> str:
     return f"{host}:{server.port}"
 
 
+async def _check_ports(config: ServerConfig) -> None:
+    """Say now which address cannot be had: a node that leads and cannot listen serves no client."""
+    for host, port, option in (
+        (config.host, config.port, "--port"),
+        (config.host, config.grpc_port, "--grpc-port"),
+        (config.http_host, config.http_port, "--http-port"),
+    ):
+        if port > 0:
+            with listening("node", host, port, option):
+                server = await asyncio.get_running_loop().create_server(
+                    asyncio.Protocol, host, port, start_serving=False
+                )
+            server.close()
+            await server.wait_closed()
+
+
 def _world(data: Path) -> World:
     clock, rng, driver = new_world()
     where = str(data.resolve())
@@ -115,6 +131,7 @@ async def _live(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, services.reload)
+    await _check_ports(loaded.server)
     stopping = loop.create_task(stop.wait())
     connected = session(zookeeper, loaded.node.session_timeout_s)
     try:
@@ -150,6 +167,7 @@ async def _live(
                     task.cancel()
                 await asyncio.gather(starting, failing, return_exceptions=True)
                 await node.close()
+                _log.info("node %s: ended", node.id)
     finally:
         stopping.cancel()
 

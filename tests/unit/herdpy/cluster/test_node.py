@@ -24,7 +24,7 @@ from herdpy.cluster.part import State
 from herdpy.cluster.status import read_status
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.config import Config, NodeConfig
-from herdpy.errors import Error, OperationalError, ProgrammingError
+from herdpy.errors import Error, NotSupportedError, OperationalError, ProgrammingError
 from herdpy.model.settings import Settings
 from tests.fixtures.cluster_nodes import Disks, Served
 from tests.fixtures.engines import rows, run
@@ -189,7 +189,9 @@ def test_two_processes_with_one_id() -> None:
         await first.start()
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        error = await refused(world.node(Disks()))
+        disks = Disks()
+        error = await refused(world.node(disks))
+        assert not disks.folders[""].exists(FILE)
         assert loop.time() - began_s >= 3 * TIMEOUT_S
         assert error.sqlstate == "55006"
         assert "another process runs as node n1" in str(error)
@@ -376,6 +378,8 @@ def test_nodes_lead_and_follow_what_names_them(
     session = database.session(Settings(), autocommit=True)
     run(session, "CREATE TABLE t (id BIGINT PRIMARY KEY)")
     run(session, "INSERT INTO t VALUES (1), (2)")
+    with pytest.raises(NotSupportedError, match="this is a node's copy"):
+        run(session, "CREATE TABLESPACE more")  # whose log would be in no ledger
     session.close()
 
     status = cluster.thread.call(read_status(cluster.bookies.store, ROOT, patience_s=5.0))
