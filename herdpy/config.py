@@ -1,8 +1,8 @@
 """What a user may tune, as frozen dataclasses; every field has unit, default, range and reason.
 
-Config is a database's, ServerConfig a server's. Their values come from arguments, or from a file,
-the environment and flags (cli/settings.py). docs/reference/config.md is generated from this file
-and compared by a test.
+Config is a database's, ServerConfig a server's, NodeConfig that of a node of a cluster. Their
+values come from arguments, or from a file, the environment and flags (cli/settings.py).
+docs/reference/config.md is generated from this file and compared by a test.
 """
 
 from dataclasses import dataclass, field, fields
@@ -320,6 +320,27 @@ class ServerConfig:
         "info", "of what is logged, at least", ("debug", "info", "warning", "error")
     )
     log_format: str = _text("text", "lines of text, or one JSON object a line", ("text", "json"))
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    session_timeout_s: float = _setting(
+        6.0,
+        0.2,
+        60,
+        "seconds",
+        "of silence after which ZooKeeper ends a node's session, and another one leads; within "
+        "ZooKeeper's own bounds, from 2 of its ticks on; the same on all nodes",
+    )
+    ledger_bytes_max: int = _setting(
+        256 * MIB, 64 * 1024, 2**40, "bytes", "of records in a ledger, behind which the next begins"
+    )
+    advertised_address: str = _text(
+        "", "HOST:PORT at which clients reach the node's server; empty: where it listens"
+    )
 
     def __post_init__(self) -> None:
         _check(self)

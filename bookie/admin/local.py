@@ -22,7 +22,6 @@ from typing import NoReturn
 import click
 from rich.text import Text
 
-from bookie.admin.child_process import ChildProcess, python_command
 from bookie.admin.output import Output
 from bookie.admin.world import LOGIN_VARIABLE, Cluster, json_option, run
 from bookie.admin.zookeeper_jars import fetch, is_fetch_needed
@@ -30,6 +29,7 @@ from bookie.admin.zookeeper_process import HOST, ZooKeeperProcess, free_port, st
 from bookie.errors import BookieStartError, CorruptFileError
 from bookie.metadata.bookies import BookieDirectory
 from bookie.metadata.cluster import DEFAULT_ROOT, initialize, is_initialized
+from bookie.runtime.os_child_process import ChildProcess, python_command
 from bookie.runtime.os_rng import OsRng
 
 BOOKIES_MAX = 64
@@ -39,6 +39,7 @@ _PLAN_FILE = "local.json"
 _START_LIMIT_S = 60.0
 _STOP_GRACE_S = 15.0
 _LOOK_EVERY_S = 0.2
+TICK_MS = 2000
 _OTHER_CLUSTERS = (LOGIN_VARIABLE, "BOOKIE_ZK_ENABLE_SECURITY")
 """Variables of `bookie serve` that begin so are about clusters that are not local."""
 
@@ -54,9 +55,10 @@ class Plan:
 class LocalCluster:
     """The processes; start() them, close() them."""
 
-    def __init__(self, directory: Path, plan: Plan) -> None:
+    def __init__(self, directory: Path, plan: Plan, tick_ms: int = TICK_MS) -> None:
         self.directory = directory
         self.plan = plan
+        self._tick_ms = tick_ms
         self.zookeeper: ZooKeeperProcess | None = None
         self.bookies: dict[str, ChildProcess] = {}
 
@@ -66,7 +68,9 @@ class LocalCluster:
 
     def start(self) -> None:
         """Start all, make the cluster if there is none, wait until every bookie is registered."""
-        self.zookeeper = start_zookeeper(self.directory / "zookeeper", self.plan.zookeeper_port)
+        self.zookeeper = start_zookeeper(
+            self.directory / "zookeeper", self.plan.zookeeper_port, tick_ms=self._tick_ms
+        )
         run(self._format())
         for number, port in enumerate(self.plan.bookie_ports, 1):
             self._start_bookie(number, port)
@@ -137,8 +141,15 @@ class LocalCluster:
     type=click.Path(file_okay=False, path_type=Path),
     help="Keep everything in this directory.  [default: a temporary one, removed at the end]",
 )
+@click.option(
+    "--tick-ms",
+    type=click.IntRange(100, 10_000),
+    default=TICK_MS,
+    show_default=True,
+    help="ZooKeeper's unit of time: its sessions last two of them at least.",
+)
 @json_option
-def local(output: Output, count: int, data: Path | None) -> None:
+def local(output: Output, count: int, data: Path | None, tick_ms: int) -> None:
     """Run ZooKeeper and N bookies (3 unless said) until Ctrl-C.
 
     ZooKeeper listens on 2181 and the bookies on 3181 and up where those ports are free, else on
@@ -147,7 +158,7 @@ def local(output: Output, count: int, data: Path | None) -> None:
     with (
         _terminates_like_interrupt(),
         _directory(data) as directory,
-        contextlib.closing(LocalCluster(directory, _plan(directory, count))) as running,
+        contextlib.closing(LocalCluster(directory, _plan(directory, count), tick_ms)) as running,
     ):
         if is_fetch_needed():
             with output.progress("Maven fetches ZooKeeper's jars: 8 MB, once"):
@@ -186,10 +197,12 @@ def _explain(output: Output, running: LocalCluster, *, is_kept: bool) -> None:
             {
                 "zookeeper": cluster.zookeeper,
                 "zookeeper_pid": zookeeper.pid,
+                "zookeeper_command": zookeeper.command,
                 "root": cluster.root,
                 "metadata_service_uri": cluster.uri,
                 "bookies": [
-                    {"bookie_id": name, "pid": child.pid} for name, child in running.bookies.items()
+                    {"bookie_id": name, "pid": child.pid, "command": child.command}
+                    for name, child in running.bookies.items()
                 ],
                 "data": str(running.directory),
             }

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from bookie.admin.child_process import ChildProcess
 from bookie.admin.zookeeper_jars import Jars, find_jars, package_folder
 from bookie.errors import BookieStartError
 from bookie.extras import install_command
+from bookie.runtime.os_child_process import ChildProcess
 
 HOST = "127.0.0.1"
 _MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
@@ -58,6 +58,11 @@ class ZooKeeperProcess:
     @property
     def pid(self) -> int:
         return self._child.pid
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What starts another one like it, on its port and with its data."""
+        return self._child.command
 
     @property
     def hosts(self) -> str:

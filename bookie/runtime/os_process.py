@@ -1,4 +1,4 @@
-"""This process: its identity, the processors it may use, how late its threads' waits end.
+"""This process: its identity, its processors, how late its threads' waits end, the calling thread.
 
 The identity is a number that changes in a fork()ed child, and a text for locks. Any thread.
 """
@@ -97,3 +97,19 @@ def _count_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_count_fork)
+
+
+class ThisThread:
+    """The thread that made this object, for what a library runs in threads of its own."""
+
+    __slots__ = ("_thread",)
+
+    def __init__(self) -> None:
+        self._thread = threading.current_thread()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for its end; False when timeout_s passed first, or it is the thread that calls."""
+        if self._thread is threading.current_thread():
+            return False
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()

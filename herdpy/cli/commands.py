@@ -8,13 +8,20 @@ import sys
 
 from bookie.extras import find_missing
 
+_EXTRAS = {
+    "serve": ("server",),
+    "node": ("server", "bookie"),
+    "cluster": ("server", "bookie"),
+}
+"""What a command needs; `cli` where it is not named."""
+
 
 def main() -> None:
     """Run the command line in sys.argv and exit."""
-    is_server = sys.argv[1:2] == ["serve"]
-    missing = find_missing(
-        "server" if is_server else "cli", "`herdpy serve`" if is_server else "the command line"
-    )
+    command = next(iter(sys.argv[1:]), "")
+    needed = _EXTRAS.get(command, ("cli",))
+    what = f"`herdpy {command}`" if command in _EXTRAS else "the command line"
+    missing = next(filter(None, (find_missing(extra, what) for extra in needed)), None)
     if missing is not None:
         sys.exit(f"herdpy: {missing.problem}.\n{missing.remedy}")
     from herdpy.cli.app import app

@@ -89,13 +89,13 @@ def frequent_switches(interval_s: float) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def _listening(host: str, port: int, option: str) -> Generator[None]:
+def listening(command: str, host: str, port: int, option: str) -> Generator[None]:
     """Say which address cannot be had."""
     try:
         yield
     except OSError as error:
         raise OperationalError(
-            f"serve: cannot listen on {host}:{port}: {error.strerror or error}",
+            f"{command}: cannot listen on {host}:{port}: {error.strerror or error}",
             hint=f"choose another port ({option})",
         ) from error
 
@@ -112,7 +112,7 @@ async def _serve(
     load_again: Callable[[], Loaded],
     log: LineWriter,
 ) -> None:
-    audit = _audit_file(config.audit_log, database.clock) if config.audit_log else None
+    audit = open_audit(config.audit_log, database.clock) if config.audit_log else None
     write_audit, lines = (None, [log]) if audit is None else (audit.write, [log, audit.lines])
     name = f"herdpy {version('herdpy-db')}"
     server = Server(database, name=name, config=config, write_audit=write_audit, lines=lines)
@@ -124,14 +124,14 @@ async def _serve(
     try:
         http_port = None
         if config.http_port >= 0:
-            with _listening(config.http_host, config.http_port, "--http-port"):
+            with listening("serve", config.http_host, config.http_port, "--http-port"):
                 http_port = await server.start_http(config.http_host, config.http_port)
-        with _listening(config.host, config.port, "--port"):
+        with listening("serve", config.host, config.port, "--port"):
             bound_host, bound_port = await server.start(config.host, config.port)
         url = f"herd://{_in_url(bound_host)}:{bound_port}"
         console.print(f"serving {directory} at {url}")
         if config.grpc_port >= 0:
-            with _listening(config.host, config.grpc_port, "--grpc-port"):
+            with listening("serve", config.host, config.grpc_port, "--grpc-port"):
                 grpc_port = await server.start_grpc(config.host, config.grpc_port)
             url = f"herd+grpc://{_in_url(bound_host)}:{grpc_port}"
             console.print(f"gRPC for clients of any language at {url}")
@@ -154,12 +154,13 @@ async def _serve(
             audit.close()
 
 
-def _audit_file(path: str, clock: Clock) -> AuditFile:
+def open_audit(path: str, clock: Clock) -> AuditFile:
+    """Open an audit log; OperationalError 58030: it cannot be written."""
     try:
         return AuditFile(path, clock)
     except OSError as error:
         raise OperationalError(
-            f"serve: the audit log {path} cannot be written: {error.strerror}", sqlstate="58030"
+            f"the audit log {path} cannot be written: {error.strerror}", sqlstate="58030"
         ) from error
 
 

@@ -1,7 +1,7 @@
 """Settings from a file, the environment and flags: one model, later ones win, each with its origin.
 
-The file is TOML with the tables [server] and [database]; HERDPY_SERVER_PORT is server.port. What
-is not known is an error with a suggestion: a misspelt limit is no limit.
+The file is TOML with the tables [server], [database] and [node]; HERDPY_SERVER_PORT is server.port.
+What is not known is an error with a suggestion: a misspelt limit is no limit.
 """
 
 import re
@@ -14,10 +14,14 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from herdpy.config import Config, ServerConfig
+from herdpy.config import Config, NodeConfig, ServerConfig
 from herdpy.errors import OperationalError, ProgrammingError, did_you_mean
 
-SECTIONS: dict[str, type[Any]] = {"server": ServerConfig, "database": Config}
+SECTIONS: dict[str, type[Any]] = {
+    "server": ServerConfig,
+    "database": Config,
+    "node": NodeConfig,
+}
 PREFIX = "HERDPY_"
 CONFIG_VARIABLE = "HERDPY_CONFIG"
 """Names the file, where no flag does."""
@@ -33,12 +37,14 @@ class Loaded:
 
     server: ServerConfig
     database: Config
+    node: NodeConfig
     origins: Mapping[str, str]
 
     def shown(self) -> str:
         """Return them as TOML that reads back as the same, each with its origin."""
         lines: list[str] = []
-        for section, config in (("server", self.server), ("database", self.database)):
+        sections = {"server": self.server, "database": self.database, "node": self.node}
+        for section, config in sections.items():
             lines += ["", f"[{section}]"] if lines else [f"[{section}]"]
             for item in fields(config):
                 setting = f"{item.name} = {_toml(getattr(config, item.name))}"
@@ -90,7 +96,7 @@ def load(
     for name, value in (flags or {}).items():
         put(name, value, "flag", name)
     made = {section: _make(section, kind, values, origins) for section, kind in SECTIONS.items()}
-    return Loaded(made["server"], made["database"], origins)
+    return Loaded(made["server"], made["database"], made["node"], origins)
 
 
 def _from_file(file: str | None, where: str) -> Iterator[tuple[str, object]]:
@@ -170,6 +176,15 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def setting_options(command: Command) -> Command:
     """Give a command --config, --set and an option for each setting of a server; see load_here."""
+    return _options_of(command, "server")
+
+
+def node_options(command: Command) -> Command:
+    """Give a command the same, and an option for each setting of a node."""
+    return _options_of(command, "server", "node")
+
+
+def _options_of(command: Command, *sections: str) -> Command:
     options = [
         click.option(
             "--config",
@@ -185,7 +200,7 @@ def setting_options(command: Command) -> Command:
             metavar="NAME=VALUE",
             help="Set anything, such as database.memory_bytes_max=2GiB.",
         ),
-        *map(_option, fields(ServerConfig)),
+        *(_option(item) for section in sections for item in fields(SECTIONS[section])),
     ]
     for option in reversed(options):
         command = option(command)
@@ -227,7 +242,10 @@ def load_here(
                 f"--set: expected NAME=VALUE, found {text[:100]!r}", sqlstate="22023"
             )
         flags[name.strip()] = value.strip()
-    flags |= {f"server.{name}": value for name, value in chosen.items() if value is not None}
+    of_node = {item.name for item in fields(NodeConfig)}
+    for name, value in chosen.items():
+        if value is not None:
+            flags[f"{'node' if name in of_node else 'server'}.{name}"] = value
     try:
         file = None if config is None else config.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

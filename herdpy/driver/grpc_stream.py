@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import grpc
 
 from bookie.runtime.interfaces import Driver
-from bookie.runtime.os_threads import ThisThread
+from bookie.runtime.os_process import ThisThread
 from herdpy.errors import ProtocolError
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto.messages import FRAME_BYTES_MAX

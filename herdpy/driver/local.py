@@ -278,6 +278,11 @@ def exposed(disk: OsDisk, where: str, count_max: int = 1_000) -> list[str]:
     ]
 
 
+def new_world() -> tuple[OsClock, OsRng, ThreadDriver]:
+    """Return what a node of a cluster runs on, beside its disks and its loop."""
+    return OsClock(), OsRng(), ThreadDriver()
+
+
 def new_rng() -> OsRng:
     return OsRng()
 

@@ -296,14 +296,20 @@ class Tablespaces:
     ) -> None:
         """Make an empty tablespace with these roles; durable, and open, on return.
 
-        42710: there is one of the name, which if_not_exists leaves as it is. On any error there is
-        none: what is left of it is removed now, or when the directory is opened; but with 58030 and
-        UNKNOWN there may be one then.
+        42710: there is one of the name, which if_not_exists leaves as it is. 0A000: the directory
+        is a node's copy. On any error there is none: what is left of it is removed now, or when the
+        directory is opened; but with 58030 and UNKNOWN there may be one then.
         """
         with self.changing:
             if if_not_exists and self.has(name):
                 return
             self._check_changeable()
+            if not self._instance.logs.leads:  # what is written there would be in no ledger
+                raise NotSupportedError(
+                    f'tablespace "{name}" cannot be made here: this is a node\'s copy of a '
+                    "tablespace of a cluster",
+                    hint="`herdpy cluster create` makes another one, on nodes of its own.",
+                )
             if self.has(name):
                 raise ProgrammingError(
                     f'tablespace "{name}" exists already',

@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bookie.admin.child_process import ChildProcess, python_command
 from bookie.admin.world import Cluster
 from bookie.admin.zookeeper_process import start_zookeeper
 from bookie.autorecovery.election import current_auditor
@@ -42,6 +41,7 @@ from bookie.metadata.cluster import initialize, read_layout
 from bookie.metadata.interfaces import Create, VersionedStore
 from bookie.metadata.ledger_paths import AVAILABLE, COOKIES, ledger_path
 from bookie.metadata.paths import parent_of
+from bookie.runtime.os_child_process import ChildProcess, python_command
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_rng import OsRng
 from tests.benchmarks.harness import Bench, busy_machine, fdatasync_us

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from bookie.admin.child_process import ChildProcess
 from bookie.admin.zookeeper_process import HOST, find_java
 from bookie.errors import BookieStartError
+from bookie.runtime.os_child_process import ChildProcess
 from tests.fixtures.line_process import LineProcess
 from tests.fixtures.maven import compiled, fetch, missing_tool
 from tests.fixtures.ports import own_port

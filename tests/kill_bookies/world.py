@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bookie.admin.child_process import ChildProcess, python_command
 from bookie.admin.world import Cluster
 from bookie.autorecovery.tasks import TaskStore
 from bookie.client.client import LedgerClient
@@ -27,6 +26,7 @@ from bookie.ledger.codec import EntryDigest
 from bookie.ledger.distribution import write_set
 from bookie.ledger.types import BookieId, DigestType, LedgerMetadata, Status
 from bookie.lifecycle.operations import Operations
+from bookie.runtime.os_child_process import ChildProcess, python_command
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_rng import OsRng
 from tests.fixtures.bookie_processes import OurBookie, registered

@@ -25,7 +25,7 @@ from bookie.server.health import PAGES as HTTP_PAGES
 from herdpy import errors, limits
 from herdpy.cli.app import app
 from herdpy.cli.shell import COMMANDS
-from herdpy.config import Config, ServerConfig
+from herdpy.config import Config, NodeConfig, ServerConfig
 from tests.findings.judgement import marked_tests
 from tests.pg_oracle.deviations import DEVIATIONS
 from tests.style.python_reference import python_page
@@ -43,14 +43,15 @@ def config_page() -> str:
         "`herdpy serve` takes them, in this order, from its options (`--port 7001`; any setting",
         "as `--set database.memory_bytes_max=2GiB`), from the environment",
         "(`HERDPY_SERVER_PORT`), from a TOML file (`--config FILE` or `HERDPY_CONFIG`) with the",
-        "tables `[server]` and `[database]`, and from the defaults. `herdpy config show` prints",
-        "all of them as such a file, each with where it comes from. A setting that there is not is",
-        "an error. Sizes may have a unit (KiB, MiB, GiB, TiB). In process, `memory_bytes_max` is",
-        "an argument of `herdpy.connect()`.",
+        "tables `[server]`, `[database]` and `[node]`, and from the defaults. `herdpy config show`",
+        "prints all of them as such a file, each with where it comes from. A setting that there is",
+        "not is an error. Sizes may have a unit (KiB, MiB, GiB, TiB). In process,",
+        "`memory_bytes_max` is an argument of `herdpy.connect()`.",
     ]
     for section, what, kind in (
         ("server", "of a server", ServerConfig),
         ("database", "of an open database", Config),
+        ("node", "of a node of a cluster (`herdpy node`)", NodeConfig),
     ):
         lines += [
             "",

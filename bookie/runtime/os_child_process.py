@@ -23,6 +23,8 @@ class ChildProcess:
         self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
     ) -> None:
         """Start command; what it prints is appended to `log`."""
+        self.command = tuple(command)
+        """Of this child: it starts another one like it."""
         self.log = log
         self._log_start = log.stat().st_size if log.exists() else 0
         with log.open("ab") as output:
@@ -89,12 +91,18 @@ class ChildProcess:
         if self._guard.stdin is not None:
             self._guard.stdin.close()
 
+    def printed(self) -> str:
+        """Return all that it printed since it started."""
+        return self._read(self._log_start)
+
     def log_tail(self) -> str:
         """Return the end of what it printed since it started."""
+        return self._read(max(self._log_start, self.log.stat().st_size - _LOG_TAIL_BYTES)).strip()
+
+    def _read(self, start: int) -> str:
         with self.log.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(self._log_start, size - _LOG_TAIL_BYTES))
-            return file.read().decode(errors="replace").strip()
+            file.seek(start)
+            return file.read().decode(errors="replace")
 
 
 def python_command(module: str, *arguments: str) -> list[str]:

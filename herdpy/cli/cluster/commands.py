@@ -1,0 +1,196 @@
+"""`herdpy node` and `herdpy cluster`, as click knows them."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from herdpy.cli.cluster.options import (
+    as_herdpy_errors,
+    checked_path,
+    cluster_options,
+    run,
+    session,
+)
+from herdpy.cli.console import output_console, reporting
+from herdpy.cli.settings import Loaded, load_here, node_options
+
+_json_option = click.option("--json", "is_json", is_flag=True, help="Print one JSON record.")
+_PATIENCE_S = 10.0
+
+
+@click.command()
+@cluster_options
+@click.option(
+    "--data",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The node's directory: its id and its copies. Made if missing.",
+)
+@click.option(
+    "--id",
+    "node_id",
+    help="The node's id in the cluster.  [default: the directory's; of a new one, by chance]",
+)
+@node_options
+@reporting()
+def node(
+    zookeeper: str,
+    root: str,
+    data: Path,
+    node_id: str | None,
+    config: Path | None,
+    assignments: tuple[str, ...],
+    **chosen: Any,
+) -> None:
+    """Be a node of a cluster: follow, or lead and serve, its tablespaces, until SIGTERM or Ctrl-C.
+
+    It has a copy of each tablespace that names it as a replica, in a folder of --data, and takes
+    what the leader writes from the ledgers. While it leads it serves clients at --host and --port,
+    with the settings of `herdpy serve`.
+    """
+    from herdpy.cli.cluster.node import run_node
+
+    def load() -> Loaded:
+        return load_here(config, assignments, os.environ, chosen)
+
+    run_node(zookeeper, root, data, node_id, load, console=output_console())
+
+
+@click.group("cluster")
+def cluster() -> None:
+    """Make a cluster of nodes, look at one, run one on this machine."""
+
+
+@cluster.command()
+@cluster_options
+@click.option(
+    "--ledgers",
+    default="/ledgers",
+    show_default=True,
+    metavar="PATH",
+    callback=checked_path,
+    help="The node of ZooKeeper that has the BookKeeper for its ledgers.",
+)
+@click.option("--ensemble", type=click.IntRange(1, 64), default=3, show_default=True,
+              help="On how many bookies a ledger lies.")  # fmt: skip
+@click.option("--write-quorum", type=click.IntRange(1, 64), default=3, show_default=True,
+              help="On how many of them each entry lies.")  # fmt: skip
+@click.option("--ack-quorum", type=click.IntRange(1, 64), default=2, show_default=True,
+              help="How many of those acknowledge it; 1 loses commits with a bookie.")  # fmt: skip
+@reporting()
+def init(
+    zookeeper: str, root: str, ledgers: str, ensemble: int, write_quorum: int, ack_quorum: int
+) -> None:
+    """Make a new cluster in ZooKeeper, without tablespaces, beside a BookKeeper that is there."""
+    from herdpy.cli.cluster.making import make_cluster
+
+    with as_herdpy_errors("cluster init"):
+        record = run(make_cluster(zookeeper, root, ledgers, (ensemble, write_quorum, ack_quorum)))
+    click.echo(f"made cluster {record.id} at {zookeeper}{root}")
+
+
+@cluster.command()
+@cluster_options
+@click.argument("name")
+@click.option(
+    "--replicas",
+    required=True,
+    metavar="ID,...",
+    help="The nodes that get a copy: each of them may lead.",
+)
+@reporting()
+def create(zookeeper: str, root: str, name: str, replicas: str) -> None:
+    """Make the tablespace NAME, with an empty log; one of the replicas comes to lead it."""
+    from herdpy.cli.cluster.making import make_tablespace
+
+    ids = tuple(each.strip() for each in replicas.split(","))
+    with as_herdpy_errors("cluster create"):
+        run(make_tablespace(zookeeper, root, name, ids))
+    click.echo(f"made tablespace {name} on {', '.join(ids)}")
+
+
+@cluster.command()
+@cluster_options
+@_json_option
+@reporting()
+def status(zookeeper: str, root: str, is_json: bool) -> None:
+    """Show nodes, tablespaces, which node leads each under which epoch, ledgers and bookies."""
+    from herdpy.cli.cluster.view import as_record, as_tables
+    from herdpy.cluster.status import ClusterStatus, read_status
+
+    async def read() -> ClusterStatus:
+        async with session(zookeeper) as store:
+            return await read_status(store, root, patience_s=_PATIENCE_S)
+
+    with as_herdpy_errors("cluster status"):
+        found = run(read())
+    if is_json:
+        click.echo(json.dumps(as_record(found)))
+    else:
+        output_console().print(as_tables(found))
+
+
+@cluster.command()
+@click.option("--nodes", "node_count", type=click.IntRange(1, 16), default=3, show_default=True,
+              help="How many nodes to run.")  # fmt: skip
+@click.option("--bookies", "bookie_count", type=click.IntRange(1, 16), default=3, show_default=True,
+              help="How many bookies to run.")  # fmt: skip
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep everything in this directory.  [default: a temporary one, removed at the end]",
+)
+@click.option("--tablespace", default="default", show_default=True, help="Made if missing.")
+@click.option(
+    "--session-timeout",
+    "session_timeout_s",
+    type=click.FloatRange(1, 60),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Of silence, after which another node leads.",
+)
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting of each node, such as database.memory_bytes_max=2GiB.",
+)
+@_json_option
+@reporting()
+def up(
+    node_count: int,
+    bookie_count: int,
+    data: Path | None,
+    tablespace: str,
+    session_timeout_s: float,
+    assignments: tuple[str, ...],
+    is_json: bool,
+) -> None:
+    """Run a whole cluster on this machine until Ctrl-C: ZooKeeper, bookies, nodes, a tablespace.
+
+    Each is a process of its own, on loopback: kill one, and see what happens. With --data the
+    ports, ids and data stay the same from one run to the next. With --json it prints one record
+    with all pids, addresses and commands when a leader serves.
+    """
+    from herdpy.cli.cluster.up import run_cluster
+
+    sys.exit(
+        run_cluster(
+            data,
+            node_count=node_count,
+            bookie_count=bookie_count,
+            tablespace=tablespace,
+            session_timeout_s=session_timeout_s,
+            assignments=assignments,
+            is_json=is_json,
+        )
+    )
+
+
+COMMANDS = (node, cluster)

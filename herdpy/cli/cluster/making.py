@@ -1,0 +1,95 @@
+"""What `herdpy cluster init` and `create` do, and what `up` does of both."""
+
+from bookie.metadata.interfaces import VersionedStore
+from herdpy.cli.cluster.options import session
+from herdpy.cluster.chain import Quorums
+from herdpy.cluster.cluster_record import (
+    ClusterRecord,
+    check_bookie_count,
+    create_cluster,
+    read_cluster,
+)
+from herdpy.cluster.status import read_status
+from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
+from herdpy.driver.local import new_rng
+from herdpy.errors import OperationalError, ProgrammingError
+
+_ID_BYTES = 16
+_PASSWORD_BYTES = 16
+_PATIENCE_S = 10.0
+
+
+async def make_cluster(
+    zookeeper: str, root: str, ledgers: str, quorums: tuple[int, int, int]
+) -> ClusterRecord:
+    """Make a new cluster; see create_cluster()."""
+    record = new_record(ledgers, Quorums(*quorums))
+    async with session(zookeeper) as store:
+        await create_cluster(store, root, record)
+    return record
+
+
+def new_record(ledgers: str, quorums: Quorums) -> ClusterRecord:
+    """ProgrammingError 22023: these are no quorums."""
+    if not quorums.ack <= quorums.write <= quorums.ensemble:
+        raise ProgrammingError(
+            "quorums: expected ack <= write <= ensemble, found "
+            f"{quorums.ack}, {quorums.write}, {quorums.ensemble}",
+            sqlstate="22023",
+        )
+    return ClusterRecord(
+        id=new_rng().randbytes(_ID_BYTES).hex(),
+        ledgers=ledgers,
+        ensemble=quorums.ensemble,
+        write=quorums.write,
+        ack=quorums.ack,
+    )
+
+
+async def make_tablespace(zookeeper: str, root: str, name: str, replicas: tuple[str, ...]) -> None:
+    """Make a tablespace with a session of its own: that ends, and one of the replicas leads."""
+    async with session(zookeeper) as store:
+        await create_tablespace(store, root, name, replicas)
+
+
+async def create_tablespace(
+    store: VersionedStore, root: str, name: str, replicas: tuple[str, ...]
+) -> None:
+    """Make a tablespace; the session is to end soon, for it stands for the leader's until then.
+
+    ProgrammingError 42P04: there is one of the name; 22023: a replica is no node that is there, or
+    carries a tablespace already. OperationalError 53000: too few bookies. Nothing was made then.
+    """
+    await check_bookie_count(store, await read_cluster(store, root))
+    status = await read_status(store, root, patience_s=_PATIENCE_S)
+    there = {node.id for node in status.nodes}
+    if not name or len(set(replicas)) != len(replicas):
+        raise ProgrammingError(
+            f"expected a name, and each replica once; found {name!r:.80} on {', '.join(replicas)}",
+            sqlstate="22023",
+        )
+    for replica in replicas:
+        if replica not in there:
+            known = ", ".join(sorted(there)) or "none"
+            raise ProgrammingError(
+                f"replica {replica!r:.80}: expected a node that is registered, found {known}",
+                sqlstate="22023",
+                hint="start it: `herdpy node`; nothing was made",
+            )
+    for each in status.tablespaces:
+        carried = sorted(set(each.replicas) & set(replicas))
+        if carried and each.name != name:
+            raise OperationalError(
+                f"node {carried[0]} carries tablespace {each.name}, and can carry one only",
+                sqlstate="0A000",
+                hint="name other nodes; nothing was made",
+            )
+    rng = new_rng()
+    record = TablespaceRecord(
+        id=rng.randbytes(_ID_BYTES).hex(),
+        leader=replicas[0],
+        replicas=replicas,
+        expected=len(replicas),
+        password=rng.randbytes(_PASSWORD_BYTES).hex(),
+    )
+    await TablespaceNodes(store, root).create(name, record)

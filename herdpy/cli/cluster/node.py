@@ -1,0 +1,247 @@
+"""`herdpy node`: one node of a cluster, until SIGTERM or Ctrl-C."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+from rich.console import Console
+
+from bookie.runtime.os_executors import new_executor, new_loop
+from bookie.runtime.os_log import LineWriter
+from herdpy.cli.audit_file import AuditFile
+from herdpy.cli.cluster.options import as_herdpy_errors, session
+from herdpy.cli.logs import set_up_logs
+from herdpy.cli.serve import frequent_switches, listening, open_audit, rare_collections
+from herdpy.cli.settings import Loaded
+from herdpy.cli.system import make_room, notify
+from herdpy.cluster.database_copy import DatabaseCopy
+from herdpy.cluster.node import Node, World
+from herdpy.config import ServerConfig
+from herdpy.driver.local import disk_of_directory, new_world
+from herdpy.errors import Error, OperationalError, ProgrammingError
+from herdpy.model.governor import Governor
+from herdpy.server.server import Server
+
+_log = logging.getLogger(__name__)
+_ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 - to be refused as an address for clients
+
+
+def run_node(
+    zookeeper: str,
+    root: str,
+    data: Path,
+    node_id: str | None,
+    load: Callable[[], Loaded],
+    *,
+    console: Console,
+) -> None:
+    """Be a node until a signal; herdpy.Error when that cannot begin, or must not go on.
+
+    load: gives the settings, and again at SIGHUP.
+    """
+    loaded = load()
+    address = _address(loaded)
+    log = set_up_logs(loaded.server.log_level, loaded.server.log_format)
+    if loaded.server.log_level != "debug":  # it tells of each try to connect
+        logging.getLogger("bookie.kazoo").setLevel(logging.ERROR)
+    make_room(loaded.server)
+    world = _world(data)
+    config = loaded.server
+    audit = open_audit(config.audit_log, world.clock) if config.audit_log else None
+    services = _Services(config, log, audit, lambda: load().server)
+    try:
+        with (
+            rare_collections(),
+            frequent_switches(config.switch_interval_us / 1e6),
+            asyncio.Runner(loop_factory=new_loop) as runner,
+            as_herdpy_errors("node"),
+        ):
+            runner.run(_live(zookeeper, root, world, node_id, address, loaded, services, console))
+    finally:
+        if audit is not None:
+            audit.close()
+
+
+def _address(loaded: Loaded) -> str:
+    """Return where clients reach this node's server, which is registered before it listens."""
+    server = loaded.server
+    if loaded.node.advertised_address:
+        return loaded.node.advertised_address
+    if server.port == 0:
+        raise ProgrammingError(
+            "server.port: expected the port that clients are to find, found 0",
+            sqlstate="22023",
+            hint="a node registers its address before it listens: name a port",
+        )
+    if server.host in _ANY_ADDRESS:
+        raise ProgrammingError(
+            f"server.host: {server.host!r} is no address that clients reach",
+            sqlstate="22023",
+            hint="name what they are to connect to: --advertised-address HOST:PORT",
+        )
+    host = f"[{server.host}]" if ":" in server.host else server.host
+    return f"{host}:{server.port}"
+
+
+async def _check_ports(config: ServerConfig) -> None:
+    """Say now which address cannot be had: a node that leads and cannot listen serves no client."""
+    for host, port, option in (
+        (config.host, config.port, "--port"),
+        (config.host, config.grpc_port, "--grpc-port"),
+        (config.http_host, config.http_port, "--http-port"),
+    ):
+        if port > 0:
+            with listening("node", host, port, option):
+                server = await asyncio.get_running_loop().create_server(
+                    asyncio.Protocol, host, port, start_serving=False
+                )
+            server.close()
+            await server.wait_closed()
+
+
+def _world(data: Path) -> World:
+    clock, rng, driver = new_world()
+    where = str(data.resolve())
+    return World(
+        open_disk=lambda folder: disk_of_directory(f"{where}/{folder}" if folder else where),
+        where=where,
+        clock=clock,
+        rng=rng,
+        driver=driver,
+        new_executor=new_executor,
+        governor=Governor(),
+    )
+
+
+async def _live(
+    zookeeper: str,
+    root: str,
+    world: World,
+    node_id: str | None,
+    address: str,
+    loaded: Loaded,
+    services: "_Services",
+    console: Console,
+) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, services.reload)
+    await _check_ports(loaded.server)
+    stopping = loop.create_task(stop.wait())
+    connected = session(zookeeper, loaded.node.session_timeout_s)
+    try:
+        async with connected as store:
+            node = Node(
+                store,
+                world,
+                root=root,
+                node_id=node_id,
+                address=address,
+                config=loaded.node,
+                database=loaded.database,
+                new_service=services.new,
+            )
+            starting = loop.create_task(node.start())
+            failing = loop.create_task(node.wait_failed())
+            try:
+                await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+                if starting.done():
+                    await starting
+                    where = f"{zookeeper}{root}"
+                    console.print(f"node {node.id} of {where}, for clients at {address}")
+                    console.print("stop with Ctrl-C", style="dim")
+                    notify("READY=1", f"STATUS=node {node.id} of {where}")
+                    await asyncio.wait([failing, stopping], return_when=asyncio.FIRST_COMPLETED)
+                    if failing.done():
+                        raise failing.result()
+                notify("STOPPING=1", "STATUS=open transactions have time to end")
+                _log.info("node %s: stopping", node.id)
+                services.drain_s = loaded.server.drain_timeout_s
+            finally:
+                for task in (starting, failing):
+                    task.cancel()
+                await asyncio.gather(starting, failing, return_exceptions=True)
+                await node.close()
+                _log.info("node %s: ended", node.id)
+    finally:
+        stopping.cancel()
+
+
+class _Services:
+    """What the servers of this process share: settings, logs; one for each time that it leads."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        log: LineWriter,
+        audit: AuditFile | None,
+        load_again: Callable[[], ServerConfig],
+    ) -> None:
+        self.config = config
+        self.write_audit = None if audit is None else audit.write
+        self.lines = [log] if audit is None else [log, audit.lines]
+        self._audit = audit
+        self._load_again = load_again
+        self.drain_s = 0.0
+        """What open transactions get when a server stops: none where another node leads."""
+        self.servers: dict[Server, None] = {}
+
+    def new(self, copy: DatabaseCopy) -> "LeaderService":
+        return LeaderService(self, copy)
+
+    def reload(self) -> None:
+        """Take up settings, certificates, and a new audit log when the old one was renamed."""
+        if self._audit is not None:
+            self._audit.reopen()
+        try:
+            config = self._load_again()
+            for server in self.servers:
+                server.reload(config)
+        except Error as error:
+            _log.error("reload: settings and certificates stay as they were: %s", error)
+            return
+        self.config = config
+        logging.getLogger().setLevel(config.log_level.upper())
+        _log.info("reloaded")
+
+
+class LeaderService:
+    """The server of a node, while it leads (herdpy.cluster.member.Service)."""
+
+    def __init__(self, shared: _Services, copy: DatabaseCopy) -> None:
+        self._shared = shared
+        self._copy = copy
+        self._server: Server | None = None
+
+    async def serve(self) -> None:
+        shared, config, database = self._shared, self._shared.config, self._copy.database
+        if database is None:
+            raise OperationalError("the copy was closed meanwhile", sqlstate="57P01")
+        server = self._server = Server(
+            database,
+            name=f"herdpy {version('herdpy-db')}",
+            config=config,
+            write_audit=shared.write_audit,
+            lines=shared.lines,
+        )
+        shared.servers[server] = None
+        if config.http_port >= 0:
+            with listening("node", config.http_host, config.http_port, "--http-port"):
+                await server.start_http(config.http_host, config.http_port)
+        with listening("node", config.host, config.port, "--port"):
+            await server.start(config.host, config.port)
+        if config.grpc_port >= 0:
+            with listening("node", config.host, config.grpc_port, "--grpc-port"):
+                await server.start_grpc(config.host, config.grpc_port)
+
+    async def stop(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            del self._shared.servers[server]
+            await server.drain(self._shared.drain_s)
+            await server.close()

@@ -1,0 +1,166 @@
+"""`herdpy node` and `herdpy cluster` as processes: a killed leader, and what is refused."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import herdpy
+from bookie.admin.zookeeper_process import ZooKeeperProcess
+from tests.fixtures.commanded_cluster import commanded
+from tests.fixtures.ports import own_port
+from tests.fixtures.real_cluster import HERDPY, RealCluster, is_alive, log_tail, wait_for
+from tests.fixtures.zookeeper import skip_without_zookeeper, zookeeper, zookeeper_root
+
+__all__ = ["zookeeper", "zookeeper_root"]
+
+pytestmark = pytest.mark.integration
+
+
+def status(cluster: RealCluster) -> dict[str, Any]:
+    """Return what the command says."""
+    found = cluster.command("cluster", "status", "--json")
+    assert found.returncode == 0, found.stderr
+    return json.loads(found.stdout)
+
+
+def test_what_a_killed_leader_has_told_is_there(tmp_path: Path) -> None:
+    skip_without_zookeeper()
+    data = tmp_path / "cluster"
+    with RealCluster(data, "--tablespace", "sales") as cluster:
+        assert cluster.dsn == f"herd+zk://{cluster.zookeeper}/sales"
+        settings = (data / "ledgers" / "zookeeper" / "zoo.cfg").read_text()
+        assert "tickTime=500\n" in settings  # else sessions of 2 s were not granted
+        first = cluster.leader()
+        told: list[int] = []
+        with cluster.connect(autocommit=True) as writer:
+            writer.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+            for key in range(200):
+                writer.execute("INSERT INTO t VALUES (?, ?)", (key, "x" * 20))
+                told.append(key)
+            cluster.kill(first.node)
+            with pytest.raises(herdpy.OperationalError):
+                writer.execute("INSERT INTO t VALUES (200, 'told of by no answer')")
+
+        second = cluster.leader(not_under=first.epoch)
+        assert second.node != first.node
+        (found,) = status(cluster)["tablespaces"]
+        assert (found["leader"], found["epoch"]) == (second.node, second.epoch)
+        with cluster.connect(not_under=first.epoch) as reader:
+            rows = [key for (key,) in reader.execute("SELECT id FROM t ORDER BY id")]
+        assert rows == told
+        warned = "\n".join(cluster.warnings)
+        assert f"{first.node} ended" in warned
+        assert f"--data {data / first.node}" in warned
+
+        cluster.start(first.node)
+        cluster.wait_registered(first.node)
+        cluster.terminate(second.node)  # which gives its part away
+        third = cluster.leader(not_under=second.epoch)
+        with cluster.connect(not_under=second.epoch) as reader:
+            assert reader.execute("SELECT count(*) FROM t").fetchone() == (len(rows),)
+        assert third.node != second.node
+        pids = [program.pid for program in cluster.programs.values()]
+    assert not [pid for pid in pids if is_alive(pid)]
+
+    ports = {name: program.address for name, program in cluster.programs.items()}
+    with RealCluster(data, "--tablespace", "sales") as again:
+        assert {name: program.address for name, program in again.programs.items()} == ports
+        with again.connect() as reader:
+            assert reader.execute("SELECT count(*) FROM t").fetchone() == (len(rows),)
+
+        # What is refused, on a cluster that runs.
+        node = again.programs[again.leader().node]
+        options = ["--port", str(own_port()), "--session-timeout", "1"]
+        for arguments, code, said in (
+            (["node", *options, "--data", str(data / node.name)], "55006", "is in use by"),
+            (
+                ["node", *options, "--data", str(tmp_path / "x"), "--root", "/other"],
+                "58P01",
+                "none",
+            ),
+            (
+                ["node", *options, "--data", str(tmp_path / "x"), "--id", "n1"],
+                "55006",
+                "another process runs as node n1",
+            ),
+            (
+                ["node", "--port", node.address.split(":")[1], "--data", str(tmp_path / "x")],
+                "58000",
+                "choose another port (--port)",
+            ),
+            (["cluster", "init"], "42710", "there is a cluster already"),
+            (["cluster", "create", "sales", "--replicas", "n1,n2"], "42P04", "already exists"),
+            (["cluster", "create", "more", "--replicas", "n1"], "0A000", "n1 carries tablespace"),
+            (["cluster", "create", "more", "--replicas", "n1,n9"], "22023", "found n1, n2, n3"),
+        ):
+            ran = again.command(*arguments)
+            assert ran.returncode == 1, ran.stdout
+            assert f"({code})" in ran.stderr, ran.stderr
+            assert said in ran.stderr, ran.stderr
+        assert not (tmp_path / "x" / "node.json").exists()
+        assert node.is_running, log_tail(node)
+        (found,) = status(again)["tablespaces"]
+        assert found["name"] == "sales"
+
+
+def test_a_leader_that_hangs_is_deposed_and_follows_when_it_wakes(tmp_path: Path) -> None:
+    skip_without_zookeeper()
+    with RealCluster(tmp_path / "cluster", nodes=2) as cluster:
+        first = cluster.leader()
+        with cluster.connect(autocommit=True) as writer:
+            writer.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+            writer.execute("INSERT INTO t VALUES (1)")
+            cluster.hang(first.node)
+            with cluster.connect(autocommit=True, not_under=first.epoch) as other:
+                other.execute("INSERT INTO t VALUES (2)")
+            cluster.go_on(first.node)
+            with pytest.raises(herdpy.OperationalError):
+                writer.execute("INSERT INTO t VALUES (3)")
+        log = cluster.programs[first.node].log
+        wait_for(lambda: log.read_text().count("following") == 2, "it does not follow again")
+        cluster.kill("bookie-1")  # two of three acknowledge
+        with cluster.connect(autocommit=True) as writer:
+            writer.execute("INSERT INTO t VALUES (4)")
+            rows = writer.execute("SELECT id FROM t ORDER BY id").fetchall()
+        assert rows == [(1,), (2,), (4,)]
+        cluster.kill("zookeeper")  # the end is in good order without it, too
+    for name in ("n1", "n2"):
+        printed = cluster.programs[name].log.read_text()
+        assert printed.endswith(f"node {name}: ended\n")  # not killed
+        assert "error:" not in printed
+
+
+def test_a_cluster_s_begin_and_its_refusals(
+    zookeeper: ZooKeeperProcess, zookeeper_root: str, tmp_path: Path
+) -> None:
+    def ran(*arguments: str) -> str:
+        command = [*HERDPY, *arguments, "--zookeeper", zookeeper.hosts, "--root", f"{root}/herd"]
+        found = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert found.returncode == 1, found.stdout
+        return found.stderr
+
+    root = zookeeper_root
+    init = ("cluster", "init", "--ledgers", f"{root}/ledgers")
+    assert "expected a BookKeeper's ledgers, found none (58P01)" in ran(*init)
+    with commanded(zookeeper.hosts, f"{root}/ledgers"):
+        assert "expected 2 bookies at least" in (said := ran(*init))
+        assert "(53000)" in said
+    assert "expected a herdpy cluster, found none (58P01)" in ran("cluster", "status")
+    node = ("node", "--data", str(tmp_path / "n1"), "--port", str(own_port()))
+    assert "expected a herdpy cluster, found none (58P01)" in ran(*node)
+    assert "(58P01)" in ran("cluster", "create", "t", "--replicas", "n1")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_zookeeper_that_is_away(tmp_path: Path) -> None:
+    hosts = f"127.0.0.1:{own_port()}"
+    data = tmp_path / "n1"
+    command = [*HERDPY, "node", "--zookeeper", hosts, "--data", str(data)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=90)
+    assert found.returncode == 1
+    assert f"expected a ZooKeeper at {hosts}, found none" in found.stderr
+    assert "(08001)" in found.stderr
+    assert not data.exists()

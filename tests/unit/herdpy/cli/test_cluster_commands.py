@@ -1,0 +1,130 @@
+"""`herdpy node` and `herdpy cluster`, run in this process: what they refuse, what they show."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from herdpy.cli.app import app
+from herdpy.cli.cluster.view import as_record, as_tables, changes
+from herdpy.cluster.status import ClusterStatus, NodeStatus, TablespaceStatus
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("node", "--data", "x", "--port", "0"), "server.port: expected the port"),
+        (("node", "--data", "x", "--host", "0.0.0.0"), "'0.0.0.0' is no address that clients"),
+        (("cluster", "init", "--ack-quorum", "4"), "expected ack <= write <= ensemble, found 4"),
+    ],
+)
+def test_what_is_wrong_before_zookeeper_is_asked(arguments: tuple[str, ...], said: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert said in result.output
+    assert "(22023)" in result.output
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("--root", "herd", "a path such as /herd"),
+        ("--root", "/", "a path such as /herd"),
+        ("--zookeeper", "zk1", "host:port"),
+        ("--zookeeper", "zk1:2181;zk2:2181", "host:port"),
+    ],
+)
+def test_what_is_no_cluster_s_address(option: str, value: str, expected: str) -> None:
+    result = run("cluster", "status", option, value)
+    assert result.exit_code == 2
+    assert f"expected {expected}" in result.output
+
+
+def test_a_directory_of_something_else_is_no_cluster_s(tmp_path: Path) -> None:
+    (tmp_path / "photo.jpg").touch()
+    result = run("cluster", "up", "--data", str(tmp_path))
+    assert result.exit_code == 1
+    assert "found 'photo.jpg' in it (58P01)" in result.output
+    assert [path.name for path in tmp_path.iterdir()] == ["photo.jpg"]
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"node_ports": ["x"]}', "[]"])
+def test_a_plan_that_cannot_be_read(tmp_path: Path, text: str) -> None:
+    (tmp_path / "cluster.json").write_text(text)
+    result = run("cluster", "up", "--data", str(tmp_path))
+    assert result.exit_code == 1
+    assert "expected the ports of an earlier run" in result.output
+    assert "(XX001)" in result.output
+
+
+def status(leader: str | None = "n1", epoch: int = 2, *sessions: int) -> ClusterStatus:
+    nodes = tuple(
+        NodeStatus(f"n{number}", {"herd": f"127.0.0.1:700{number}"}, session)
+        for number, session in enumerate(sessions, 1)
+        if session
+    )
+    tablespace = TablespaceStatus(
+        name="sales",
+        id="0" * 32,
+        epoch=epoch,
+        named="n1",
+        leader=leader,
+        address=None if leader is None else "127.0.0.1:7001",
+        replicas=("n1", "n2"),
+        expected=2,
+        ledgers=(3, 4, 5, 6),
+        first_ledger=0,
+    )
+    bookies = {"b1:3181": "writable", "b2:3181": "read-only"}
+    return ClusterStatus("c", "/herd", "/ledgers", (3, 3, 2), nodes, (tablespace,), bookies)
+
+
+def test_changes_are_told_once() -> None:
+    first = status("n1", 2, 11, 12)
+    assert changes(None, first) == [
+        "node n1: there, at 127.0.0.1:7001",
+        "node n2: there, at 127.0.0.1:7002",
+        "bookie b1:3181: writable",
+        "bookie b2:3181: read-only",
+        "tablespace sales: n1 leads under epoch 2, at 127.0.0.1:7001",
+    ]
+    assert changes(first, first) == []
+    gone = status(None, 2, 0, 12)._replace(bookies={"b1:3181": "writable"})
+    assert changes(first, gone) == [
+        "node n1: away",
+        "bookie b2:3181: away",
+        "tablespace sales: no leader (epoch 2)",
+    ]
+    back = status("n1", 3, 13, 12)
+    assert changes(first, back) == [
+        "node n1: there, at 127.0.0.1:7001",
+        "tablespace sales: n1 leads under epoch 3, at 127.0.0.1:7001",
+    ]
+
+
+def test_tables_and_record() -> None:
+    console = Console(width=100, record=True, file=None)
+    with console.capture() as captured:
+        console.print(as_tables(status(None, 2, 0, 12)))
+    shown = captured.get()
+    assert "none (n1 was named last)" in shown
+    assert "1 more, 4, 5, 6" in shown
+    assert "ledgers lie on 3 bookies, an entry on 3, and 2 acknowledge it" in shown
+    record = as_record(status("n1", 2, 11))
+    assert record["nodes"] == [
+        {"id": "n1", "addresses": {"herd": "127.0.0.1:7001"}, "session": "0xb"}
+    ]
+    assert record["tablespaces"][0]["ledgers"] == [3, 4, 5, 6]
+
+
+def test_a_cluster_without_anything_says_what_makes_it() -> None:
+    console = Console(width=100)
+    with console.capture() as captured:
+        console.print(as_tables(status()._replace(nodes=(), tablespaces=())))
+    assert "`herdpy node` starts one" in captured.get()
+    assert "`herdpy cluster create` makes one" in captured.get()

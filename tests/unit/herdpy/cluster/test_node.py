@@ -1,0 +1,426 @@
+"""A node: what it refuses before it writes anything, and the tablespaces that it has a part in.
+
+Refusals run in virtual time; the tablespaces with real threads and sockets, as test_member.py.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+import msgspec
+import pytest
+
+from bookie.client.blocking import LoopThread
+from bookie.metadata.cluster import initialize
+from bookie.metadata.interfaces import Create, Delete
+from bookie.metadata.memory import MemoryStore, MemoryStoreServer
+from bookie.runtime.drivers import ThreadDriver
+from bookie.runtime.memory_disk import MemoryDisk
+from bookie.runtime.os_rng import OsRng
+from herdpy.cluster.cluster_record import ClusterRecord, cluster_path, create_cluster, read_cluster
+from herdpy.cluster.node import Node
+from herdpy.cluster.node_identity import FILE, LOCK, NodeIdentity
+from herdpy.cluster.node_registration import NodeRecord, NodeRegistration
+from herdpy.cluster.part import State
+from herdpy.cluster.status import read_status
+from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
+from herdpy.config import Config, NodeConfig
+from herdpy.errors import Error, NotSupportedError, OperationalError, ProgrammingError
+from herdpy.model.settings import Settings
+from tests.fixtures.cluster_nodes import Disks, Served
+from tests.fixtures.engines import rows, run
+from tests.fixtures.ledger_cluster import LedgerCluster, ledger_cluster
+from tests.sim.clock import SimulatedClock
+from tests.sim.loop import SimulatedLoop
+
+ROOT = "/herd"
+CLUSTER = "c" * 32
+TIMEOUT_S = 2.0
+
+
+class World:
+    """A metadata store in virtual time, with a cluster in it that has no bookies."""
+
+    def __init__(self) -> None:
+        self.server = MemoryStoreServer(SimulatedClock(), session_timeout_s=TIMEOUT_S)
+        self.store = MemoryStore(self.server)
+
+    async def make(self, cluster_id: str = CLUSTER) -> None:
+        await initialize(self.store, rng=OsRng())
+        await TablespaceNodes(self.store, ROOT).initialize()
+        record = msgspec.json.encode(ClusterRecord(id=cluster_id))
+        await self.store.create(cluster_path(ROOT), record)
+
+    def node(
+        self, disks: Disks, node_id: str | None = "n1", store: MemoryStore | None = None
+    ) -> Node:
+        return Node(
+            store or MemoryStore(self.server),
+            disks.world(SimulatedClock()),
+            root=ROOT,
+            node_id=node_id,
+            address="127.0.0.1:7000",
+            config=NodeConfig(session_timeout_s=TIMEOUT_S),
+            database=Config(),
+            new_service=Served,
+        )
+
+
+def simulate(body: Callable[[World], Awaitable[None]]) -> None:
+    loop = SimulatedLoop(1)
+
+    async def main() -> None:
+        world = World()
+        await body(world)
+        await world.store.close()
+
+    try:
+        loop.run_until_complete(main(), time_limit_s=1_000.0)
+    finally:
+        loop.close()
+
+
+async def refused(node: Node) -> Error:
+    with pytest.raises(Error) as caught:
+        await node.start()
+    await node.close()
+    return caught.value
+
+
+def test_no_cluster_at_the_root() -> None:
+    async def body(world: World) -> None:
+        disks = Disks()
+        error = await refused(world.node(disks))
+        assert error.sqlstate == "58P01"
+        assert "/herd/cluster: expected a herdpy cluster, found none" in str(error)
+        assert disks.folders == {}
+
+    simulate(body)
+
+
+def test_a_directory_is_one_node_s_of_one_cluster() -> None:
+    async def body(world: World) -> None:
+        await world.make()
+        disks = Disks()
+        first = world.node(disks)
+        await first.start()
+        await first.close()
+        found = msgspec.json.decode(disks.folders[""].read(FILE), type=NodeIdentity)
+        assert found == NodeIdentity(id="n1", cluster=CLUSTER)
+
+        error = await refused(world.node(disks, "n2"))
+        assert error.sqlstate == "55000"
+        assert "/data belongs to node n1: expected node n2" in str(error)
+
+        again = world.node(disks, None)  # it is the directory's
+        await again.start()
+        assert again.id == "n1"
+        await again.close()
+
+        await world.store.delete(cluster_path(ROOT))
+        other = msgspec.json.encode(ClusterRecord(id="d" * 32))
+        await world.store.create(cluster_path(ROOT), other)
+        error = await refused(world.node(disks))
+        assert error.sqlstate == "55000"
+        assert f"expected cluster {'d' * 32}, found {CLUSTER}" in str(error)
+        assert msgspec.json.decode(disks.folders[""].read(FILE), type=NodeIdentity) == found
+
+    simulate(body)
+
+
+def test_a_directory_with_something_else_is_left_as_it_is() -> None:
+    async def body(world: World) -> None:
+        await world.make()
+        disks = Disks()
+        disks.folders[""] = disk = MemoryDisk()
+        disk.open("photo.jpg", create=True).close()
+        error = await refused(world.node(disks))
+        assert error.sqlstate == "58P01"
+        assert "holds 'photo.jpg'" in str(error)
+        assert disk.list("") == ["photo.jpg"]
+
+    simulate(body)
+
+
+def test_a_directory_of_a_process_that_runs() -> None:
+    async def body(world: World) -> None:
+        await world.make()
+        disks = Disks()
+        lock = disks.open("").lock(LOCK, "process 4711")
+        error = await refused(world.node(disks))
+        assert error.sqlstate == "55006"
+        assert "/data is in use by process 4711" in str(error)
+        assert not disks.folders[""].exists(FILE)
+        lock.close()
+
+    simulate(body)
+
+
+def test_a_node_without_a_name_has_one_of_chance_and_keeps_it() -> None:
+    async def body(world: World) -> None:
+        await world.make()
+        disks = Disks()
+        node = world.node(disks, None)
+        await node.start()
+        name = node.id
+        await node.close()
+        assert name.startswith("node-")
+        again = world.node(disks, None)
+        await again.start()
+        assert again.id == name
+        await again.close()
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "-x", "ä", "x" * 64])
+def test_what_is_no_node_id(name: str) -> None:
+    async def body(world: World) -> None:
+        with pytest.raises(ProgrammingError) as caught:
+            world.node(Disks(), name)
+        assert caught.value.sqlstate == "22023"
+
+    simulate(body)
+
+
+def test_two_processes_with_one_id() -> None:
+    async def body(world: World) -> None:
+        await world.make()
+        first = world.node(Disks())
+        await first.start()
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        disks = Disks()
+        error = await refused(world.node(disks))
+        assert not disks.folders[""].exists(FILE)
+        assert loop.time() - began_s >= 3 * TIMEOUT_S
+        assert error.sqlstate == "55006"
+        assert "another process runs as node n1" in str(error)
+        await first.close()
+
+    simulate(body)
+
+
+# --- the registration --------------------------------------------------------------------------
+
+
+def registration(
+    store: MemoryStore, on_refused: Callable[[Error], object] = lambda _: None
+) -> NodeRegistration:
+    record = NodeRecord(id="n1", addresses={"herd": "127.0.0.1:7000"})
+    return NodeRegistration(store, ROOT, record, session_timeout_s=TIMEOUT_S, on_refused=on_refused)
+
+
+def test_a_former_life_s_registration_is_waited_for() -> None:
+    async def body(world: World) -> None:
+        await world.make()
+        former = MemoryStore(world.server)
+        await registration(former).start()
+        world.server.disconnect(former.session_id)  # its process was killed
+        store = MemoryStore(world.server)
+        second = registration(store)
+        starting = asyncio.ensure_future(second.start())
+        await asyncio.sleep(TIMEOUT_S / 2)
+        assert not starting.done()
+        world.server.expire(former.session_id)
+        await starting
+        _, stat = await world.store.read(f"{ROOT}/nodes/n1")
+        assert stat.ephemeral_owner == store.session_id
+        await second.close()
+        assert await world.store.exists(f"{ROOT}/nodes/n1") is None
+
+    simulate(body)
+
+
+def test_it_registers_again_with_the_next_session_or_gives_way_to_the_other() -> None:
+    async def body(world: World) -> None:
+        await world.make()
+        store, told = MemoryStore(world.server), asyncio.Queue[Error]()
+        first = registration(store, told.put_nowait)
+        await first.start()
+        before = store.session_id
+        world.server.expire(before)
+        await asyncio.sleep(TIMEOUT_S)
+        stat = await world.store.exists(f"{ROOT}/nodes/n1")
+        assert stat is not None
+        assert stat.ephemeral_owner == store.session_id != before
+
+        other = MemoryStore(world.server)
+        path = f"{ROOT}/nodes/n1"
+        await other.multi([Delete(path), Create(path, is_ephemeral=True)])
+        error = await told.get()
+        assert error.sqlstate == "55006"
+        await first.close()
+        stat = await world.store.exists(f"{ROOT}/nodes/n1")
+        assert stat is not None
+        assert stat.ephemeral_owner == other.session_id
+
+    simulate(body)
+
+
+# --- the cluster -------------------------------------------------------------------------------
+
+
+def test_a_cluster_is_made_once_and_beside_a_bookkeeper_with_bookies() -> None:
+    async def body(world: World) -> None:
+        record = ClusterRecord(id=CLUSTER)
+        with pytest.raises(OperationalError, match="expected a BookKeeper's ledgers") as caught:
+            await create_cluster(world.store, ROOT, record)
+        assert caught.value.sqlstate == "58P01"
+        await initialize(world.store, rng=OsRng())
+        await world.store.create("/ledgers/available/b1:3181", is_ephemeral=True)
+        with pytest.raises(OperationalError, match="expected 2 bookies at least") as caught:
+            await create_cluster(world.store, ROOT, record)
+        assert caught.value.sqlstate == "53000"
+        assert await world.store.exists(ROOT) is None
+        await world.store.create("/ledgers/available/b2:3181", is_ephemeral=True)
+        await create_cluster(world.store, ROOT, record)
+        assert await read_cluster(world.store, ROOT) == record
+        with pytest.raises(ProgrammingError, match="there is a cluster already") as found:
+            await create_cluster(world.store, ROOT, ClusterRecord(id="d" * 32))
+        assert found.value.sqlstate == "42710"
+        assert await read_cluster(world.store, ROOT) == record
+
+    simulate(body)
+
+
+# --- its tablespaces ---------------------------------------------------------------------------
+
+
+class Cluster:
+    """A loop in a thread, with bookies, a metadata store, and nodes."""
+
+    def __init__(self) -> None:
+        self.thread = LoopThread(ThreadDriver())
+        self._manager = ledger_cluster(3)
+        self.bookies: LedgerCluster = self.thread.call(self._manager.__aenter__())
+        self.thread.call(create_cluster(self.bookies.store, ROOT, ClusterRecord(id=CLUSTER)))
+        self.nodes: list[Node] = []
+        self.stores: list[MemoryStore] = []
+        self.services: dict[str, list[Served]] = {}
+
+    def node(self, name: str, disks: Disks | None = None) -> Node:
+        async def start() -> Node:
+            store = MemoryStore(self.bookies.store_server)
+            self.stores.append(store)
+            services = self.services[name] = []
+
+            def serve(copy: object) -> Served:
+                services.append(Served(copy))  # type: ignore[arg-type]
+                return services[-1]
+
+            node = Node(
+                store,
+                (disks or Disks()).world(),
+                root=ROOT,
+                node_id=name,
+                address=f"{name}:7000",
+                config=NodeConfig(session_timeout_s=1.0),
+                database=Config(),
+                new_service=serve,
+            )
+            self.nodes.append(node)
+            await node.start()
+            return node
+
+        return self.thread.call(start())
+
+    def create(self, name: str, *replicas: str, tablespace_id: str) -> None:
+        async def make() -> None:
+            store = MemoryStore(self.bookies.store_server)
+            record = TablespaceRecord(id=tablespace_id, leader=replicas[0], replicas=replicas)
+            await TablespaceNodes(store, ROOT).create(name, record)
+            await store.close()  # its maker is no leader
+
+        self.thread.call(make())
+
+    def until(self, is_so: Callable[[], bool]) -> None:
+        async def wait() -> None:
+            async with asyncio.timeout(20):
+                while not is_so():  # noqa: ASYNC110 - by threads, too
+                    await asyncio.sleep(0.005)
+
+        self.thread.call(wait())
+
+    def close(self) -> None:
+        for node in self.nodes:
+            self.thread.call(node.close())
+        self.thread.call(self._end())
+        self.thread.close()
+
+    async def _end(self) -> None:
+        for store in self.stores:
+            await store.close()
+        await self._manager.__aexit__(None, None, None)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    made = Cluster()
+    yield made
+    made.close()
+
+
+def test_nodes_lead_and_follow_what_names_them(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    disks = Disks()
+    first, second, third = cluster.node("n1", disks), cluster.node("n2"), cluster.node("n3")
+    cluster.create("sales", "n1", "n2", tablespace_id="1" * 32)
+    cluster.until(lambda: sorted(_states(first, second)) == ["following", "leading"])
+    assert third.parts == {}
+    leader, follower = (first, second) if _states(first) == ["leading"] else (second, first)
+    (serving,), (other,) = cluster.services[leader.id], cluster.services[follower.id]
+    assert (serving.is_serving, other.is_serving) == (True, False)
+    assert list(disks.folders) == ["", "1" * 32]
+
+    database = serving.copy.database
+    assert database is not None
+    session = database.session(Settings(), autocommit=True)
+    run(session, "CREATE TABLE t (id BIGINT PRIMARY KEY)")
+    run(session, "INSERT INTO t VALUES (1), (2)")
+    with pytest.raises(NotSupportedError, match="this is a node's copy"):
+        run(session, "CREATE TABLESPACE more")  # whose log would be in no ledger
+    session.close()
+
+    status = cluster.thread.call(read_status(cluster.bookies.store, ROOT, patience_s=5.0))
+    (found,) = status.tablespaces
+    assert (found.leader, found.address) == (leader.id, f"{leader.id}:7000")
+    assert found.replicas == ("n1", "n2")
+    assert [node.id for node in status.nodes] == ["n1", "n2", "n3"]
+    assert list(status.bookies.values()) == ["writable"] * 3
+
+    caplog.clear()
+    cluster.create("more", "n2", "n3", tablespace_id="2" * 32)
+    cluster.until(lambda: third.parts == {"more": State.LEADING})
+    cluster.until(lambda: "node n2 carries sales, and can carry one only" in caplog.text)
+    assert list(second.parts) == ["sales"]
+
+    cluster.thread.call(leader.close())  # it resigns, and deregisters
+    assert not serving.is_serving
+    cluster.until(lambda: follower.parts == {"sales": State.LEADING})
+    database = other.copy.database
+    assert database is not None
+    session = database.session(Settings())
+    assert rows(session, "SELECT id FROM t ORDER BY id") == [(1,), (2,)]
+    session.close()
+    status = cluster.thread.call(read_status(cluster.bookies.store, ROOT, patience_s=5.0))
+    assert leader.id not in [node.id for node in status.nodes]
+    assert status.tablespaces[1].leader == follower.id
+
+
+def test_a_tablespace_that_is_dropped_is_let_go_of(cluster: Cluster) -> None:
+    node = cluster.node("n1")
+    cluster.create("sales", "n1", tablespace_id="1" * 32)
+    cluster.until(lambda: node.parts == {"sales": State.LEADING})
+
+    async def drop() -> None:
+        nodes = TablespaceNodes(cluster.bookies.store, ROOT)
+        assert await nodes.drop("sales", await nodes.read("sales")) is not None
+
+    cluster.thread.call(drop())
+    cluster.until(lambda: node.parts == {})
+    assert not cluster.services["n1"][0].is_serving
+
+
+def _states(*nodes: Node) -> list[str]:
+    return [state.value for node in nodes for state in node.parts.values()]
