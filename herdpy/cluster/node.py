@@ -37,8 +37,8 @@ from herdpy.cluster.node_identity import (
     read_identity,
     write_identity,
 )
-from herdpy.cluster.node_registration import NodeRecord, NodeRegistration
 from herdpy.cluster.part import State, Waits
+from herdpy.cluster.registration import NodeRecord, Registration
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.config import Config, NodeConfig
 from herdpy.engine.instance import Instance
@@ -71,6 +71,8 @@ class World:
     where: str
     """How messages name the data directory."""
     clock: Clock
+    elapsed: Callable[[], float]
+    """Seconds of a clock that goes on while the machine sleeps."""
     rng: Rng
     driver: Driver
     new_executor: Threads
@@ -117,6 +119,7 @@ class Node:
         config: NodeConfig,
         database: Config,
         new_service: Callable[[DatabaseCopy], Service],
+        version: str = "",
     ) -> None:
         """store: connected, the caller's, who closes it after the node.
 
@@ -133,6 +136,7 @@ class Node:
         self._wanted_id = node_id
         self._address = address
         self._new_service = new_service
+        self._version = version
         self._nodes = TablespaceNodes(store, root)
         self._loop = asyncio.get_running_loop()
         self._failed: asyncio.Future[Error] = self._loop.create_future()
@@ -140,7 +144,7 @@ class Node:
         self._cluster: ClusterRecord | None = None
         self._lock: DirectoryLock | None = None
         self._client: LedgerClient | None = None
-        self._registration: NodeRegistration | None = None
+        self._registration: Registration | None = None
         self._hosts: dict[str, _Host] = {}
         """By the tablespace's id."""
         self._refused: set[str] = set()
@@ -165,12 +169,17 @@ class Node:
         disk = self._world.open_disk("")
         identity = self._own_directory(disk, cluster)
         self.id = identity.id
-        record = NodeRecord(id=self.id, addresses={"herd": self._address})
-        self._registration = NodeRegistration(
+        record = NodeRecord(
+            id=self.id,
+            life=self._world.rng.randbytes(8).hex(),
+            addresses={"herd": self._address},
+            version=self._version,
+        )
+        self._registration = Registration(
             self._store,
-            self._root,
+            self._nodes,
             record,
-            session_timeout_s=self._config.session_timeout_s,
+            now_s=self._world.elapsed,
             on_refused=self._fail,
         )
         await self._registration.start()
@@ -292,8 +301,9 @@ class Node:
                     carried,
                 )
             return
-        world, client = self._world, self._client
+        world, client, registration = self._world, self._client, self._registration
         assert client is not None
+        assert registration is not None
         copy = DatabaseCopy(
             partial(self._new_instance, record.id),
             partial(self._new_chain, record),
@@ -309,10 +319,14 @@ class Node:
             client=client,
             store=self._store,
             nodes=self._nodes,
+            registration=registration,
             in_thread=lambda function: self._loop.run_in_executor(executor, function),
             draw=world.rng.random,
             # A take-over that does not come to its end: a little more than a session lasts.
-            waits=Waits(other_s=self._config.session_timeout_s * 4 / 3),
+            waits=Waits(
+                other_s=self._config.session_timeout_s * 4 / 3,
+                session_s=self._config.session_timeout_s,
+            ),
             on_state=lambda state: self._tell(name, member, state),
         )
         self._hosts[record.id] = _Host(name, member, executor)

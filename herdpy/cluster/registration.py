@@ -19,7 +19,7 @@ import msgspec
 
 from bookie.errors import BadVersionError, BookieError, NodeExistsError, NoNodeError
 from bookie.metadata.interfaces import Check, SessionState, VersionedStore, Write
-from bookie.metadata.patience import BROKEN, PATIENCE_S, ask
+from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
 from herdpy.cluster.json_nodes import read_node
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, Versioned
 from herdpy.cluster.tenure import Tenure
@@ -33,7 +33,8 @@ _AGAIN_SHARE = 0.02
 _PERIOD_S_MAX = 10.0
 _STALE_TIMEOUTS = 3.0
 """So long does the node of a former life last at the most, in time-outs of its session."""
-_LOOK_S = 0.2
+_TIMEOUT_S_MAX = 60.0
+"""Of a session, where one that never ends is waited for."""
 _log = logging.getLogger(__name__)
 
 
@@ -79,38 +80,43 @@ class Registration:
         record: NodeRecord,
         *,
         now_s: Callable[[], float],
+        on_refused: Callable[[Error], object] = lambda _: None,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """now_s: seconds of a clock that goes on while the machine sleeps."""
+        """now_s: seconds of a clock that goes on while the machine sleeps.
+
+        on_refused: told once when another process has the id while this one runs.
+        """
         self._store = store
         self._nodes = nodes
         self._record = record
         self._path = nodes.node_path(record.id)
         self._now_s = now_s
+        self._on_refused = on_refused
         self._patience_s = patience_s
         self._led: list[_Leadership] = []
         self._changed = asyncio.Event()
         """There is something to renew, or to make anew."""
         self._task: asyncio.Task[None] | None = None
-        self._watch = store.on_session(self._on_session)
+        self._watches = [
+            store.on_session(self._on_session),
+            store.watch(self._path, self._on_change),
+        ]
         self._has_node = False
+        self._loop = asyncio.get_running_loop()
 
     async def start(self) -> None:
         """Make the node's own node, once that of its former life is gone.
 
         OperationalError 55006: another process is this node. close() in any case.
         """
-        loop = asyncio.get_running_loop()
-        end_s = loop.time() + _STALE_TIMEOUTS * min(self._store.session_timeout_s, 60.0)
-        while not await self._make():
-            if loop.time() >= end_s:
-                raise await self._is_taken()
-            await asyncio.sleep(_LOOK_S)
-        self._task = loop.create_task(self._run())
+        await self._own()
+        self._task = self._loop.create_task(self._run())
 
     async def close(self) -> None:
         """End all tenures, and let the node be gone; repeatable."""
-        self._watch.close()
+        for watch in self._watches:
+            watch.close()
         for each in self._led:
             each.tenure.end()
         self._led.clear()
@@ -119,7 +125,7 @@ class Registration:
             task.cancel()
             await asyncio.wait([task])
             with suppress(BookieError):  # it goes with the session
-                if await self._is_own():
+                if await self._owner() == self._store.session_id:
                     await self._store.delete(self._path)
 
     # --- tenures ---------------------------------------------------------------------------------
@@ -171,6 +177,12 @@ class Registration:
 
     # --- the loop --------------------------------------------------------------------------------
 
+    def _on_change(self) -> None:
+        """Look whether the node's own node is there still; a renewal finds that out by itself."""
+        if not self._led:
+            self._has_node = False
+            self._changed.set()
+
     def _on_session(self, state: SessionState) -> None:
         if state is SessionState.LOST:
             self._has_node = False
@@ -182,16 +194,18 @@ class Registration:
     async def _run(self) -> None:
         """Renew what is led, and have the node's own node again where its session has ended."""
         while True:
+            self._changed.clear()
             period_s = min(self._store.session_timeout_s / _RENEWALS_PER_TIMEOUT, _PERIOD_S_MAX)
             try:
                 if not self._has_node:
-                    is_done = await self._make()
-                else:
-                    is_done = not self._led or await self._renew()
+                    await self._own()
+                is_done = not self._led or await self._renew()
+            except _TakenError as error:
+                self._on_refused(error)
+                return
             except (BookieError, Error) as error:
                 _log.warning("node %s: %s", self._record.id, error)
                 is_done = False
-            self._changed.clear()
             with suppress(TimeoutError):
                 if not is_done:
                     await asyncio.sleep(self._again_s())
@@ -202,7 +216,7 @@ class Registration:
                     await self._changed.wait()
 
     def _again_s(self) -> float:
-        return _AGAIN_SHARE * min(self._store.session_timeout_s, 60.0)
+        return _AGAIN_SHARE * min(self._store.session_timeout_s, _TIMEOUT_S_MAX)
 
     async def _renew(self) -> bool:
         """Renew all tenures; False: the store did not confirm it."""
@@ -240,7 +254,8 @@ class Registration:
                 each.named = found  # its limits, its name
             else:
                 self.end(each.tenure)
-        self._has_node = self._has_node and await self._is_own()
+        self._has_node = self._has_node and await self._owner() == self._store.session_id
+        self._changed.set()
 
     # --- the node's own node ---------------------------------------------------------------------
 
@@ -248,27 +263,45 @@ class Registration:
         timeout_s = min(self._store.session_timeout_s, 1e9)
         return msgspec.structs.replace(self._record, session_timeout_s=timeout_s).to_bytes()
 
-    async def _make(self) -> bool:
-        """Have the node's own node; False: that of another life or session is there, or unsure."""
-        try:
-            await self._store.create(self._path, self._record_now(), is_ephemeral=True)
-        except NodeExistsError:
-            self._has_node = await self._is_own()
-        except BROKEN:
-            return False
-        else:
-            self._has_node = True
-        return self._has_node
+    async def _own(self) -> None:
+        """Have the node's own node, once that of another session is gone; _TakenError: it stays."""
+        patience = Patience(self._store, self._patience_s)
+        wait_s = _STALE_TIMEOUTS * min(self._store.session_timeout_s, _TIMEOUT_S_MAX)
+        other, end_s = 0, 0.0
+        while not self._has_node:
+            self._changed.clear()
+            try:
+                await self._store.create(self._path, self._record_now(), is_ephemeral=True)
+            except NodeExistsError:
+                owner = await self._owner()
+            except BROKEN as error:
+                await patience.again(error)
+                continue
+            else:
+                owner = self._store.session_id
+            now_s = self._loop.time()
+            if owner == self._store.session_id:
+                self._has_node = True
+            elif owner != other:  # 0: it has gone meanwhile
+                other, end_s = owner, now_s + wait_s
+            elif owner and now_s >= end_s:
+                raise await self._is_taken()
+            else:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(end_s):
+                        await self._changed.wait()
 
-    async def _is_own(self) -> bool:
-        async def question() -> bool:
+    async def _owner(self) -> int:
+        """Return the session that the node's own node is of; 0: it is not there."""
+
+        async def question() -> int:
             await self._store.sync(self._path)
             stat = await self._store.exists(self._path)
-            return stat is not None and stat.ephemeral_owner == self._store.session_id
+            return 0 if stat is None else stat.ephemeral_owner
 
         return await ask(self._store, self._patience_s, question)
 
-    async def _is_taken(self) -> Error:
+    async def _is_taken(self) -> "_TakenError":
         async def question() -> str:
             try:
                 data, _ = await self._store.read(self._path)
@@ -278,8 +311,12 @@ class Registration:
             return f"one at {found.addresses.get('herd', 'an unknown address')}"
 
         where = await ask(self._store, self._patience_s, question)
-        return OperationalError(
-            f"node {self._record.id}: expected no other process of this id, found {where}",
+        return _TakenError(
+            f"{self._path}: another process runs as node {self._record.id}, {where}",
             sqlstate="55006",
-            hint="a copy of a node's directory needs an id of its own; nothing was changed",
+            hint="end that one, or give this one an id and a directory of its own",
         )
+
+
+class _TakenError(OperationalError):
+    """Another process has the node's id, for longer than a session lasts without it."""

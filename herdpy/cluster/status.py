@@ -5,8 +5,6 @@ Each part is read by itself, so two of them may be of two moments. One asyncio l
 
 from typing import NamedTuple
 
-import msgspec
-
 from bookie.errors import NoNodeError
 from bookie.metadata.bookies import read_modes
 from bookie.metadata.interfaces import VersionedStore
@@ -14,9 +12,9 @@ from bookie.metadata.patience import ask
 from herdpy.cluster.cluster_record import read_cluster
 from herdpy.cluster.leader_node import LeaderNode
 from herdpy.cluster.listing import LedgerListing
-from herdpy.cluster.node_registration import NodeRecord
+from herdpy.cluster.registration import NodeRecord
 from herdpy.cluster.tablespace_nodes import TablespaceNodes
-from herdpy.errors import CorruptionError, ProgrammingError
+from herdpy.errors import ProgrammingError
 
 HERD = "herd"
 """The protocol of frames, in a node's addresses."""
@@ -117,10 +115,7 @@ async def _nodes(store: VersionedStore, root: str, patience_s: float) -> list[No
                 data, stat = await store.read(path)
             except NoNodeError:  # its session has ended meanwhile
                 continue
-            try:
-                record = msgspec.json.decode(data, type=NodeRecord)
-            except msgspec.DecodeError as error:
-                raise CorruptionError(f"{path}: expected a node's record, found {error}") from None
+            record = NodeRecord.of_bytes(data, path)
             found.append(NodeStatus(record.id, record.addresses, stat.ephemeral_owner))
         return found
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_executors import new_executor, new_loop
 from bookie.runtime.os_log import LineWriter
 from herdpy.cli.audit_file import AuditFile
@@ -19,6 +20,7 @@ from herdpy.cli.settings import Loaded
 from herdpy.cli.system import make_room, notify
 from herdpy.cluster.database_copy import DatabaseCopy
 from herdpy.cluster.node import Node, World
+from herdpy.cluster.tenure import Tenure
 from herdpy.config import ServerConfig
 from herdpy.driver.local import disk_of_directory, new_world
 from herdpy.errors import Error, OperationalError, ProgrammingError
@@ -109,6 +111,7 @@ def _world(data: Path) -> World:
         open_disk=lambda folder: disk_of_directory(f"{where}/{folder}" if folder else where),
         where=where,
         clock=clock,
+        elapsed=OsClock().elapsed,
         rng=rng,
         driver=driver,
         new_executor=new_executor,
@@ -145,6 +148,7 @@ async def _live(
                 config=loaded.node,
                 database=loaded.database,
                 new_service=services.new,
+                version=version("herdpy-db"),
             )
             starting = loop.create_task(node.start())
             failing = loop.create_task(node.wait_failed())
@@ -218,7 +222,7 @@ class LeaderService:
         self._copy = copy
         self._server: Server | None = None
 
-    async def serve(self) -> None:
+    async def serve(self, tenure: Tenure) -> None:
         shared, config, database = self._shared, self._shared.config, self._copy.database
         if database is None:
             raise OperationalError("the copy was closed meanwhile", sqlstate="57P01")
@@ -228,6 +232,7 @@ class LeaderService:
             config=config,
             write_audit=shared.write_audit,
             lines=shared.lines,
+            tenure=tenure,
         )
         shared.servers[server] = None
         if config.http_port >= 0:

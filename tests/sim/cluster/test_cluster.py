@@ -36,7 +36,6 @@ NEVER_SIMULATED = {
     "cluster/cluster_record.py",  # of processes: what begins around the parts, as the four below
     "cluster/node.py",
     "cluster/node_identity.py",
-    "cluster/node_registration.py",
     "cluster/status.py",
     "log/file_log.py",  # a node's log is ledgers, as the four below
     "log/file_replay.py",

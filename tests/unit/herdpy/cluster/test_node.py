@@ -11,7 +11,6 @@ import pytest
 
 from bookie.client.blocking import LoopThread
 from bookie.metadata.cluster import initialize
-from bookie.metadata.interfaces import Create, Delete
 from bookie.metadata.memory import MemoryStore, MemoryStoreServer
 from bookie.runtime.drivers import ThreadDriver
 from bookie.runtime.memory_disk import MemoryDisk
@@ -19,7 +18,6 @@ from bookie.runtime.os_rng import OsRng
 from herdpy.cluster.cluster_record import ClusterRecord, cluster_path, create_cluster, read_cluster
 from herdpy.cluster.node import Node
 from herdpy.cluster.node_identity import FILE, LOCK, NodeIdentity
-from herdpy.cluster.node_registration import NodeRecord, NodeRegistration
 from herdpy.cluster.part import State
 from herdpy.cluster.status import read_status
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
@@ -196,63 +194,6 @@ def test_two_processes_with_one_id() -> None:
         assert error.sqlstate == "55006"
         assert "another process runs as node n1" in str(error)
         await first.close()
-
-    simulate(body)
-
-
-# --- the registration --------------------------------------------------------------------------
-
-
-def registration(
-    store: MemoryStore, on_refused: Callable[[Error], object] = lambda _: None
-) -> NodeRegistration:
-    record = NodeRecord(id="n1", addresses={"herd": "127.0.0.1:7000"})
-    return NodeRegistration(store, ROOT, record, session_timeout_s=TIMEOUT_S, on_refused=on_refused)
-
-
-def test_a_former_life_s_registration_is_waited_for() -> None:
-    async def body(world: World) -> None:
-        await world.make()
-        former = MemoryStore(world.server)
-        await registration(former).start()
-        world.server.disconnect(former.session_id)  # its process was killed
-        store = MemoryStore(world.server)
-        second = registration(store)
-        starting = asyncio.ensure_future(second.start())
-        await asyncio.sleep(TIMEOUT_S / 2)
-        assert not starting.done()
-        world.server.expire(former.session_id)
-        await starting
-        _, stat = await world.store.read(f"{ROOT}/nodes/n1")
-        assert stat.ephemeral_owner == store.session_id
-        await second.close()
-        assert await world.store.exists(f"{ROOT}/nodes/n1") is None
-
-    simulate(body)
-
-
-def test_it_registers_again_with_the_next_session_or_gives_way_to_the_other() -> None:
-    async def body(world: World) -> None:
-        await world.make()
-        store, told = MemoryStore(world.server), asyncio.Queue[Error]()
-        first = registration(store, told.put_nowait)
-        await first.start()
-        before = store.session_id
-        world.server.expire(before)
-        await asyncio.sleep(TIMEOUT_S)
-        stat = await world.store.exists(f"{ROOT}/nodes/n1")
-        assert stat is not None
-        assert stat.ephemeral_owner == store.session_id != before
-
-        other = MemoryStore(world.server)
-        path = f"{ROOT}/nodes/n1"
-        await other.multi([Delete(path), Create(path, is_ephemeral=True)])
-        error = await told.get()
-        assert error.sqlstate == "55006"
-        await first.close()
-        stat = await world.store.exists(f"{ROOT}/nodes/n1")
-        assert stat is not None
-        assert stat.ephemeral_owner == other.session_id
 
     simulate(body)
 

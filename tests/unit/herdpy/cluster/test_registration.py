@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from bookie.metadata.interfaces import Create, Delete
 from bookie.metadata.memory import Fate, MemoryStore, MemoryStoreServer, Plan
 from herdpy.cluster.leader_node import LeaderNode
 from herdpy.cluster.registration import NodeRecord, Registration
@@ -215,11 +216,35 @@ def test_a_second_process_of_the_same_node_is_refused() -> None:
         first = world.member("n1")
         await first.registration.start()
         second = NodeOf(world, "n1", life="2")
-        with pytest.raises(Error, match="found one at n1:7000") as caught:
+        with pytest.raises(Error, match="runs as node n1, one at n1:7000") as caught:
             await second.registration.start()
         assert caught.value.sqlstate == "55006"
         await second.registration.close()
         assert await first.store.exists(first.nodes.node_path("n1")) is not None
+
+    run(body)
+
+
+def test_it_registers_again_with_the_next_session_or_gives_way_to_the_other() -> None:
+    async def body(world: World) -> None:
+        node, told = world.member("n1"), asyncio.Queue[Error]()
+        path = node.nodes.node_path("n1")
+        node.registration._on_refused = told.put_nowait
+        await node.registration.start()
+        before = node.store.session_id
+        world.server.expire(before)
+        await asyncio.sleep(TIMEOUT_S)
+        _, stat = await node.store.read(path)
+        assert stat.ephemeral_owner == node.store.session_id != before
+        other = MemoryStore(world.server)
+        await other.multi(
+            [Delete(path), Create(path, NodeRecord(id="n1", life="2").to_bytes(), True)]
+        )
+        error = await told.get()
+        assert error.sqlstate == "55006"
+        await node.registration.close()
+        _, stat = await other.read(path)
+        assert stat.ephemeral_owner == other.session_id
 
     run(body)
 
