@@ -56,7 +56,7 @@ def test_what_a_killed_leader_has_told_is_there(tmp_path: Path) -> None:
         assert f"--data {data / first.node}" in warned
 
         cluster.start(first.node)
-        cluster.wait_registered(first.node)
+        cluster.wait_ready(first.node)
         cluster.terminate(second.node)  # which gives its part away
         third = cluster.leader(not_under=second.epoch)
         with cluster.connect(not_under=second.epoch) as reader:
