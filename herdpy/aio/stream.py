@@ -20,6 +20,7 @@ from herdpy.aio.switching import can_wait, wait_for, wait_for_ticket
 
 if TYPE_CHECKING:
     from herdpy.driver.dsn import RemoteTarget
+    from herdpy.driver.interfaces import Locators
 
 _WAITING_BYTES_MAX = 1024 * 1024
 """Nothing more is read while so much was not taken."""
@@ -29,10 +30,19 @@ _END_S = 1.0
 class LoopWaits:
     """What a connection waits with in a task of the running loop, whose time it has."""
 
-    def __init__(self, rng: Rng | None = None) -> None:
-        """Rng spreads the pauses; None: the system's."""
+    def __init__(self, rng: Rng | None = None, locators: "Locators | None" = None) -> None:
+        """Rng spreads the pauses; None: the system's, and the process's Locators."""
         self.rng = rng
+        self._locators = locators
         self._loop = asyncio.get_running_loop()
+
+    @property
+    def locators(self) -> "Locators":
+        if self._locators is None:
+            from herdpy.driver.remote.locators import locators_of_process
+
+            return locators_of_process()
+        return self._locators
 
     def monotonic(self) -> float:
         return self._loop.time()
