@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from bookie.runtime.interfaces import Rng
 from bookie.runtime.os_backoff import Backoff
-from bookie.runtime.os_sockets import keep_alive
+from bookie.runtime.os_sockets import QUICK, USUAL, keep_alive
 from bookie.runtime.ticket import Ticket
 from herdpy.aio.switching import can_wait, wait_for, wait_for_ticket
 
@@ -81,7 +81,8 @@ class LoopStream(asyncio.Protocol):
         """Connect; OSError (TimeoutError), ssl.SSLError among them."""
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._timeout_s: float | None = None
+        self._timeout_s: float | None = target.connect_timeout_s
+        self._keep = QUICK if target.is_node else USUAL
         self._received: deque[bytes] = deque()
         self._received_bytes = 0
         self._is_paused = False  # reading
@@ -112,7 +113,7 @@ class LoopStream(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        keep_alive(transport)
+        keep_alive(transport, self._keep)
 
     def data_received(self, data: bytes) -> None:
         self._received.append(data)

@@ -82,6 +82,8 @@ class RemoteTarget:
     """The nodes of a cluster beside the first, or the servers of its ZooKeeper."""
     root: str | None = None
     """What the cluster has in the ZooKeeper that is named; None: the nodes themselves are named."""
+    is_node: bool = False
+    """It is one of a cluster's, found: another can take its place."""
     tablespace: str
     connect_timeout_s: float = 10.0
     application_name: str = ""
@@ -128,7 +130,9 @@ class RemoteTarget:
 
     def at(self, address: Address) -> "RemoteTarget":
         """Return the target of one node of the cluster."""
-        return replace(self, host=address.host, port=address.port, others=(), root=None)
+        return replace(
+            self, host=address.host, port=address.port, others=(), root=None, is_node=True
+        )
 
 
 def parse_target(target: "str | os.PathLike[str]") -> Target | RemoteTarget:

@@ -1,5 +1,6 @@
 """A leader that moves from node to node: programs go on, and everything happens once."""
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 
@@ -12,6 +13,7 @@ from herdpy.proto.messages import Commit, Execute
 from tests.fixtures.engines import Background
 from tests.fixtures.frame_proxy import Fate, FrameProxy
 from tests.fixtures.moving_leader import MovingLeader, moving_leader
+from tests.sim.disk import SimulatedDisk
 
 MOVES = 3
 STEPS = 5
@@ -178,6 +180,31 @@ def test_no_node_leads_in_time(cluster: MovingLeader) -> None:
     assert all(str(port) in caught.value.message for port in cluster.ports)
 
 
+def test_a_pool_lends_nothing_that_stays_lost(cluster: MovingLeader) -> None:
+    url = f"{cluster.url}?retry_timeout_s=0"
+    with herdpy.Pool(url, connections_max=1, autocommit=True) as pool:
+        with pool.connection() as conn:
+            conn.execute("INSERT INTO t VALUES (1)")
+        cluster.move()
+        with pytest.raises(OperationalError), pool.connection() as conn:
+            conn.execute("INSERT INTO t VALUES (2)")
+        with pool.connection() as conn:
+            conn.execute("INSERT INTO t VALUES (3)")
+    assert rows(cluster) == [1, 3]
+
+
+def test_a_node_that_says_nothing_is_left(cluster: MovingLeader) -> None:
+    """As one whose process is stopped: the system takes connections for it."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port: int = silent.getsockname()[1]
+        url = f"{cluster.url_of(port, *cluster.ports)}?connect_timeout_s=0.5"
+        with herdpy.connect(url) as conn:
+            assert conn.execute("SELECT 1").fetchall() == [(1,)]
+        with pytest.raises(OperationalError, match="before the login was over") as caught:
+            herdpy.connect(f"{cluster.url_of(port)}?connect_timeout_s=0.1")
+        assert (caught.value.sqlstate, caught.value.retry) == ("08001", Retry.SAFE)
+
+
 def test_a_first_connection_waits_for_a_leader(cluster: MovingLeader) -> None:
     cluster.stop()
     with Background() as background:
@@ -189,6 +216,87 @@ def test_a_first_connection_waits_for_a_leader(cluster: MovingLeader) -> None:
         background.start(program)
         cluster.start()
     assert rows(cluster) == [1]
+
+
+@pytest.mark.parametrize("is_pooled", [False, True])
+@pytest.mark.parametrize("refusal", ["hold", "follow"])
+def test_a_node_that_does_not_write_is_left(
+    cluster: MovingLeader, refusal: str, is_pooled: bool
+) -> None:
+    """It takes connections, and refuses what writes: 57P03, or 25006."""
+    with herdpy.Pool(cluster.url, connections_max=1, autocommit=True) as pool:
+        with pool.connection() as conn:
+            conn.execute("INSERT INTO t VALUES (1)")
+        assert cluster.server is not None
+        getattr(cluster.server.engine.database.tablespace, refusal)()
+        cluster.server.engine.database.tablespace.end_hold()
+        with Background() as background:
+
+            def write() -> None:
+                if is_pooled:
+                    pool.run(lambda conn: conn.execute("INSERT INTO t VALUES (2)"))
+                else:
+                    with pool.connection() as conn:
+                        conn.execute("INSERT INTO t VALUES (2)")
+
+            background.start(write)
+            cluster.move()
+    assert rows(cluster) == [1, 2]
+
+
+def test_a_transaction_at_a_node_that_writes_no_more_is_to_be_run_again(
+    cluster: MovingLeader,
+) -> None:
+    with herdpy.connect(cluster.url) as conn:
+        conn.execute("SELECT 1")
+        assert cluster.server is not None
+        cluster.server.engine.database.tablespace.hold()
+        with pytest.raises(SerializationError, match="rolled back"):
+            conn.execute("INSERT INTO t VALUES (1)")
+        conn.rollback()
+        cluster.move()
+        conn.execute("INSERT INTO t VALUES (2)")
+        conn.commit()
+    assert rows(cluster) == [2]
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_log_that_fails_under_a_commit(is_alone: bool) -> None:
+    """Whether it happened, the next leader says; the failed one cannot know."""
+    disk = SimulatedDisk()
+    with moving_leader(disk=disk) as cluster:
+        with herdpy.connect(cluster.direct_url, autocommit=True) as conn:
+            conn.execute("CREATE TABLE t (id BIGINT)")
+        with (
+            herdpy.connect(cluster.url, autocommit=is_alone) as conn,
+            herdpy.connect(cluster.url, autocommit=True) as other,
+            Background() as background,
+        ):
+            other.execute("SELECT 1")
+            if not is_alone:
+                conn.execute("INSERT INTO t VALUES (1)")
+            told: list[object] = []
+
+            def commit() -> None:
+                try:
+                    if is_alone:
+                        conn.execute("INSERT INTO t VALUES (1)")
+                    else:
+                        conn.commit()
+                    told.append(1)
+                except SerializationError:
+                    assert not is_alone
+
+            disk.fail("sync", path="/log/")
+            assert cluster.server is not None
+            log = cluster.server.engine.database.tablespace.log
+            background.start(commit)
+            while log.failure is None:
+                pass
+            # It does not run there: a statement behind the failure.
+            background.start(lambda: other.execute("INSERT INTO t VALUES (2)"))
+            cluster.move()
+        assert rows(cluster) == [*told, 2]
 
 
 def test_a_node_that_ends_is_left(cluster: MovingLeader) -> None:

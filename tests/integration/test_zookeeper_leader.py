@@ -76,7 +76,7 @@ class Registered:
 
 @pytest.fixture
 def cluster(zookeeper: ZooKeeperProcess, zookeeper_root: str) -> Iterator[Registered]:
-    with moving_leader(path=None) as leader:
+    with moving_leader() as leader:
         with herdpy.connect(leader.direct_url, autocommit=True) as conn:
             conn.execute("CREATE TABLE t (id BIGINT)")
         made = Registered(zookeeper, zookeeper_root, leader)

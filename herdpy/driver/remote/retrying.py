@@ -203,7 +203,13 @@ class RetryingSession:
             self._run(lambda session: session.rollback(), Kind.ROLLBACK, lambda: None)
 
     def reset(self) -> None:
-        """Take back what SET changed; outside a transaction."""
+        """Take back what SET changed; outside a transaction. The loss of what stays lost is raised.
+
+        So a pool lends it to no caller any more.
+        """
+        lost = self._session.machine.failure
+        if lost is not None and self._new_pauses is None:
+            raise lost
         for name in list(self._options):
             self.execute(f"RESET {name}")
         self.rollback()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.os_backoff import Backoff
 from bookie.runtime.os_process import process_generation
+from bookie.runtime.os_sockets import QUICK
 from bookie.runtime.os_stream import BlockingStream, untouched_memory
 from bookie.runtime.ticket import Ticket
 from herdpy.driver.dsn import RemoteTarget
@@ -327,10 +328,10 @@ class RemoteSession:
             try:
                 request = self._begin_request(make, fields, has_token=has_token, is_waited=True)
                 return self._wait(request)
-            except Error:
-                failure = self.machine.failure
-                if failure is not None and failure.retry is Retry.SAFE:
-                    self.undecided = None  # the server has said that it did not begin
+            except Error as error:
+                # The server has said that it did not begin; behind an answer that says nothing.
+                if error is self.machine.failure and error.retry is Retry.SAFE:
+                    self.undecided = None
                 raise
             except BaseException:
                 if self.machine.last_request != last:
@@ -572,6 +573,8 @@ class ThreadWaits:
             stream: BlockingStream = open_tls_stream(target)
         else:
             stream = BlockingStream(target.host, target.port, target.connect_timeout_s)
+        if target.is_node:
+            stream.keep_alive(QUICK)
         stream.set_spin(target.spin_us / 1e6)
         return stream
 

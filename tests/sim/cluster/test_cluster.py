@@ -33,7 +33,6 @@ def test_every_plant_still_has_its_target(name: str) -> None:
 
 
 NEVER_SIMULATED = {
-    "cluster/leader_lookup.py",
     "log/file_log.py",  # a node's log is ledgers, as the four below
     "log/file_replay.py",
     "log/frame.py",
