@@ -228,18 +228,26 @@ def test_a_node_that_does_not_write_is_left(
         with pool.connection() as conn:
             conn.execute("INSERT INTO t VALUES (1)")
         assert cluster.server is not None
+        served = cluster.server.server._hub.connections
+        before = list(served)
         getattr(cluster.server.engine.database.tablespace, refusal)()
         cluster.server.engine.database.tablespace.end_hold()
+        is_over = threading.Event()
         with Background() as background:
 
             def write() -> None:
-                if is_pooled:
-                    pool.run(lambda conn: conn.execute("INSERT INTO t VALUES (2)"))
-                else:
-                    with pool.connection() as conn:
-                        conn.execute("INSERT INTO t VALUES (2)")
+                try:
+                    if is_pooled:
+                        pool.run(lambda conn: conn.execute("INSERT INTO t VALUES (2)"))
+                    else:
+                        with pool.connection() as conn:
+                            conn.execute("INSERT INTO t VALUES (2)")
+                finally:
+                    is_over.set()
 
             background.start(write)
+            while list(served) == before and not is_over.is_set():
+                pass  # it is refused, and leaves
             cluster.move()
     assert rows(cluster) == [1, 2]
 

@@ -58,7 +58,7 @@ class TestSeedNodes:
     def test_one_failure_that_many_meet_counts_once(self) -> None:
         seeds = SeedNodes([A, B, C])
         old = seeds.locate(WAITS)
-        for _ in range(100):
+        for _ in range(50):
             seeds.failed(old, refused())
         assert seeds.locate(WAITS).address == B
 
