@@ -39,6 +39,8 @@ class Error(Exception):
         self.retry = retry or self.default_retry
         self.hint = hint
         self.position = position
+        self.leader: str | None = None
+        """Of an error that says that another node leads: that one's "host:port", if it is known."""
 
     def __init_subclass__(
         cls, *, sqlstate: str = "", retry: Retry | None = None, **others: Any

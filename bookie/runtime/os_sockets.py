@@ -7,31 +7,48 @@ import socket
 import stat
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 _DESCRIPTORS = "/dev/fd"
-IDLE_S = 60
-"""How long a connection may say nothing before its peer's machine is asked."""
-INTERVAL_S = 20
-PROBES = 3
-GONE_S = IDLE_S + INTERVAL_S * PROBES
-"""After so long a peer whose machine is gone is noticed, whichever side waits."""
 
 
-def set_keep_alive(own: socket.socket) -> None:
-    """Let TCP notice a peer whose machine is gone, within GONE_S where the system can say when."""
+class KeepAlive(NamedTuple):
+    """How TCP looks after a peer whose machine may be gone."""
+
+    idle_s: int
+    """How long a connection may say nothing before its peer's machine is asked."""
+    interval_s: int
+    probes: int
+
+    @property
+    def gone_s(self) -> int:
+        """After so long a peer whose machine is gone is noticed, whichever side waits."""
+        return self.idle_s + self.interval_s * self.probes
+
+
+USUAL = KeepAlive(60, 20, 3)
+QUICK = KeepAlive(5, 3, 3)
+"""Where another machine can take the peer's place."""
+
+
+def set_keep_alive(own: socket.socket, keep: KeepAlive = USUAL) -> None:
+    """Let TCP notice a peer whose machine is gone, in keep.gone_s where the system can say when."""
     own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
-        ("TCP_KEEPIDLE", IDLE_S),
-        ("TCP_KEEPINTVL", INTERVAL_S),
-        ("TCP_KEEPCNT", PROBES),
-        ("TCP_USER_TIMEOUT", GONE_S * 1000),  # of bytes sent that the peer does not acknowledge
+        ("TCP_KEEPIDLE", keep.idle_s),
+        ("TCP_KEEPINTVL", keep.interval_s),
+        ("TCP_KEEPCNT", keep.probes),
+        (
+            "TCP_USER_TIMEOUT",
+            keep.gone_s * 1000,
+        ),  # of bytes sent that the peer does not acknowledge
     ):
         option = getattr(socket, name, None)
         if option is not None:
             own.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-def keep_alive(transport: asyncio.BaseTransport) -> None:
+def keep_alive(transport: asyncio.BaseTransport, keep: KeepAlive = USUAL) -> None:
     """As set_keep_alive(), for a transport; does nothing where there is no socket."""
     own = transport.get_extra_info("socket")
     if own is None:
@@ -39,7 +56,7 @@ def keep_alive(transport: asyncio.BaseTransport) -> None:
     # By a duplicate: what uvloop hands out takes no options.
     try:
         with socket.socket(fileno=os.dup(own.fileno())) as duplicate:
-            set_keep_alive(duplicate)
+            set_keep_alive(duplicate, keep)
     except OSError:
         return  # the peer is gone already
 

@@ -5,7 +5,7 @@ import socket
 from time import monotonic
 
 from bookie.runtime.os_process import processor_count, yield_processor
-from bookie.runtime.os_sockets import set_keep_alive
+from bookie.runtime.os_sockets import KeepAlive, set_keep_alive
 from bookie.runtime.spinning import Spinning
 
 _FEW_BYTES = 16 * 1024
@@ -37,6 +37,10 @@ class BlockingStream:
     def set_timeout(self, timeout_s: float | None) -> None:
         """Let receive() and send() raise TimeoutError after so long; None: never."""
         self._socket.settimeout(timeout_s)
+
+    def keep_alive(self, keep: KeepAlive) -> None:
+        """Notice sooner, or later, than as usual that the peer's machine is gone."""
+        set_keep_alive(self._socket, keep)
 
     def set_spin(self, spin_s: float) -> None:
         """Let receive() look for so long before it sleeps, where that pays; 0: never."""

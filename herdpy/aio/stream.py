@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from bookie.runtime.interfaces import Rng
 from bookie.runtime.os_backoff import Backoff
-from bookie.runtime.os_sockets import keep_alive
+from bookie.runtime.os_sockets import QUICK, USUAL, keep_alive
 from bookie.runtime.ticket import Ticket
 from herdpy.aio.switching import can_wait, wait_for, wait_for_ticket
 
 if TYPE_CHECKING:
     from herdpy.driver.dsn import RemoteTarget
+    from herdpy.driver.interfaces import Locators
 
 _WAITING_BYTES_MAX = 1024 * 1024
 """Nothing more is read while so much was not taken."""
@@ -29,10 +30,19 @@ _END_S = 1.0
 class LoopWaits:
     """What a connection waits with in a task of the running loop, whose time it has."""
 
-    def __init__(self, rng: Rng | None = None) -> None:
-        """Rng spreads the pauses; None: the system's."""
+    def __init__(self, rng: Rng | None = None, locators: "Locators | None" = None) -> None:
+        """Rng spreads the pauses; None: the system's, and the process's Locators."""
         self.rng = rng
+        self._locators = locators
         self._loop = asyncio.get_running_loop()
+
+    @property
+    def locators(self) -> "Locators":
+        if self._locators is None:
+            from herdpy.driver.remote.locators import locators_of_process
+
+            return locators_of_process()
+        return self._locators
 
     def monotonic(self) -> float:
         return self._loop.time()
@@ -71,7 +81,8 @@ class LoopStream(asyncio.Protocol):
         """Connect; OSError (TimeoutError), ssl.SSLError among them."""
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._timeout_s: float | None = None
+        self._timeout_s: float | None = target.connect_timeout_s
+        self._keep = QUICK if target.is_node else USUAL
         self._received: deque[bytes] = deque()
         self._received_bytes = 0
         self._is_paused = False  # reading
@@ -102,7 +113,7 @@ class LoopStream(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        keep_alive(transport)
+        keep_alive(transport, self._keep)
 
     def data_received(self, data: bytes) -> None:
         self._received.append(data)

@@ -8,6 +8,7 @@ the coroutine is cancelled with is raised where the function waits. One loop's t
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -59,7 +60,7 @@ def can_wait() -> bool:
 def wait_for_ticket(
     ticket: Ticket[Any], deadline: float | None = None, stop: Ticket[Any] | None = None
 ) -> bool:
-    """Wait for a ticket that is completed in the loop's thread, as Driver.wait() does."""
+    """Wait for a ticket that any thread completes, as Driver.wait() does."""
     loop = asyncio.get_running_loop()
     while not ticket.is_done:
         if stop is not None and stop.is_done:
@@ -67,7 +68,7 @@ def wait_for_ticket(
         if deadline is not None and loop.time() >= deadline:
             return False
         future = loop.create_future()
-        ring = partial(_set, future)
+        ring = partial(_ring, future)
         ticket.on_done(ring)
         if stop is not None:
             stop.on_done(ring)
@@ -81,6 +82,19 @@ def wait_for_ticket(
             if stop is not None:
                 stop.forget(ring)
     return True
+
+
+def _ring(future: "asyncio.Future[None]") -> None:
+    """Wake the loop that waits for the future, from any thread."""
+    loop = future.get_loop()
+    try:
+        if asyncio.get_running_loop() is loop:
+            _set(future)
+            return
+    except RuntimeError:  # none runs in this thread
+        pass
+    with suppress(RuntimeError):  # the loop was closed
+        loop.call_soon_threadsafe(_set, future)
 
 
 def _set(future: "asyncio.Future[None]") -> None:

@@ -130,7 +130,7 @@ class TablespaceNodes:
         try:
             return await ask(self._store, self._patience_s, question)
         except NoNodeError:
-            raise _none(name) from None
+            raise no_tablespace(name) from None
 
     # --- tablespaces -----------------------------------------------------------------------------
 
@@ -170,7 +170,7 @@ class TablespaceNodes:
                 now = await self.read(name)
                 return now if is_lost and now.record == record else None
             except NoNodeError:
-                raise _none(name) from None
+                raise no_tablespace(name) from None
             except BROKEN as error:
                 is_lost = True
                 await patience.again(error)
@@ -271,5 +271,6 @@ class TablespaceNodes:
         )
 
 
-def _none(name: str) -> Error:
+def no_tablespace(name: str) -> Error:
+    """Return the error of a name that no tablespace has (3D000)."""
     return ProgrammingError(f'tablespace "{name}" does not exist', sqlstate="3D000")

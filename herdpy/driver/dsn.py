@@ -1,18 +1,23 @@
-"""What connect()'s target names: memory, a directory, or a server: docs/reference/url.md."""
+"""What connect()'s target names: memory, a directory, server or cluster: docs/reference/url.md."""
 
 import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from herdpy.errors import InterfaceError, NotSupportedError, ProgrammingError, closest, loading
 
 MEMORY = ":memory:"
 DEFAULT_PORT = 7000
 DEFAULT_GRPC_PORT = 7001
+DEFAULT_ZOOKEEPER_PORT = 2181
 DEFAULT_TABLESPACE = "default"
+DEFAULT_ROOT = "/herd"
+PLACES_MAX = 32
+"""Nodes, or servers of ZooKeeper, in one URL."""
 _CREDENTIALS = re.compile(
-    r"(\bherd(?:\+grpc)?\s*[:;/\\]+[^\s:/@]*|[a-z][a-z0-9+.-]*:/{1,2}[^\s:/@]*):.*@"
+    r"(\bherd(?:\+grpc|\+zk)?\s*[:;/\\]+[^\s:/@]*|[a-z][a-z0-9+.-]*:/{1,2}[^\s:/@]*):.*@"
     r"|\A((?:herd\.?)?/{0,2}[^\s:/@]+):[^\s/]*@(?=[^\s@]*\Z)",
     re.IGNORECASE | re.DOTALL,
 )
@@ -21,11 +26,19 @@ _SECRET_OPTION = re.compile(
 )
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _ALMOST_URL = re.compile(
-    r"\s*herd(\+grpc)?\s*(:|\.?//|;)|(//)?[^/@]*:[^/]*@[^/]*(/[^/]*)?$", re.IGNORECASE
+    r"\s*herd(\+grpc|\+zk)?\s*(:|\.?//|;)|(//)?[^/@]*:[^/]*@[^/]*(/[^/]*)?$", re.IGNORECASE
 )
 """A herd:// that is misspelled, or user:password@host without it; ./ makes a directory of it."""
-_FOLDED_URL = re.compile(r"herd(\+grpc)?:/", re.IGNORECASE)
+_FOLDED_URL = re.compile(r"herd(\+grpc|\+zk)?:/", re.IGNORECASE)
 """What pathlib makes of a URL. Any other path object is a path, whatever is in its name."""
+_PORTS = {
+    "herd": DEFAULT_PORT,
+    "herd+grpc": DEFAULT_GRPC_PORT,
+    "herd+zk": DEFAULT_ZOOKEEPER_PORT,
+}
+_AUTHORITY = re.compile(r"([^/?#]*://)([^/?#]*)", re.DOTALL)
+_OF_CLUSTERS = {"connect_timeout_s": 3.0, "retry_timeout_s": 30.0}
+"""What options are in the URL of a cluster that does not give them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +54,36 @@ class Target:
         return MEMORY if self.path is None else without_passwords(self.path)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteTarget:
-    """A server, and what its URL asks for."""
+class Address(NamedTuple):
+    """Where a server listens."""
 
     host: str
     port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def address_of(text: str) -> Address | None:
+    """Return what "host:port" or "[::1]:port" says; None: it is of another form."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    return Address(host, int(port)) if host and port.isdecimal() else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteTarget:
+    """A server, or a cluster whose leader is meant, and what its URL asks for."""
+
+    host: str
+    port: int
+    others: tuple[Address, ...] = ()
+    """The nodes of a cluster beside the first, or the servers of its ZooKeeper."""
+    root: str | None = None
+    """What the cluster has in the ZooKeeper that is named; None: the nodes themselves are named."""
+    is_node: bool = False
+    """It is one of a cluster's, found: another can take its place."""
     tablespace: str
     connect_timeout_s: float = 10.0
     application_name: str = ""
@@ -75,11 +112,27 @@ class RemoteTarget:
         return self.tls_server_name or self.host
 
     @property
+    def is_cluster(self) -> bool:
+        """The server is one that has to be found: at()."""
+        return self.root is not None or bool(self.others)
+
+    @property
+    def places(self) -> tuple[Address, ...]:
+        """What the URL names, in its order."""
+        return (Address(self.host, self.port), *self.others)
+
+    @property
     def where(self) -> str:
         """The URL without its options."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        scheme = "herd+grpc" if self.is_grpc else "herd"
-        return without_passwords(f"{scheme}://{host}:{self.port}/{self.tablespace}")
+        scheme = "herd+grpc" if self.is_grpc else "herd" if self.root is None else "herd+zk"
+        places = ",".join(map(str, self.places))
+        return without_passwords(f"{scheme}://{places}/{self.tablespace}")
+
+    def at(self, address: Address) -> "RemoteTarget":
+        """Return the target of one node of the cluster."""
+        return replace(
+            self, host=address.host, port=address.port, others=(), root=None, is_node=True
+        )
 
 
 def parse_target(target: "str | os.PathLike[str]") -> Target | RemoteTarget:
@@ -105,8 +158,8 @@ def parse_target(target: "str | os.PathLike[str]") -> Target | RemoteTarget:
         if (_ALMOST_URL if isinstance(target, str) else _FOLDED_URL).match(text):
             raise _not_a_url(text)
         return Target(os.path.realpath(text))
-    if scheme[1].lower() in ("herd", "herd+grpc"):
-        return _parse_url(text, is_grpc=scheme[1].lower() != "herd")
+    if scheme[1].lower() in _PORTS:
+        return _parse_url(text, scheme[1].lower())
     raise NotSupportedError(
         f"connect: {scheme[1]}:// targets are not supported, found {without_passwords(text)!r}",
         hint="name a directory, for example './data', or a server: herd://localhost:7000",
@@ -176,24 +229,35 @@ def _check_text(text: str, what: str) -> None:
         ) from None
 
 
-def _parse_url(text: str, *, is_grpc: bool) -> RemoteTarget:
+def _parse_url(text: str, scheme: str) -> RemoteTarget:
     _check_text(text, "the URL")
     with loading():
         from urllib.parse import parse_qsl, unquote, urlsplit
 
+    first, others = _split_places(text)
     try:
-        url = urlsplit(text)
-        host, port = url.hostname, url.port
+        url = urlsplit(first)
+        # One by one: no library reads several hosts.
+        found = [url, *(urlsplit(f"herd://{place}") for place in others)]
+        hosts = [(each.hostname, each.port) for each in found]
         pairs = parse_qsl(url.query, keep_blank_values=True, strict_parsing=bool(url.query))
     except ValueError:  # whose text may have a part of a password, as all of the URL may
         raise InterfaceError(
             f"connect: the {text.partition(':')[0]}:// target is no URL: expected herd://user:"
-            "password@host:port/tablespace?option=value, with a port of digits"
+            "password@host:port/tablespace?option=value, with a port of digits, or several "
+            "host:port with commas between them"
         ) from None
-    if not host or url.fragment or url.path.count("/") > 1:
+    if url.fragment or url.path.count("/") > 1:
         raise _not_a_url(text)
+    places: list[Address] = []
+    for host, port in hosts:
+        if not host:
+            raise _not_a_url(text)
+        places.append(Address(host, _PORTS[scheme] if port is None else port))
+    _check_places(places)
     if url.password is not None and not url.username:
         raise InterfaceError("connect: a password without a user in the URL")
+    is_cluster = scheme == "herd+zk" or len(places) > 1
     options: dict[str, object] = {}
     for name, value in pairs:
         if name in options:
@@ -205,21 +269,49 @@ def _parse_url(text: str, *, is_grpc: bool) -> RemoteTarget:
         raise InterfaceError(
             "connect: tls_… options need TLS (tls=on), and tls_key needs tls_certificate"
         )
+    if scheme == "herd+zk":
+        options.setdefault("root", DEFAULT_ROOT)
+    elif "root" in options:
+        raise InterfaceError(
+            f"connect: the option 'root' is of herd+zk:// URLs, found {scheme}://",
+            hint="it is where ZooKeeper has the cluster; nodes that are named need none",
+        )
+    options.pop("read", None)  # there is one choice
     return RemoteTarget(
         user=unquote(url.username or ""),
         password=None if url.password is None else unquote(url.password),
-        host=host,
-        port=(DEFAULT_GRPC_PORT if is_grpc else DEFAULT_PORT) if port is None else port,
+        host=places[0].host,
+        port=places[0].port,
+        others=tuple(places[1:]),
         tablespace=unquote(url.path[1:]) or DEFAULT_TABLESPACE,
-        is_grpc=is_grpc,
-        **options,  # type: ignore[arg-type]  # _option() has checked them
+        is_grpc=scheme == "herd+grpc",
+        **(_OF_CLUSTERS if is_cluster else {}) | options,  # type: ignore[arg-type]  # checked
     )
+
+
+def _split_places(text: str) -> tuple[str, list[str]]:
+    """Return the URL with the first of its places alone, and the others."""
+    found = _AUTHORITY.match(text)
+    assert found is not None, "it has a scheme"
+    user, at, places = found[2].rpartition("@")
+    first, *others = places.split(",")
+    return f"{found[1]}{user}{at}{first}{text[found.end() :]}", others
+
+
+def _check_places(places: list[Address]) -> None:
+    if len(places) > PLACES_MAX:
+        raise InterfaceError(
+            f"connect: expected at most {PLACES_MAX} host:port in the URL, found {len(places)}"
+        )
+    for index, place in enumerate(places):
+        if place in places[:index]:
+            raise InterfaceError(f"connect: {place} is in the URL twice")
 
 
 def _not_a_url(text: str) -> InterfaceError:
     return InterfaceError(
-        "connect: expected herd://host:port/tablespace?option=value, found "
-        f"{without_passwords(text)!r}",
+        "connect: expected herd://host:port/tablespace?option=value, or several host:port with "
+        f"commas between them, found {without_passwords(text)!r}",
         hint="a directory of such a name is ./<name>",
     )
 
@@ -236,6 +328,23 @@ def _option(name: str, value: str) -> object:
         return read(value)
     except ValueError:
         raise InterfaceError(f"connect: {name}: expected {expected}, found {value!r}") from None
+
+
+def _read_from(value: str) -> str:
+    if value != "leader":
+        raise NotSupportedError(
+            f"connect: read={value!r} is not supported: every statement goes to the leader",
+            hint="leave it out, or say read=leader",
+        )
+    return value
+
+
+def _root(value: str) -> str:
+    parts = value.split("/")
+    is_one = parts[0] == "" and len(parts) > 1 and "\0" not in value
+    if not is_one or any(part in ("", ".", "..") for part in parts[1:]):
+        raise ValueError(value)
+    return value
 
 
 def _seconds(value: str) -> float:
@@ -293,6 +402,8 @@ _OPTIONS: dict[str, tuple[Callable[[str], object], str]] = {
     "application_name": (_short_text, _BYTES),
     "retry_timeout_s": (_seconds_or_zero, f"{_SECONDS}, or 0"),
     "spin_us": (_microseconds, "microseconds up to 10000, or 0"),
+    "read": (_read_from, "leader"),
+    "root": (_root, "a path of ZooKeeper, such as /herd"),
     "tls": (_on_or_off, "on or off"),
     "tls_authority": (_file, _PATH),
     "tls_certificate": (_file, _PATH),

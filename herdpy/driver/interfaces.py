@@ -1,7 +1,7 @@
 """What the driver's API needs of a session, local or remote, and of the claim under it."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from bookie.runtime.interfaces import Rng
 from bookie.runtime.ticket import Ticket
@@ -15,7 +15,7 @@ from herdpy.sql.plan import Parameters
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from herdpy.driver.dsn import RemoteTarget
+    from herdpy.driver.dsn import Address, RemoteTarget
     from herdpy.features import Feature
 
 T = TypeVar("T")
@@ -175,23 +175,8 @@ class Pauses(Protocol):
         ...
 
 
-class Waits(Protocol):
-    """How the caller of a connection waits: as a thread, or as a task of a loop."""
-
-    @property
-    def rng(self) -> Rng | None:
-        """What spreads pauses, and names are drawn from; None: the system's."""
-        ...
-
-    def open_stream(self, target: "RemoteTarget") -> Stream:
-        """Connect; OSError, or an Error that says more."""
-        ...
-
-    def new_pauses(self, budget_s: float) -> Pauses: ...
-
-
 class Waiting(Protocol):
-    """How the caller of a pool waits."""
+    """How a caller waits: as a thread, or as a task of a loop."""
 
     def new_pauses(self, budget_s: float) -> Pauses: ...
 
@@ -200,12 +185,63 @@ class Waiting(Protocol):
         ...
 
     def wait(self, ticket: Ticket[Any], deadline: float) -> bool:
-        """Wait until the ticket is done; False: the deadline came first."""
+        """Wait until the ticket is done, by any thread; False: the deadline came first."""
         ...
 
 
-class PoolWaits(Waits, Waiting, Protocol):
-    """How the caller of a pool and of its connections waits."""
+class Waits(Waiting, Protocol):
+    """How the caller of a connection, or of a pool, waits; and what it shares with others."""
+
+    @property
+    def rng(self) -> Rng | None:
+        """What spreads pauses, and names are drawn from; None: the system's."""
+        ...
+
+    @property
+    def locators(self) -> "Locators":
+        """What connections to clusters have in common."""
+        ...
+
+    def open_stream(self, target: "RemoteTarget") -> Stream:
+        """Connect; OSError, or an Error that says more."""
+        ...
+
+
+class Found(NamedTuple):
+    """Where a Locator says that a node leads."""
+
+    address: "Address"
+    number: int
+    """One more with each thing that the Locator learns: failures of what is old teach it none."""
+
+
+class Locator(Protocol):
+    """Where the node is that leads a tablespace; of all connections that mean it. Any thread."""
+
+    @property
+    def tries(self) -> int:
+        """How many nodes are worth trying before a pause."""
+        ...
+
+    def locate(self, waits: Waits) -> Found:
+        """Return the node to try next; an Error, SAFE: none leads now, or the answer is late."""
+        ...
+
+    def failed(self, found: Found, error: Error) -> None:
+        """Take in that a node was not reached, or does not lead; the error may say which does."""
+        ...
+
+
+class Locators(Protocol):
+    """The Locators of a process, and what they need. Any thread."""
+
+    def hold(self, target: "RemoteTarget", holder: object) -> Locator:
+        """Return what finds the leader of a cluster's target, for one that lets it go."""
+        ...
+
+    def release(self, holder: object) -> Ticket[None] | None:
+        """Hold nothing for it any more; repeatable. A Ticket: of a session that ends by it."""
+        ...
 
 
 class Claim(Protocol):

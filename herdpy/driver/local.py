@@ -8,9 +8,10 @@ import atexit
 import logging
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,12 +26,12 @@ from bookie.runtime.os_rng import OsRng
 from bookie.runtime.ticket import Ticket
 from herdpy.config import Config
 from herdpy.driver.abandoned_claims import abandoned_claims
-from herdpy.driver.dsn import MEMORY, Target, without_passwords
+from herdpy.driver.dsn import MEMORY, Address, Target, address_of, without_passwords
 from herdpy.engine.database import Database
 from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.directory import FORMAT
 from herdpy.engine.session.session import Session
-from herdpy.errors import Error, OperationalError, ProgrammingError
+from herdpy.errors import Error, OperationalError, ProgrammingError, ProtocolError
 from herdpy.model.governor import Governor
 from herdpy.model.settings import Settings
 
@@ -73,6 +74,7 @@ class _Shared:
 
 
 _all_shared: weakref.WeakSet[_Shared] = weakref.WeakSet()
+_directories: "set[ZooKeeperDirectory]" = set()
 
 
 def _close_at_exit() -> None:
@@ -81,6 +83,9 @@ def _close_at_exit() -> None:
     A thread that comes back from C++ while the interpreter ends, ends the process by SIGABRT.
     """
     close_abandoned()
+    for directory in list(_directories):
+        with suppress(Exception):  # as below
+            directory.end()
     for shared in list(_all_shared):
         database = shared.database
         if database is not None:
@@ -245,6 +250,67 @@ def open_grpc_stream(
     from herdpy.driver.grpc_stream import GrpcStream
 
     return GrpcStream(host, port, timeout_s, ThreadDriver(), run_detached, tls)
+
+
+_ZOOKEEPER_S = 5.0
+"""How long a first answer of a ZooKeeper is waited for."""
+
+
+class ZooKeeperDirectory:
+    """Tells where leaders are, by one session with a ZooKeeper, in a thread of its own."""
+
+    def __init__(self, hosts: str) -> None:
+        """`hosts` are "host:port,host:port"; nothing is asked yet."""
+        from bookie.client.blocking import LoopThread
+        from bookie.metadata.zookeeper import ZooKeeperStore
+        from herdpy.cluster.leader_lookup import LeaderLookup
+
+        def open_store() -> Coroutine[Any, Any, ZooKeeperStore]:
+            return ZooKeeperStore.connect(hosts, connect_timeout_s=_ZOOKEEPER_S)
+
+        self._lookup = LeaderLookup(open_store, f"the ZooKeeper at {hosts}")
+        self._thread = LoopThread(ThreadDriver())
+        _directories.add(self)
+
+    def find(self, root: str, tablespace: str, done: Callable[[Address | Error], object]) -> None:
+        """Begin to look; done() is called once, in the thread of the session."""
+
+        def tell(found: str | Error) -> None:
+            if isinstance(found, Error):
+                done(found)
+                return
+            address = address_of(found)
+            done(address or ProtocolError(f"{root}: expected host:port of a node, found {found!r}"))
+
+        self._thread.post(partial(self._lookup.begin, root, tablespace, tell))
+
+    def close(self) -> Ticket[None]:
+        """Begin to end the session and its thread; the Ticket is done when they are gone."""
+        closing: Ticket[None] = Ticket()
+        try:
+            run_detached(partial(self._end, closing))
+        except RuntimeError:  # the interpreter ends
+            self._end(closing)
+        return closing
+
+    def end(self) -> None:
+        """End the session and its thread, which takes its time when ZooKeeper is away."""
+        _directories.discard(self)
+        try:
+            self._thread.call(self._lookup.close())
+        finally:
+            self._thread.close()
+
+    def _end(self, closing: Ticket[None]) -> None:
+        try:
+            self.end()
+        finally:
+            closing.complete(None)
+
+
+def open_zookeeper(hosts: str) -> ZooKeeperDirectory:
+    """Return what tells where leaders are; its caller closes it."""
+    return ZooKeeperDirectory(hosts)
 
 
 def disk_of_file(path: str) -> tuple[OsDisk, str]:

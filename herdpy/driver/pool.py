@@ -14,7 +14,7 @@ from bookie.runtime.drivers import new_mutex
 from bookie.runtime.ticket import Ticket
 from herdpy.driver.attributes import Strict
 from herdpy.driver.connection import Connection, connect
-from herdpy.driver.interfaces import PoolWaits, Waiting
+from herdpy.driver.interfaces import Waiting, Waits
 from herdpy.driver.local import new_waiting
 from herdpy.errors import Error, InterfaceError, OperationalError, ProgrammingError, Retry
 
@@ -50,7 +50,7 @@ class Lending(Strict, Generic[C]):
         *,
         connections_max: int = 10,
         timeout_s: float = TIMEOUT_S,
-        waits: PoolWaits | None = None,
+        waits: Waits | None = None,
         **options: Any,
     ) -> None:
         if connections_max < 1 or timeout_s < 0:

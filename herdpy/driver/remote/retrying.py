@@ -14,8 +14,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.drivers import new_mutex
 from herdpy.driver.interfaces import IngestTarget, Pauses, PointRows, as_result
+from herdpy.driver.remote.leaders import is_away, is_led_no_more, is_not_led
 from herdpy.driver.remote.statement_kinds import Kind, kind_of
-from herdpy.errors import ConnectionLostError, Error, InternalError, OperationalError, Retry
+from herdpy.errors import (
+    ConnectionLostError,
+    Error,
+    InternalError,
+    OperationalError,
+    Retry,
+    SerializationError,
+)
 from herdpy.exec.result import Result
 from herdpy.model.isolation import Isolation, isolation_of
 from herdpy.model.lsn import START_LSN, Lsn
@@ -27,6 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from herdpy.driver.interfaces import Export
+    from herdpy.driver.remote.leaders import LeaderConnector
     from herdpy.driver.remote.session import RemoteSession
     from herdpy.features import Feature
 
@@ -49,10 +58,17 @@ class RetryingSession:
         new_pauses: Callable[[], Pauses] | None,
         *,
         autocommit: bool,
+        connector: "LeaderConnector | None" = None,
     ) -> None:
-        """connect(autocommit) makes a connection; new_pauses None: a lost one stays lost."""
+        """connect(autocommit) makes a connection; new_pauses None: a lost one stays lost.
+
+        `connector` is what it is the method of, when it leads to the leader of a cluster: then the
+        first connection is tried again as well, and so is what a node has refused that does not
+        lead.
+        """
         self._connect = connect
         self._new_pauses = new_pauses
+        self._connector = connector
         self._mutex = new_mutex()
         # Under the mutex.
         self._autocommit = autocommit
@@ -66,7 +82,20 @@ class RetryingSession:
         self._is_closed = False
         self._lsn = START_LSN  # of lost connections
         # Read without it.
-        self._session = connect(autocommit)
+        self._session = self._connect_first()
+
+    def _connect_first(self) -> "RemoteSession":
+        """Connect; to a cluster again while no node leads."""
+        pauses: Pauses | None = None
+        while True:
+            try:
+                return self._connect(self._autocommit)
+            except Error as error:
+                if self._connector is None or not is_away(error) or self._new_pauses is None:
+                    raise
+                pauses = pauses or self._new_pauses()
+                if not pauses.wait():
+                    raise
 
     # --- state -----------------------------------------------------------------------------------
 
@@ -119,8 +148,15 @@ class RetryingSession:
         self, statements: Sequence[tuple[str, Parameters]]
     ) -> tuple[list[Result], Error | None]:
         """Run statements up to the first that fails; return the results, and its error."""
+
+        def run_all(session: "RemoteSession") -> tuple[list[Result], Error | None]:
+            results, error = session.execute_all(statements)
+            if error is not None and self._connector is not None and is_led_no_more(error):
+                raise error
+            return results, error
+
         # In a transaction that is open, or begins here: nothing of it can have been committed.
-        return self._run(lambda session: session.execute_all(statements), Kind.WRITE, _impossible)
+        return self._run(run_all, Kind.WRITE, _impossible)
 
     def begin_ingest(self, table: str, mode: str) -> IngestTarget:
         session: list[RemoteSession] = []
@@ -139,6 +175,7 @@ class RetryingSession:
             try:
                 return target.finish()
             except Error as error:
+                self._leave(session, error)
                 if session.machine.failure is None or self._new_pauses is None or self._is_closed:
                     raise
                 pauses = self._new_pauses()
@@ -166,7 +203,13 @@ class RetryingSession:
             self._run(lambda session: session.rollback(), Kind.ROLLBACK, lambda: None)
 
     def reset(self) -> None:
-        """Take back what SET changed; outside a transaction."""
+        """Take back what SET changed; outside a transaction. The loss of what stays lost is raised.
+
+        So a pool lends it to no caller any more.
+        """
+        lost = self._session.machine.failure
+        if lost is not None and self._new_pauses is None:
+            raise lost
         for name in list(self._options):
             self.execute(f"RESET {name}")
         self.rollback()
@@ -239,6 +282,9 @@ class RetryingSession:
                 except Error as error:
                     if error.sqlstate == "57P05" and not was_inside:
                         session.close()  # it was idle for too long; nothing has run
+                    is_refused = self._leave(session, error)
+                    if is_refused and not was_inside and session.machine.in_transaction:
+                        self._ended = session  # its first statement failed
                     if (
                         session.machine.failure is None
                         or self._new_pauses is None
@@ -249,6 +295,22 @@ class RetryingSession:
                 pauses = pauses or self._new_pauses()
                 if self._is_done(session, cause, _kind(what), pauses, was_inside=was_inside):
                     return done()
+                if is_refused and not pauses.wait():
+                    raise cause
+
+    def _leave(self, session: "RemoteSession", error: Error) -> bool:
+        """Leave a node of a cluster that has answered so because it leads no more; else False."""
+        if self._connector is None or self._new_pauses is None or not is_led_no_more(error):
+            return False
+        self._connector.note_refusal(error)
+        session.close()
+        return True
+
+    def _is_passing(self, error: Error) -> bool:
+        """Return whether another connection may do better."""
+        if error.retry is Retry.SAFE or isinstance(error, ConnectionLostError):
+            return True
+        return self._connector is not None and is_led_no_more(error)
 
     def _is_inside(self, session: "RemoteSession") -> bool:
         """Return whether a transaction is open, or was when the connection was lost."""
@@ -258,7 +320,7 @@ class RetryingSession:
         """Return for the ROLLBACK of a transaction that was lost; raise for everything else."""
         lost = self._lost
         is_told = lost is not None
-        lost = lost or _lost_transaction(None)
+        lost = lost or self._lost_transaction(None)
         self._ended = session
         if kind is Kind.ROLLBACK:
             self._lost = None
@@ -292,16 +354,27 @@ class RetryingSession:
             if kind is Kind.ROLLBACK:
                 return True
             if kind not in (Kind.COMMIT, Kind.UNKNOWN):
-                self._lost = _lost_transaction(cause)
+                self._lost = self._lost_transaction(cause)
                 raise self._lost from cause
         if was_inside or (self._autocommit and kind is not Kind.READ):
             if self._resolve(session, cause, pauses) == COMMITTED:
                 return True
             if was_inside:
-                raise _lost_transaction(cause) from cause
-        if cause.retry is Retry.NEVER:
+                raise self._lost_transaction(cause) from cause
+        if cause.retry is Retry.NEVER and not (self._connector is not None and is_not_led(cause)):
             raise cause  # an administrator ended it: KILL
         return False
+
+    def _lost_transaction(self, cause: Error | None) -> OperationalError:
+        why = "the connection was lost" if cause is None else cause.message
+        # Of a cluster as what any transaction is told that has to be run again: a leader is not
+        # lost, it is followed by another.
+        kind = ConnectionLostError if self._connector is None else SerializationError
+        return kind(
+            f"{why}; the transaction was rolled back",
+            retry=Retry.SAFE,
+            hint="roll back, and run the whole transaction again",
+        )
 
     def _reconnect(self, pauses: Pauses) -> "RemoteSession":
         """Return a new connection, as the old one was set."""
@@ -317,7 +390,8 @@ class RetryingSession:
                         # for the locks of the lost session: the question ends it.
                         try:
                             session.resolve(lost.token_session, max(1, lost.last_token))
-                        except OperationalError:  # the answer matters to none: reads go on
+                        except OperationalError as error:  # the answer matters to none: reads go on
+                            self._leave(session, error)
                             if session.machine.failure is not None:
                                 raise
                     for text in self._options.values():
@@ -332,8 +406,7 @@ class RetryingSession:
                     session.close()
                 return session
             except OperationalError as error:
-                is_passing = error.retry is Retry.SAFE or isinstance(error, ConnectionLostError)
-                if not is_passing or self._is_closed or not pauses.wait():
+                if not self._is_passing(error) or self._is_closed or not pauses.wait():
                     raise
 
     def _resolve(self, lost: "RemoteSession", cause: Error, pauses: Pauses) -> str:
@@ -351,6 +424,7 @@ class RetryingSession:
                 if outcome in (COMMITTED, REFUSED):
                     return outcome
             except OperationalError as error:
+                self._leave(session, error)
                 is_passing = error.retry is Retry.SAFE or session.machine.failure is not None
                 if is_passing and pauses.wait():
                     continue
@@ -423,12 +497,3 @@ def _characteristics_of(text: str) -> list[tuple[str, str]]:
 
 def _uncounted() -> Result:
     return Result(row_count=-1)
-
-
-def _lost_transaction(cause: Error | None) -> ConnectionLostError:
-    why = "the connection was lost" if cause is None else cause.message
-    return ConnectionLostError(
-        f"{why}; the transaction was rolled back",
-        retry=Retry.SAFE,
-        hint="roll back, and run the whole transaction again",
-    )

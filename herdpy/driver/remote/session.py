@@ -8,15 +8,28 @@ awaited cancels the statement and waits for what became of it.
 import warnings
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.os_backoff import Backoff
 from bookie.runtime.os_process import process_generation
+from bookie.runtime.os_sockets import QUICK
 from bookie.runtime.os_stream import BlockingStream, untouched_memory
+from bookie.runtime.ticket import Ticket
 from herdpy.driver.dsn import RemoteTarget
-from herdpy.driver.interfaces import Pauses, PointRows, Stream, Waits, as_result
+from herdpy.driver.interfaces import (
+    Locators,
+    Pauses,
+    PointRows,
+    Stream,
+    Waiting,
+    Waits,
+    as_result,
+)
 from herdpy.driver.remote.kept_texts import KeptTexts
+from herdpy.driver.remote.leaders import LeaderConnector
 from herdpy.driver.remote.retrying import RetryingSession
 from herdpy.errors import (
     ConnectionLostError,
@@ -50,6 +63,8 @@ _INTERRUPTED_S = 5.0
 _LAST_WORDS_S = 1.0
 _AHEAD_MAX = 2
 """Pieces of a result that are asked for ahead."""
+_LET_GO_S = 10.0
+"""How long close() waits for the end of what only this connection used."""
 CLIENT = "herdpy"
 
 
@@ -73,7 +88,7 @@ class RemoteSession:
         """The counter of the last commit token; 0: there was none."""
         self._takes_tokens = False  # the server does
         self.undecided: int | None = None
-        """The counter of the commit token that was sent and not answered; 0: it had none."""
+        """The counter of the commit token whose outcome no answer has told; 0: it had none."""
         self._kept = KeptTexts()
         self._columns = ReceivedColumns()
         self._running: int | None = None  # what cancel() is about
@@ -313,10 +328,10 @@ class RemoteSession:
             try:
                 request = self._begin_request(make, fields, has_token=has_token, is_waited=True)
                 return self._wait(request)
-            except Error:
-                failure = self.machine.failure
-                if failure is not None and failure.retry is Retry.SAFE:
-                    self.undecided = None  # the server has said that it did not begin
+            except Error as error:
+                # The server has said that it did not begin; behind an answer that says nothing.
+                if error is self.machine.failure and error.retry is Retry.SAFE:
+                    self.undecided = None
                 raise
             except BaseException:
                 if self.machine.last_request != last:
@@ -374,6 +389,8 @@ class RemoteSession:
     ) -> int:
         if self.machine.failure is not None:
             raise self.machine.failure
+        if is_waited:
+            self.undecided = None
         given_up = self._give_up_dropped() if self._dropped else b""
         self._is_out = False
         request = self.machine.new_request()
@@ -416,9 +433,12 @@ class RemoteSession:
                 self._receive()
         finally:
             self._running = None
-        self.undecided = None
         if isinstance(answer, messages.Failed):
-            raise from_failed(answer)
+            error = from_failed(answer)
+            if error.retry is not Retry.UNKNOWN:
+                self.undecided = None
+            raise error
+        self.undecided = None
         return answer
 
     def _interrupted(self, request: int) -> None:
@@ -524,6 +544,24 @@ class ThreadWaits:
 
     rng = None
 
+    @property
+    def locators(self) -> Locators:
+        from herdpy.driver.remote.locators import locators_of_process
+
+        return locators_of_process()
+
+    @cached_property
+    def _waiting(self) -> Waiting:
+        from herdpy.driver.local import new_waiting  # loads the engine: few connections need it
+
+        return new_waiting()
+
+    def monotonic(self) -> float:
+        return self._waiting.monotonic()
+
+    def wait(self, ticket: Ticket[Any], deadline: float) -> bool:
+        return self._waiting.wait(ticket, deadline)
+
     def open_stream(self, target: RemoteTarget) -> Stream:
         if target.is_grpc:
             from herdpy.driver.remote.grpc_target import open_grpc_target
@@ -535,6 +573,8 @@ class ThreadWaits:
             stream: BlockingStream = open_tls_stream(target)
         else:
             stream = BlockingStream(target.host, target.port, target.connect_timeout_s)
+        if target.is_node:
+            stream.keep_alive(QUICK)
         stream.set_spin(target.spin_us / 1e6)
         return stream
 
@@ -710,6 +750,7 @@ class RemoteClaim:
         self.rng = self._waits.rng
         self._generation = process_generation()
         self._session: RetryingSession | None = None
+        self._locators: Locators | None = None
 
     def open(
         self, settings: Settings, given: Container[str], *, autocommit: bool
@@ -717,24 +758,36 @@ class RemoteClaim:
         """Connect; only what is lost later is made anew. `given`: see RemoteSession."""
         target, waits = self._target, self._waits
 
-        def connect(autocommit: bool) -> RemoteSession:
+        def connect_to(target: RemoteTarget, autocommit: bool) -> RemoteSession:
             return RemoteSession(target, settings, given, waits, autocommit=autocommit)
 
         def new_pauses() -> Pauses:
             return waits.new_pauses(target.retry_timeout_s)
 
+        connector: LeaderConnector | None = None
+        connect = partial(connect_to, target)
+        if target.is_cluster:
+            self._locators = waits.locators
+            locator = self._locators.hold(target, self)
+            connector = LeaderConnector(target, locator, waits, connect_to)
+            connect = connector.connect
         self._session = RetryingSession(
-            connect, new_pauses if target.retry_timeout_s else None, autocommit=autocommit
+            connect,
+            new_pauses if target.retry_timeout_s else None,
+            autocommit=autocommit,
+            connector=connector,
         )
         return self._session
 
     def close(self) -> None:
         """End the connection; a forked child only drops its descriptor. Repeatable."""
-        if self._session is None:
-            return
         if process_generation() == self._generation:
-            self._session.close()
-        else:
+            if self._session is not None:
+                self._session.close()
+            closing = None if self._locators is None else self._locators.release(self)
+            if closing is not None:
+                self._waits.wait(closing, self._waits.monotonic() + _LET_GO_S)
+        elif self._session is not None:
             self._session.close_descriptor()
 
     def abandon(self) -> None:
@@ -751,5 +804,12 @@ class RemoteClaim:
             )
         if process_generation() == self._generation:
             session.abandon()
+            if self._locators is not None and self._target.root is not None:
+                from herdpy.driver.local import run_detached
+
+                locators = self._locators
+                with suppress(RuntimeError):  # the interpreter ends, and all sessions with it
+                    # The collector may have come while this very thread holds their lock.
+                    run_detached(lambda: locators.release(self))
         else:
             session.close_descriptor()

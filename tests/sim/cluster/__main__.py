@@ -37,13 +37,16 @@ WANTED = (
     "compaction of a follower",
     "lost answer of a compare-and-set",
     "lagging session",
+    "a leader that the metadata store tells",
+    "a leader that the metadata store does not tell",
     "unknown",
 )
 
 
 def expected_modules() -> list[str]:
     """Return the modules that the simulation is to run beside those of tests/sim/server."""
-    return product_modules("herdpy", ("cluster", "log"))
+    found = product_modules("herdpy", ("cluster", "log"))
+    return sorted([*found, "driver/remote/leaders.py", "driver/remote/locators.py"])
 
 
 SIMULATION = Simulation(

@@ -17,10 +17,12 @@ from bookie.client.client import LedgerClient
 from bookie.errors import BookieError
 from bookie.metadata.memory import MemoryStore
 from bookie.metadata.memory_server import Session
+from bookie.runtime.ticket import Ticket
 from herdpy.aio.switching import can_wait, wait_for
 from herdpy.cluster.blocking_chain import BlockingChain
 from herdpy.cluster.chain import LedgerChain
 from herdpy.cluster.database_copy import DatabaseCopy
+from herdpy.cluster.leader_lookup import LeaderLookup
 from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.member import Member
 from herdpy.cluster.part import State, Waits
@@ -29,12 +31,15 @@ from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.cluster.tail import Run
 from herdpy.cluster.tenure import Tenure
 from herdpy.config import Config
+from herdpy.driver.dsn import Address, address_of
+from herdpy.driver.remote.locators import SharedLocators
 from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.file_logs import LogSource
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.errors import Error, OperationalError
 from herdpy.model.lsn import Lsn
 from herdpy.server.server import Server
+from herdpy.storage.tablespace_list import DEFAULT
 from tests.fixtures.digest import state_digest
 from tests.sim.cluster.checkers import CheckError, check_chain, check_memory
 from tests.sim.cluster.plan import WorldPlan
@@ -54,8 +59,8 @@ from tests.sim.switching import (
 
 T = TypeVar("T")
 
-NAME = "sales"
-"""Of the tablespace, in the metadata store."""
+NAME = DEFAULT
+"""Of the tablespace, in the metadata store, as in URLs."""
 ID = "0123456789abcdef0123456789abcdef"
 STEPS = ("named", "claimed", "replayed", "leading", "alone", "serving")
 """Of a take-over, told when they are done."""
@@ -93,6 +98,41 @@ class LateStore(MemoryStore):
         left_s = None if reconnect_s is None else max(0.0, reconnect_s - late_s)
         hear = super().on_disconnected
         asyncio.get_running_loop().call_later(late_s, hear, session, left_s, context=self._context)
+
+
+class LeaderDirectory:
+    """What a client asks where the leader is: a session of its own with the metadata store."""
+
+    def __init__(self, world: "World", node: Node) -> None:
+        self._world = world
+        self._node = node
+        self._lookup = LeaderLookup(self._open, "the metadata store", patience_s=_PATIENCE_S)
+
+    async def _open(self) -> MemoryStore:
+        return MemoryStore(self._world.store_server, StoreLink(self._world, self._node.name))
+
+    def find(self, root: str, tablespace: str, done: Callable[[Address | Error], object]) -> None:
+        def tell(found: str | Error) -> None:
+            if isinstance(found, Error):
+                self._world.happen("a leader that the metadata store does not tell")
+                done(found)
+                return
+            address = address_of(found)
+            assert address is not None
+            self._world.happen("a leader that the metadata store tells")
+            done(address)
+
+        self._node.run(self._lookup.begin, root, tablespace, tell)
+
+    def close(self) -> Ticket[None]:
+        closing: Ticket[None] = Ticket()
+
+        async def close() -> None:
+            await self._lookup.close()
+            closing.complete(None)
+
+        self._node.create_task(close())
+        return closing
 
 
 class SteppedCopy(DatabaseCopy):
@@ -213,7 +253,11 @@ class NodeHost:
         registration = Registration(
             self.store,
             nodes,
-            NodeRecord(id=self.name, life=str(world.rng.getrandbits(64))),
+            NodeRecord(
+                id=self.name,
+                life=str(world.rng.getrandbits(64)),
+                addresses={"herd": f"{self.name}:{PORT}"},
+            ),
             now_s=lambda: world.loop.time() * self._clock_rate,
         )
         while self.registration is None:
@@ -484,7 +528,7 @@ class World(ledger.World):
         """Return how likely a request to the metadata store goes wrong now."""
         if self._away.get(owner, 0.0) > self.loop.time():
             return 1.0
-        is_trouble = self.is_rough and self.is_filled and owner.startswith("n")
+        is_trouble = self.is_rough and self.is_filled and owner.startswith(("n", "c"))
         return self.plan.store_trouble if is_trouble else 0.0
 
     def on_lost_write(self, owner: str, path: str) -> None:
@@ -500,6 +544,17 @@ class World(ledger.World):
         record = TablespaceRecord(id=ID, leader=names[0], replicas=names, password=PASSWORD.hex())
         await nodes.create(NAME, record)
         await store.close()
+
+    def places(self, number: int) -> str:
+        """Some clients know a name that leads to the leader, some the nodes, some the store."""
+        if number % 3 == 1:
+            first = number % len(self.nodes)
+            nodes = self.nodes[first:] + self.nodes[:first]
+            return "herd://" + ",".join(f"{host.name}:{PORT}" for host in nodes)
+        return "herd+zk://store" if number % 3 == 2 else f"herd://{HOST}:{PORT}"
+
+    def new_locators(self, node: Node) -> SharedLocators:
+        return SharedLocators(lambda hosts: LeaderDirectory(self, node))
 
     def led_by(self, host: NodeHost) -> None:
         """A node has come to lead: the clients' name for the server leads to it."""

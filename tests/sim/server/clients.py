@@ -27,7 +27,7 @@ from tests.sim.server.checkers import (
     CheckError,
     Fate,
 )
-from tests.sim.server.world import HOST, PORT, Told, World
+from tests.sim.server.world import Told, World
 from tests.sim.switching import in_thread
 
 _PER_CLIENT = 1_000_000
@@ -70,9 +70,10 @@ _EXPECTED = {
 }
 
 
-def url(world: World, tablespace: str | None = None) -> str:
-    """Return the server's URL, with the tablespace that the clients use, or another."""
-    return f"herd://{HOST}:{PORT}/{tablespace or world.plan.tablespace}?tls=off&spin_us=0"
+def url(world: World, tablespace: str | None = None, number: int = 0) -> str:
+    """Return the server's URL as a client says it, with the tablespace of clients, or another."""
+    path = tablespace or world.plan.tablespace
+    return f"{world.places(number)}/{path}?tls=off&spin_us=0&retry_timeout_s=10"
 
 
 class Awaiting:
@@ -146,6 +147,7 @@ class Client:
         self.world = world
         self.number = number
         self.node: Node = world.loop.add_node(f"c{number}")
+        self._locators = world.new_locators(self.node)
         self.rng = world.new_rng()
         self.registers = world.new_rng()
         self.connection: Connection | Awaiting | None = None
@@ -165,14 +167,18 @@ class Client:
     def connect(self, **options: Any) -> "Connection | Awaiting":
         """Return a connection; an Error when there is none to be had."""
         if self.is_aio:
-            made = Awaiting(wait_for(connect_aio(url(self.world), **self._options(), **options)))
+            made = Awaiting(
+                wait_for(
+                    connect_aio(url(self.world, number=self.number), **self._options(), **options)
+                )
+            )
         else:
-            made = connect(url(self.world), **self._options(), **options)
+            made = connect(url(self.world, number=self.number), **self._options(), **options)
         return made
 
     def _options(self) -> dict[str, Any]:
         return {
-            "waits": LoopWaits(random.Random(self.rng.getrandbits(64))),
+            "waits": LoopWaits(random.Random(self.rng.getrandbits(64)), self._locators),
             "lock_timeout_s": 1.0,
             "statement_timeout_s": self.world.plan.statement_timeout_s,
             "idle_in_transaction_timeout_s": self.world.plan.idle_timeout_s,
@@ -412,9 +418,9 @@ class Client:
                 **self._options(),
             }
             if self.is_aio:
-                self.pool = AwaitingPool(AsyncPool(url(self.world), **options))
+                self.pool = AwaitingPool(AsyncPool(url(self.world, number=self.number), **options))
             else:
-                self.pool = Pool(url(self.world), **options)
+                self.pool = Pool(url(self.world, number=self.number), **options)
         try:
             self.pool.run(work, retry_timeout_s=_RETRY_S)
         except Error as error:

@@ -14,6 +14,7 @@ from typing import Any
 
 from herdpy.aio.switching import can_wait, wait_for
 from herdpy.config import Config, ServerConfig
+from herdpy.driver.interfaces import Locators
 from herdpy.engine.database import Database
 from herdpy.engine.instance import Instance
 from herdpy.errors import Error, InvariantViolation
@@ -110,6 +111,14 @@ class World:
 
     def admit(self) -> None:
         """Let a client begin something: at once, here."""
+
+    def places(self, number: int) -> str:
+        """Return how the URL of a client begins."""
+        return f"herd://{HOST}:{PORT}"
+
+    def new_locators(self, node: Node) -> Locators | None:
+        """Return what a client finds leaders with; None: it knows its server."""
+        return None
 
     def new_rng(self) -> random.Random:
         """Return chance of its own, so that draws of one part do not change the others'."""

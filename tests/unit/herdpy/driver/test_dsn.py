@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from herdpy.driver.dsn import RemoteTarget, Target, parse_target, with_password, with_tablespace
+from herdpy.driver.dsn import (
+    PLACES_MAX,
+    Address,
+    RemoteTarget,
+    Target,
+    address_of,
+    parse_target,
+    with_password,
+    with_tablespace,
+)
 from herdpy.errors import Error, InterfaceError, NotSupportedError
 
 
@@ -28,14 +37,16 @@ def test_a_path_object_is_a_path(name: str, in_directory: Path) -> None:
     assert parse_target(Path(name)) == Target(str(in_directory.resolve() / name))
 
 
-@pytest.mark.parametrize("url", ["herd://host", "HERD+grpc://ada:secret@host/x"])
+@pytest.mark.parametrize(
+    "url", ["herd://host", "HERD+grpc://ada:secret@host/x", "herd+zk://ada:secret@zk"]
+)
 def test_a_path_object_of_a_url_is_refused(url: str) -> None:
     with pytest.raises(InterfaceError, match="expected herd://") as caught:
         parse_target(Path(url))
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("target", ["herd+zk://zk1,zk2/herd", "HTTP://x"])
+@pytest.mark.parametrize("target", ["herd+etcd://e1,e2/herd", "HTTP://x"])
 def test_other_schemes_are_refused(target: str) -> None:
     with pytest.raises(NotSupportedError, match="not supported") as caught:
         parse_target(target)
@@ -69,6 +80,67 @@ def test_what_is_no_target(target) -> None:
             "herd://h/t?retry_timeout_s=0",
             RemoteTarget(host="h", port=7000, tablespace="t", retry_timeout_s=0.0),
         ),
+        ("herd://h/t?read=leader", RemoteTarget(host="h", port=7000, tablespace="t")),
+        (
+            "herd://a,b:7001,[::1]:7002/t",
+            RemoteTarget(
+                host="a",
+                port=7000,
+                others=(Address("b", 7001), Address("::1", 7002)),
+                tablespace="t",
+                connect_timeout_s=3.0,
+                retry_timeout_s=30.0,
+            ),
+        ),
+        (
+            "herd://ada:a,b@[::1],[::2]/?connect_timeout_s=1&retry_timeout_s=0&tls=off",
+            RemoteTarget(
+                host="::1",
+                port=7000,
+                others=(Address("::2", 7000),),
+                tablespace="default",
+                connect_timeout_s=1.0,
+                retry_timeout_s=0.0,
+                user="ada",
+                password="a,b",
+                tls=False,
+            ),
+        ),
+        (
+            "herd+grpc://a,b",
+            RemoteTarget(
+                host="a",
+                port=7001,
+                others=(Address("b", 7001),),
+                tablespace="default",
+                is_grpc=True,
+                connect_timeout_s=3.0,
+                retry_timeout_s=30.0,
+            ),
+        ),
+        (
+            "herd+zk://zk1,zk2:2182/sales?read=leader",
+            RemoteTarget(
+                host="zk1",
+                port=2181,
+                others=(Address("zk2", 2182),),
+                root="/herd",
+                tablespace="sales",
+                connect_timeout_s=3.0,
+                retry_timeout_s=30.0,
+            ),
+        ),
+        (
+            "HERD+ZK://zk?root=/a/b",
+            RemoteTarget(
+                host="zk",
+                port=2181,
+                root="/a/b",
+                tablespace="default",
+                connect_timeout_s=3.0,
+                retry_timeout_s=30.0,
+            ),
+        ),
     ],
 )
 def test_urls(url: str, expected: RemoteTarget) -> None:
@@ -92,6 +164,22 @@ def test_urls(url: str, expected: RemoteTarget) -> None:
         ("herd://h/?connect_timeout_s=nan", "expected seconds"),
         ("herd://h/?connect_timeout_s", "is no URL"),
         ("herd://h/?application_name=a&application_name=b", "given twice"),
+        ("herd://a,,b", "with commas between them"),
+        ("herd://a,", "with commas between them"),
+        ("herd+zk://", "with commas between them"),
+        ("herd+zk://zk/a/b", "with commas between them"),
+        ("herd://a,b:x", "port of digits"),
+        ("herd://a,b:99999", "port of digits"),
+        ("herd://a,[::1", "is no URL"),
+        ("herd://a,b,a:7000", "a:7000 is in the URL twice"),
+        (f"herd://{','.join(f'h{n}' for n in range(PLACES_MAX + 1))}", "expected at most 32"),
+        ("herd+zk://zk?root=herd", "root: expected a path of ZooKeeper, such as /herd"),
+        ("herd+zk://zk?root=/", "root: expected a path"),
+        ("herd+zk://zk?root=/a/", "root: expected a path"),
+        ("herd+zk://zk?root=/a/../b", "root: expected a path"),
+        ("herd://a,b?root=/herd", "is of herd+zk:// URLs"),
+        ("herd:/a,b", "with commas between them"),
+        ("herd+zk:/zk", "with commas between them"),
     ],
 )
 def test_urls_that_are_wrong(url: str, message: str) -> None:
@@ -121,7 +209,9 @@ def test_a_password_that_has_no_place(target: str) -> None:
         "herd://ada:se/cret@h/a/b/secret@",
         "herd://ada:secret@h/a#b",
         "herd://:secret@h",
-        "herd+zk://ada:secret@h",
+        "herd+zk://ada:secret@h/a/b",
+        "herd+zk:/ada:secret@h",
+        "herd://ada:secret@a,b:x",
         "herd://ada:secret@[::1",
         "herd://ada:secret\uff03@h",
     ],
@@ -173,3 +263,40 @@ def test_half_a_character_is_refused_before_it_is_sent_or_looked_for() -> None:
             refused()
         assert "secret" not in str(found.value)
         str(found.value).encode()
+
+
+@pytest.mark.parametrize("value", ["nearest", "follower", "", "Leader"])
+def test_who_is_read_from_is_the_leader(value: str) -> None:
+    with pytest.raises(NotSupportedError, match="goes to the leader") as caught:
+        parse_target(f"herd+zk://zk?read={value}")
+    assert caught.value.sqlstate == "0A000"
+
+
+def test_a_node_of_a_cluster() -> None:
+    found = parse_target("herd+zk://ada:x@zk1,[::1]:3/sales?tls_server_name=s&spin_us=0")
+    assert isinstance(found, RemoteTarget)
+    assert found.is_cluster
+    assert found.where == "herd+zk://zk1:2181,[::1]:3/sales"
+    node = found.at(Address("::2", 7001))
+    assert not node.is_cluster
+    assert node.where == "herd://[::2]:7001/sales"
+    assert (node.user, node.password, node.tls_server_name) == ("ada", "x", "s")
+    assert not found.at(Address("127.0.0.1", 7001)).has_tls
+    assert found.at(Address("n1", 7001)).has_tls
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("a:1", Address("a", 1)),
+        ("[::1]:7000", Address("::1", 7000)),
+        ("a", None),
+        (":7000", None),
+        ("a:b", None),
+        ("", None),
+    ],
+)
+def test_addresses(text: str, address: Address | None) -> None:
+    assert address_of(text) == address
+    if address is not None:
+        assert str(address) == text

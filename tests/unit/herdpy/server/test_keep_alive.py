@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 import herdpy
-from bookie.runtime.os_sockets import GONE_S, IDLE_S
+from bookie.runtime.os_sockets import QUICK, USUAL, KeepAlive
 from tests.fixtures.servers import running_server
 
 
@@ -23,10 +23,19 @@ def options(descriptor: int) -> tuple[int, int, int]:
         )
 
 
-@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="a system that cannot say when")
+def expected_of(keep: KeepAlive) -> tuple[int, int, int]:
+    return 1, keep.idle_s, keep.gone_s * 1000
+
+
+needs_options = pytest.mark.skipif(
+    not hasattr(socket, "TCP_USER_TIMEOUT"), reason="a system that cannot say when"
+)
+
+
+@needs_options
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_a_served_connection_is_asked_whether_its_client_is_there(new_loop: Any) -> None:
-    expected = (1, IDLE_S, GONE_S * 1000)
+    expected = expected_of(USUAL)
     with (
         running_server(new_loop=new_loop) as server,
         closing(herdpy.connect(server.url)) as connection,
@@ -36,3 +45,26 @@ def test_a_served_connection_is_asked_whether_its_client_is_there(new_loop: Any)
         (served,) = server.server._hub.connections
         assert served._transport is not None
         assert options(served._transport.get_extra_info("socket").fileno()) == expected
+
+
+@needs_options
+@pytest.mark.parametrize("is_cluster", [False, True])
+def test_a_leader_that_is_gone_is_noticed_sooner(is_cluster: bool) -> None:
+    expected = expected_of(QUICK if is_cluster else USUAL)
+    with running_server() as server:
+        url = (
+            server.url.replace(f":{server.port}", f":{server.port},127.0.0.1:1")
+            if is_cluster
+            else server.url
+        )
+        with herdpy.connect(url) as blocking:
+            stream = blocking._session._session._stream  # type: ignore[attr-defined]
+            assert options(stream._socket.fileno()) == expected
+
+        async def look() -> None:
+            async with herdpy.aio.connect(url) as conn:
+                stream = conn.blocking._session._session._stream  # type: ignore[attr-defined]
+                found = stream._transport.get_extra_info("socket")
+                assert options(found.fileno()) == expected
+
+        asyncio.run(look())

@@ -1,0 +1,140 @@
+"""LeaderLookup: which node leads a tablespace, and where it is, for programs that connect to it.
+
+By the nodes of docs/formats/tablespace_nodes.md, which a program only reads; fields that it does
+not know are the cluster's. The session with the store is opened by the first question. One asyncio
+loop; questions may be asked beside each other.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from bookie.errors import BookieError, NoNodeError, StoreAccessError
+from bookie.metadata.interfaces import VersionedStore
+from bookie.metadata.patience import ask
+from herdpy.cluster.json_nodes import read_node
+from herdpy.cluster.tablespace_nodes import FORMAT, TablespaceNodes, no_tablespace
+from herdpy.errors import Error, OperationalError, Retry
+
+_PATIENCE_S = 5.0
+"""How long a broken connection to the store is waited out; who asks tries again."""
+
+
+class _Tablespace(msgspec.Struct, frozen=True, kw_only=True):
+    format: int
+    id: str
+
+
+class _Node(msgspec.Struct, frozen=True, kw_only=True):
+    format: int
+    addresses: dict[str, str]
+
+
+class LeaderLookup:
+    """See the module."""
+
+    def __init__(
+        self,
+        open_store: Callable[[], Awaitable[VersionedStore]],
+        where: str,
+        *,
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
+        """`where` is the store, for messages."""
+        self._open_store = open_store
+        self._where = where
+        self._patience_s = patience_s
+        self._opening = asyncio.Lock()
+        self._store: VersionedStore | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, root: str, tablespace: str, done: Callable[[str | Error], object]) -> None:
+        """Begin to look; done() gets what find() returns, or raises."""
+        task = asyncio.get_running_loop().create_task(self._tell(root, tablespace, done))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def find(self, root: str, tablespace: str) -> str:
+        """Return the leader's "host:port" for frames.
+
+        ProgrammingError 3D000: there is no such tablespace. OperationalError 58P01: no cluster is
+        there; 57P03, SAFE: no node leads now; 08001, SAFE: the store gives no answer.
+        """
+        try:
+            store = await self._opened()
+            return await ask(store, self._patience_s, lambda: self._read(store, root, tablespace))
+        except StoreAccessError as error:
+            raise OperationalError(
+                f"connect: {self._where} does not let this program read below {root}: {error}",
+                sqlstate="42501",
+                hint="name nodes of the cluster instead: herd://host:port,host:port/tablespace",
+            ) from error
+        except BookieError as error:
+            raise OperationalError(
+                f"connect: {self._where} does not tell which node leads {tablespace!r}: {error}",
+                sqlstate="08001",
+                retry=Retry.SAFE,
+                hint="is ZooKeeper running there?",
+            ) from error
+
+    async def close(self) -> None:
+        """End the session, and the questions under way; repeatable."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        store, self._store = self._store, None
+        if store is not None:
+            await store.close()
+
+    async def _tell(
+        self, root: str, tablespace: str, done: Callable[[str | Error], object]
+    ) -> None:
+        try:
+            found: str | Error = await self.find(root, tablespace)
+        except Error as error:
+            found = error
+        except asyncio.CancelledError:
+            done(OperationalError("connect: the connection was closed", sqlstate="08003"))
+            raise
+        done(found)
+
+    async def _opened(self) -> VersionedStore:
+        async with self._opening:
+            if self._store is None:
+                self._store = await self._open_store()
+            return self._store
+
+    async def _read(self, store: VersionedStore, root: str, tablespace: str) -> str:
+        nodes = TablespaceNodes(store, root)
+        path = nodes.path(tablespace)
+        await store.sync(path)
+        try:
+            data = (await store.read(path))[0]
+        except NoNodeError:
+            await nodes.names()  # 58P01 where there is no cluster
+            raise no_tablespace(tablespace) from None
+        record = read_node(data, path, _Tablespace, FORMAT, "a tablespace")
+        try:
+            node = (await store.read(nodes.leader_path(record.id)))[0].decode()
+        except NoNodeError:
+            raise _not_led(tablespace, "no node leads it now") from None
+        path = f"{root}/nodes/{node}"
+        try:
+            data = (await store.read(path))[0]
+        except NoNodeError:
+            raise _not_led(tablespace, f"node {node} leads it, and has left {path}") from None
+        address = read_node(data, path, _Node, FORMAT, "a node").addresses.get("herd")
+        if address is None:
+            raise _not_led(tablespace, f"{path} names no address for herd://")
+        return address
+
+
+def _not_led(tablespace: str, why: str) -> Error:
+    return OperationalError(
+        f'connect: tablespace "{tablespace}": {why}',
+        sqlstate="57P03",
+        retry=Retry.SAFE,
+        hint="another node takes over soon, if enough of them run; try again",
+    )

@@ -1,0 +1,207 @@
+"""Where the node is that leads a tablespace: connections to a cluster begin there.
+
+A Locator is shared by all connections that mean one tablespace. It says which node is to be tried
+next, and takes in which one has failed; the node itself decides whether it leads, by taking a
+connection or refusing it. Any thread, or tasks of one loop, as the Waits of the caller have it.
+"""
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from functools import partial
+from typing import TYPE_CHECKING
+
+from bookie.runtime.drivers import new_mutex
+from bookie.runtime.ticket import Ticket
+from herdpy.driver.dsn import Address, RemoteTarget, address_of
+from herdpy.driver.interfaces import Found, Locator, Waits
+from herdpy.errors import (
+    Error,
+    LogFailedError,
+    OperationalError,
+    Retry,
+)
+
+if TYPE_CHECKING:
+    from herdpy.driver.remote.session import RemoteSession
+
+_NOT_LEADING = frozenset(("25006", "57P01", "57P03"))
+"""What a node answers, as SAFE, that follows, ends, or is not ready: the statement has not run."""
+_UNREACHABLE = frozenset(("08001", "08006"))
+_OTHERS_MAY_KNOW = frozenset(("08001", "3D000"))
+"""Refusals for good that are about one node: another one may lead all the same."""
+ANSWER_S = 15.0
+"""How long the answer to a question is waited for that other connections may have asked."""
+
+
+def is_not_led(error: Error) -> bool:
+    """Return whether a node has refused a statement, which has not run, because it does not lead.
+
+    The log of a leader that was deposed has failed: what comes later it does not run either.
+    """
+    if isinstance(error, LogFailedError):
+        return error.sqlstate == "58030"
+    return error.sqlstate in _NOT_LEADING and error.retry is Retry.SAFE
+
+
+def is_away(error: Error) -> bool:
+    """Return whether no leader was to be found: another try, in a moment, may find one."""
+    return is_not_led(error) or (error.sqlstate in _UNREACHABLE and error.retry is not Retry.NEVER)
+
+
+def is_led_no_more(error: Error) -> bool:
+    """Return whether the node that answered so leads no more, or is about to end.
+
+    Beside is_not_led(): what became of the statement is for the next leader to say.
+    """
+    return is_not_led(error) or (isinstance(error, LogFailedError) and error.retry is Retry.UNKNOWN)
+
+
+class SeedNodes:
+    """Locator among nodes that are named: from the last that led on, in their order."""
+
+    def __init__(self, places: Sequence[Address]) -> None:
+        self._places = tuple(places)
+        self.tries = len(places) + 1  # an error may name a node beside them
+        self._mutex = new_mutex()
+        # Under the mutex.
+        self._index = 0
+        self._named: Address | None = None
+        """By a node, and not among the places."""
+        self._number = 0
+
+    def locate(self, waits: Waits) -> Found:
+        with self._mutex:
+            return Found(self._named or self._places[self._index], self._number)
+
+    def failed(self, found: Found, error: Error) -> None:
+        with self._mutex:
+            if found.number != self._number:
+                return
+            self._number += 1
+            leader = None if error.leader is None else address_of(error.leader)
+            if leader in self._places and leader != found.address:
+                self._index, self._named = self._places.index(leader), None
+                return
+            if self._named is None:  # else the place behind the one that named it is next already
+                self._index = (self._index + 1) % len(self._places)
+            self._named = None if leader == found.address else leader
+
+
+class LookedUp:
+    """Locator by a directory; one question at a time, whose answer all get that wait for it."""
+
+    tries = 2  # what was known, and what is true now
+
+    def __init__(self, ask: Callable[[Callable[[Address | Error], object]], object]) -> None:
+        """ask(done) begins to look, and calls done() once, in any thread."""
+        self._ask = ask
+        self._mutex = new_mutex()
+        # Under the mutex.
+        self._found: Found | None = None
+        self._asked: Ticket[Found | Error] | None = None
+        self._number = 0
+
+    def locate(self, waits: Waits) -> Found:
+        with self._mutex:
+            if self._found is not None:
+                return self._found
+            asked = self._asked
+            is_first = asked is None
+            asked = self._asked = asked or Ticket()
+        try:
+            if is_first:
+                self._ask(partial(self._answer, asked))
+            if not waits.wait(asked, waits.monotonic() + ANSWER_S):
+                raise OperationalError(
+                    f"connect: which node leads was not told in {ANSWER_S:g} s",
+                    sqlstate="08001",
+                    retry=Retry.SAFE,
+                )
+        except BaseException:
+            with self._mutex:
+                if self._asked is asked and is_first:
+                    self._asked = None  # the next one asks anew
+            raise
+        found = asked.result()
+        if isinstance(found, Error):
+            raise copy(found)  # each thread has a traceback of its own
+        return found
+
+    def failed(self, found: Found, error: Error) -> None:
+        with self._mutex:
+            if self._found == found:
+                self._found = None
+
+    def _answer(self, asked: "Ticket[Found | Error]", answer: Address | Error) -> None:
+        with self._mutex:
+            self._number += 1
+            found = answer if isinstance(answer, Error) else Found(answer, self._number)
+            if self._asked is asked:
+                self._asked = None
+                self._found = None if isinstance(found, Error) else found
+        asked.complete(found)
+
+
+class LeaderConnector:
+    """Connects one session to the leader, again and again. One thread or task at a time."""
+
+    def __init__(
+        self,
+        target: RemoteTarget,
+        locator: Locator,
+        waits: Waits,
+        connect: "Callable[[RemoteTarget, bool], RemoteSession]",
+    ) -> None:
+        """connect(target, autocommit) makes a connection to one node."""
+        self._target = target
+        self._locator = locator
+        self._waits = waits
+        self._connect = connect
+        self._found: Found | None = None
+        """Where the connection leads."""
+
+    def connect(self, autocommit: bool) -> "RemoteSession":
+        """Return a connection to the leader.
+
+        OperationalError for which is_away() is true: no node led, in one round of them. Another
+        Error: it is not about the node.
+        """
+        problems: list[Error] = []
+        tried: list[Address] = []
+        for _ in range(self._locator.tries):
+            found = self._locator.locate(self._waits)
+            if found.address in tried:
+                break  # all that are known were tried, or others are just trying them
+            tried.append(found.address)
+            try:
+                session = self._connect(self._target.at(found.address), autocommit)
+            except OperationalError as error:
+                if not (is_away(error) or error.sqlstate in _OTHERS_MAY_KNOW):
+                    raise
+                problem: Error = error
+            except Error as error:
+                if error.sqlstate not in _OTHERS_MAY_KNOW:
+                    raise
+                problem = error
+            else:
+                self._found = found
+                return session
+            self._locator.failed(found, problem)
+            problems.append(problem)
+        if not any(map(is_away, problems)):
+            raise problems[0]
+        told = "; ".join(
+            f"{address}: {problem.message.removeprefix('connect: ')}"
+            for address, problem in zip(tried, problems, strict=False)
+        )
+        raise OperationalError(
+            f"connect: no node of {self._target.where} leads now: {told}",
+            sqlstate="08001",
+            retry=Retry.SAFE,
+            hint="another node takes over soon, if enough of them run; try again",
+        ) from problems[-1]
+
+    def note_refusal(self, error: Error) -> None:
+        """Take in that the node of the connection does not lead, or not any more."""
+        if self._found is not None:
+            self._locator.failed(self._found, error)

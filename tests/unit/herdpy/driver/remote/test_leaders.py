@@ -1,0 +1,311 @@
+"""What finds the leader: named nodes, one question for all, sessions that are shared."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bookie.runtime.ticket import Ticket
+from herdpy.driver.dsn import Address, RemoteTarget, parse_target
+from herdpy.driver.local import ThreadWaiting
+from herdpy.driver.remote.leaders import (
+    LeaderConnector,
+    LookedUp,
+    SeedNodes,
+    is_away,
+    is_led_no_more,
+    is_not_led,
+)
+from herdpy.driver.remote.locators import SharedLocators
+from herdpy.driver.remote.session import ThreadWaits
+from herdpy.errors import (
+    ConnectionLostError,
+    Error,
+    InternalError,
+    LogFailedError,
+    OperationalError,
+    ProgrammingError,
+    Retry,
+)
+from tests.fixtures.engines import Background
+
+A, B, C, D = (Address(name, 7000) for name in "abcd")
+WAITS = ThreadWaits()
+
+
+def refused(leader: str | None = None) -> Error:
+    error = OperationalError("refused", sqlstate="08001", retry=Retry.SAFE)
+    error.leader = leader
+    return error
+
+
+def order_of(seeds: SeedNodes, *errors: Error) -> list[Address]:
+    """Return which nodes come when each one fails with these."""
+    found = [seeds.locate(WAITS)]
+    for error in errors:
+        seeds.failed(found[-1], error)
+        found.append(seeds.locate(WAITS))
+    return [each.address for each in found]
+
+
+class TestSeedNodes:
+    def test_they_come_in_their_order_from_the_last_that_led(self) -> None:
+        seeds = SeedNodes([A, B, C])
+        assert order_of(seeds, refused()) == [A, B]
+        assert order_of(seeds, refused(), refused()) == [B, C, A]
+
+    def test_one_failure_that_many_meet_counts_once(self) -> None:
+        seeds = SeedNodes([A, B, C])
+        old = seeds.locate(WAITS)
+        for _ in range(50):
+            seeds.failed(old, refused())
+        assert seeds.locate(WAITS).address == B
+
+    def test_a_node_names_the_leader(self) -> None:
+        seeds = SeedNodes([A, B, C])
+        assert order_of(seeds, refused("c:7000"), refused()) == [A, C, A]
+
+    def test_a_node_names_a_leader_that_the_url_does_not(self) -> None:
+        seeds = SeedNodes([A, B, C])
+        assert order_of(seeds, refused("d:7000"), refused(), refused()) == [A, D, B, C]
+
+    @pytest.mark.parametrize("leader", ["a:7000", "?", ""])
+    def test_what_a_node_names_in_vain(self, leader: str) -> None:
+        assert order_of(SeedNodes([A, B, C]), refused(leader)) == [A, B]
+
+
+class Directory:
+    """Answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[Callable[[Address | Error], object]] = []
+        self.has_asked = threading.Event()
+        self.closed: Ticket[None] | None = None
+
+    def ask(self, done: Callable[[Address | Error], object]) -> None:
+        self.asked.append(done)
+        self.has_asked.set()
+
+    def find(self, root: str, tablespace: str, done: Callable[[Address | Error], object]) -> None:
+        self.ask(done)
+
+    def close(self) -> Ticket[None]:
+        self.closed = Ticket()
+        return self.closed
+
+
+class Counted(ThreadWaiting):
+    """Tells when so many wait."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.locators = SharedLocators(lambda hosts: Directory())
+        self.rng = None
+        self._count = count
+        self._mutex = threading.Lock()
+        self.are_there = threading.Event()
+
+    def open_stream(self, target: RemoteTarget) -> Any:
+        raise AssertionError("no connection is made")
+
+    def wait(self, ticket: Ticket[Any], deadline: float) -> bool:
+        with self._mutex:
+            self._count -= 1
+            if not self._count:
+                self.are_there.set()
+        return super().wait(ticket, deadline)
+
+
+class TestLookedUp:
+    @pytest.mark.parametrize("answer", [A, refused()])
+    def test_a_hundred_ask_once(self, answer: Address | Error) -> None:
+        directory = Directory()
+        looked_up, waits = LookedUp(directory.ask), Counted(100)
+        told: list[Any] = []
+
+        def locate() -> None:
+            try:
+                told.append(looked_up.locate(waits).address)
+            except Error as error:
+                told.append(error)
+
+        with Background() as background:
+            for _ in range(100):
+                background.start(locate)
+            assert waits.are_there.wait(60)
+            (done,) = directory.asked
+            done(answer)
+        if isinstance(answer, Error):
+            assert {str(error) for error in told} == {str(answer)}
+            assert len(set(map(id, told))) == 100
+        else:
+            assert told == [A] * 100
+
+    def test_what_is_known_is_told_until_it_fails(self) -> None:
+        directory = Directory()
+        looked_up = LookedUp(directory.ask)
+        with Background() as background:
+            background.start(lambda: looked_up.locate(WAITS))
+            assert directory.has_asked.wait(60)
+            directory.asked.pop()(A)
+        old = looked_up.locate(WAITS)
+        assert (old.address, directory.asked) == (A, [])
+        looked_up.failed(old, refused())
+        directory.has_asked.clear()
+        with Background() as background:
+            background.start(lambda: looked_up.locate(WAITS))
+            assert directory.has_asked.wait(60)
+            directory.asked.pop()(B)
+        looked_up.failed(old, refused())  # of another, which comes late
+        assert looked_up.locate(WAITS).address == B
+
+    def test_a_question_that_cannot_be_asked_does_not_stay(self) -> None:
+        asked: list[int] = []
+
+        def ask(done: Callable[[Address | Error], object]) -> None:
+            asked.append(1)
+            if len(asked) == 1:
+                raise KeyboardInterrupt
+            done(A)
+
+        looked_up = LookedUp(ask)
+        with pytest.raises(KeyboardInterrupt):
+            looked_up.locate(WAITS)
+        assert looked_up.locate(WAITS).address == A
+
+
+def connector(url: str, connect: Callable[[RemoteTarget, bool], Any]) -> LeaderConnector:
+    target = parse_target(url)
+    assert isinstance(target, RemoteTarget)
+    return LeaderConnector(target, SeedNodes(target.places), WAITS, connect)
+
+
+class TestConnector:
+    def test_one_round_and_what_it_met(self) -> None:
+        tried: list[str] = []
+
+        def connect(target: RemoteTarget, autocommit: bool) -> Any:
+            tried.append(target.where)
+            raise OperationalError(f"connect: {target.host}!", sqlstate="08001", retry=Retry.SAFE)
+
+        with pytest.raises(OperationalError) as caught:
+            connector("herd://a,b/t", connect).connect(True)
+        assert tried == ["herd://a:7000/t", "herd://b:7000/t"]
+        assert (caught.value.sqlstate, caught.value.retry) == ("08001", Retry.SAFE)
+        assert caught.value.message == (
+            "connect: no node of herd://a:7000,b:7000/t leads now: a:7000: a!; b:7000: b!"
+        )
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            OperationalError("no such user", sqlstate="28000"),
+            OperationalError("full", sqlstate="53300", retry=Retry.SAFE),
+            ProgrammingError("no"),
+        ],
+    )
+    def test_what_is_not_about_the_node_is_told_at_once(self, error: Error) -> None:
+        tried: list[str] = []
+
+        def connect(target: RemoteTarget, autocommit: bool) -> Any:
+            tried.append(target.host)
+            raise error
+
+        with pytest.raises(type(error)) as caught:
+            connector("herd://a,b/t", connect).connect(True)
+        assert (caught.value, tried) == (error, ["a"])
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            ProgrammingError("none of the name", sqlstate="3D000"),
+            OperationalError("no TLS", sqlstate="08001"),
+        ],
+    )
+    def test_what_one_node_refuses_for_good_another_may_do(self, error: Error) -> None:
+        def connect(target: RemoteTarget, autocommit: bool) -> Any:
+            if target.host == "a":
+                raise error
+            return target.host
+
+        assert connector("herd://a,b/t", connect).connect(True) == "b"
+
+        def refuse(target: RemoteTarget, autocommit: bool) -> Any:
+            raise error
+
+        with pytest.raises(type(error)) as caught:  # not to be tried again
+            connector("herd://a,b/t", refuse).connect(True)
+        assert caught.value is error
+
+
+@pytest.mark.parametrize(
+    ("error", "not_led", "led_no_more", "away"),
+    [
+        (OperationalError("", sqlstate="25006", retry=Retry.SAFE), True, True, True),
+        (InternalError("read-only transaction", sqlstate="25006"), False, False, False),
+        (OperationalError("", sqlstate="57P03", retry=Retry.SAFE), True, True, True),
+        (OperationalError("", sqlstate="57P01", retry=Retry.SAFE), True, True, True),
+        (OperationalError("KILL", sqlstate="57P01"), False, False, False),
+        (LogFailedError("stopped", sqlstate="58030", retry=Retry.NEVER), True, True, True),
+        (LogFailedError("unknown"), False, True, False),
+        (OperationalError("disk", sqlstate="58030"), False, False, False),
+        (ConnectionLostError("lost"), False, False, True),
+        (OperationalError("refused", sqlstate="08001", retry=Retry.SAFE), False, False, True),
+        (OperationalError("no TLS", sqlstate="08001"), False, False, False),
+        (OperationalError("locks", sqlstate="55P03", retry=Retry.SAFE), False, False, False),
+    ],
+)
+def test_which_errors_are_about_the_leader(
+    error: Error, not_led: bool, led_no_more: bool, away: bool
+) -> None:
+    assert (is_not_led(error), is_led_no_more(error), is_away(error)) == (
+        not_led,
+        led_no_more,
+        away,
+    )
+
+
+class TestSharedLocators:
+    def test_named_nodes_are_remembered(self) -> None:
+        locators = SharedLocators(lambda hosts: Directory())
+        target = parse_target("herd://a,b/t?tls=off")
+        same = parse_target("herd://ada@a,b/t")
+        other = parse_target("herd://a,b/u")
+        assert isinstance(target, RemoteTarget)
+        assert isinstance(same, RemoteTarget)
+        assert isinstance(other, RemoteTarget)
+        seeds = locators.hold(target, 1)
+        assert locators.hold(same, 2) is seeds
+        assert locators.hold(other, 3) is not seeds
+        assert locators.release(1) is None
+        for number in range(256):
+            another = parse_target(f"herd://a,b{number}/t")
+            assert isinstance(another, RemoteTarget)
+            locators.hold(another, 1)
+        assert locators.hold(target, 1) is not seeds
+
+    def test_a_session_is_of_all_that_name_the_servers(self) -> None:
+        opened: dict[str, Directory] = {}
+
+        def open_directory(hosts: str) -> Directory:
+            return opened.setdefault(hosts, Directory())
+
+        locators = SharedLocators(open_directory)
+        target = parse_target("herd+zk://a,b/t")
+        other = parse_target("herd+zk://a,b/u?root=/x")
+        assert isinstance(target, RemoteTarget)
+        assert isinstance(other, RemoteTarget)
+        first = locators.hold(target, "one")
+        assert locators.hold(target, "two") is first
+        assert locators.hold(other, "three") is not first
+        assert list(opened) == ["a:2181,b:2181"]
+        assert locators.release("one") is None
+        assert locators.release("two") is None
+        assert locators.release("two") is None
+        directory = opened.pop("a:2181,b:2181")
+        assert directory.closed is None
+        assert locators.release("three") is directory.closed
+        assert directory.closed is not None
+        locators.hold(target, "four")
+        assert opened["a:2181,b:2181"] is not directory
