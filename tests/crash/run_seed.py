@@ -10,13 +10,16 @@ from tests.crash.model import Model
 from tests.crash.parts import Parts
 from tests.crash.tablespaces import CHANGES, Tablespaces
 from tests.crash.world import STYLES, LifeOver, Spills, World
+from tests.fixtures.engines import TABLESPACE
 from tests.fixtures.small_sizes import small_sizes
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 
 STATEMENTS = 100
 _STEPS_GUESS = 260
 KINDS = ("open", "write", "sync", "rename", "sync_directory", "unlink", "truncate")
-ACTIVITIES = ("commit", "checkpoint", "compaction", "log roll", "rollback", "recovery", *CHANGES)
+ACTIVITIES = ("commit", "checkpoint", "compaction", "log roll", "rollback", "recovery")
+if TABLESPACE is None:
+    ACTIVITIES += CHANGES
 
 
 class Outcome(NamedTuple):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_executors import new_executor, new_loop
 from bookie.runtime.os_log import LineWriter
 from herdpy.cli.audit_file import AuditFile
@@ -111,7 +110,7 @@ def _world(data: Path) -> World:
         open_disk=lambda folder: disk_of_directory(f"{where}/{folder}" if folder else where),
         where=where,
         clock=clock,
-        elapsed=OsClock().elapsed,
+        elapsed=clock.elapsed,
         rng=rng,
         driver=driver,
         new_executor=new_executor,
