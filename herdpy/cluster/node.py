@@ -118,13 +118,13 @@ class Node:
         address: str,
         config: NodeConfig,
         database: Config,
-        new_service: Callable[[DatabaseCopy], Service],
+        new_service: Callable[[str, DatabaseCopy], Service],
         version: str = "",
     ) -> None:
         """store: connected, the caller's, who closes it after the node.
 
         node_id: None takes that of the data directory, or one of chance. address: "host:port" at
-        which new_service() lets clients in while this node leads.
+        which new_service() lets clients in while this node leads a tablespace of a name.
         """
         if node_id is not None:
             check_id(node_id)
@@ -315,7 +315,7 @@ class Node:
             name,
             self.id,
             copy,
-            self._new_service(copy),
+            self._new_service(name, copy),
             client=client,
             store=self._store,
             nodes=self._nodes,

@@ -394,10 +394,10 @@ class ServerConnection(asyncio.Protocol):
 
         Users are each tablespace's own: one of the same name elsewhere is another one.
         """
-        if self._login_tablespace not in (None, tablespace):
+        proved_in = self._login_tablespace
+        if proved_in is not None and not self._hub.are_same(proved_in, tablespace):
             raise OperationalError(
-                f'the login is of tablespace "{self._login_tablespace}", and "{tablespace[:63]}" '
-                "is asked for",
+                f'the login is of tablespace "{proved_in}", and "{tablespace[:63]}" is asked for',
                 sqlstate="28000",
                 hint=f"Name it in the call's metadata, too: {TABLESPACE_KEY}.",
             )

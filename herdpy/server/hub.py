@@ -51,6 +51,7 @@ class Hub:
         config: ServerConfig,
         gate: Gate,
         tenure: Tenure | None = None,
+        tablespace: str = TABLESPACE,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.name = name
@@ -59,6 +60,8 @@ class Hub:
         self.connections: dict[ServerConnection, None] = {}
         self.is_draining = False
         self.database = database
+        self._names = (TABLESPACE, tablespace)
+        """By which clients ask for that database: a cluster calls it as it likes."""
         self.clock = database.clock
         self.metrics = ServerMetrics()
         self.received = Budget(config.request_bytes_max)
@@ -103,7 +106,7 @@ class Hub:
 
     def served(self, tablespace: str) -> Served:
         """Return a tablespace that is open; 3D000: there is none of the name; else why not."""
-        if tablespace == TABLESPACE:
+        if tablespace in self._names:
             return self.default
         return self._served_as(self.database.instance.tablespaces.opened(tablespace))
 
@@ -124,10 +127,14 @@ class Hub:
 
         An unauthenticated client may name any, so that one which is absent costs next to nothing.
         """
-        if tablespace == TABLESPACE:
+        if tablespace in self._names:
             return self.default
         database = self.database.instance.tablespaces.find(tablespace)
         return None if database is None else self._served_as(database)
+
+    def are_same(self, one: str, other: str) -> bool:
+        """Return whether two names are those of one tablespace."""
+        return one == other or (one in self._names and other in self._names)
 
     def login_of(self, tablespace: str, user: str) -> Proven | None:
         """Return what a proof of this user would be good for now; None: there is no such user."""

@@ -12,7 +12,7 @@ from herdpy.config import RELOADED, ServerConfig
 from herdpy.engine.database import Database
 from herdpy.errors import check_extra
 from herdpy.server.connection import ServerConnection
-from herdpy.server.hub import Hub
+from herdpy.server.hub import TABLESPACE, Hub
 from herdpy.server.login.audit import Audit
 from herdpy.server.login.gate import Gate
 from herdpy.server.operations.health import HealthServer
@@ -40,17 +40,25 @@ class Server:
         lines: Sequence[LineWriter] = (),
         executor: NewExecutor = new_executor,
         tenure: Tenure | None = None,
+        tablespace: str = TABLESPACE,
     ) -> None:
         """OperationalError: a file of TLS cannot be used. write_audit: see audit.py.
 
         lines: what writes the process's logs, whose losses are shown. executor makes the workers.
         tenure: under which answers leave; None: there is no other copy of the database.
+        tablespace: another name by which clients may ask for the database itself.
         """
         audit = Audit(database.clock, write_audit)
         self.gate = Gate(database, audit, database.rng.randbytes(32), config, database.clock)
         self._workers = Workers(asyncio.get_running_loop(), database.clock, config, executor)
         self._hub = Hub(
-            database, self._workers, name=name, config=config, gate=self.gate, tenure=tenure
+            database,
+            self._workers,
+            name=name,
+            config=config,
+            gate=self.gate,
+            tenure=tenure,
+            tablespace=tablespace,
         )
         self._hub.lines = lines
         self._watch = Watch(self._hub.loop, database)

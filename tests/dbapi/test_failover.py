@@ -180,6 +180,15 @@ def test_no_node_leads_in_time(cluster: MovingLeader) -> None:
     assert all(str(port) in caught.value.message for port in cluster.ports)
 
 
+def test_nodes_are_named_by_their_grpc_ports_too(cluster: MovingLeader) -> None:
+    assert cluster.server is not None
+    scheme, place = cluster.server.grpc_url.split("://")
+    url = f"{scheme}://127.0.0.1:{cluster.ports[1]},{place}"
+    with herdpy.connect(url, autocommit=True) as conn:
+        conn.execute("INSERT INTO t VALUES (1)")
+    assert rows(cluster) == [1]
+
+
 def test_a_pool_lends_nothing_that_stays_lost(cluster: MovingLeader) -> None:
     url = f"{cluster.url}?retry_timeout_s=0"
     with herdpy.Pool(url, connections_max=1, autocommit=True) as pool:

@@ -100,6 +100,16 @@ def test_a_grpc_url_without_grpc() -> None:
     assert "pip install 'herdpy-db[server]'" in found.stdout
 
 
+def test_a_zookeeper_url_without_kazoo() -> None:
+    found = bare(
+        "import herdpy\n"
+        "try: herdpy.connect('herd+zk://127.0.0.1:1')\n"
+        "except herdpy.InterfaceError as error: print(error)\n"
+    )
+    assert "a herd+zk:// URL needs the extra 'bookie', of which" in found.stdout
+    assert "pip install 'herdpy-db[bookie]'" in found.stdout
+
+
 @pytest.mark.parametrize(
     "module", ["bookie.client.client", "bookie.metadata.zookeeper", "bookie.server.node"]
 )

@@ -1,6 +1,7 @@
 """A server that is killed, or restarted, under clients of a pool: everything happens once.
 
-The pools of both faces; make restarts N=10 gives the server N more lives.
+The pools of both faces; also where each life is at another address, as a cluster has its leaders.
+make restarts N=10 gives the server N more lives.
 """
 
 import os
@@ -25,8 +26,8 @@ STEPS = 12
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    with serving(tmp_path / "data") as made:
+def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
+    with serving(tmp_path / "data", port_count=getattr(request, "param", 1)) as made:
         yield made
 
 
@@ -37,10 +38,16 @@ def face(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 @pytest.mark.parametrize(
-    ("number", "face"),
-    [(signal.SIGKILL, "sync"), (signal.SIGTERM, "sync"), (signal.SIGTERM, "async")],
-    ids=["killed", "drained", "drained-async"],
-    indirect=["face"],
+    ("number", "face", "served"),
+    [
+        (signal.SIGKILL, "sync", 1),
+        (signal.SIGTERM, "sync", 1),
+        (signal.SIGTERM, "async", 1),
+        (signal.SIGKILL, "sync", 3),
+        (signal.SIGKILL, "async", 3),
+    ],
+    ids=["killed", "drained", "drained-async", "moved", "moved-async"],
+    indirect=["face", "served"],
 )
 def test_everything_happens_once(served: Served, number: signal.Signals, face: str) -> None:
     """Rows go into a table without a key: one that came twice, or not at all, would show."""

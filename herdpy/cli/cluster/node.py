@@ -194,8 +194,8 @@ class _Services:
         """What open transactions get when a server stops: none where another node leads."""
         self.servers: dict[Server, None] = {}
 
-    def new(self, copy: DatabaseCopy) -> "LeaderService":
-        return LeaderService(self, copy)
+    def new(self, tablespace: str, copy: DatabaseCopy) -> "LeaderService":
+        return LeaderService(self, tablespace, copy)
 
     def reload(self) -> None:
         """Take up settings, certificates, and a new audit log when the old one was renamed."""
@@ -216,8 +216,9 @@ class _Services:
 class LeaderService:
     """The server of a node, while it leads (herdpy.cluster.member.Service)."""
 
-    def __init__(self, shared: _Services, copy: DatabaseCopy) -> None:
+    def __init__(self, shared: _Services, tablespace: str, copy: DatabaseCopy) -> None:
         self._shared = shared
+        self._tablespace = tablespace
         self._copy = copy
         self._server: Server | None = None
 
@@ -232,6 +233,7 @@ class LeaderService:
             write_audit=shared.write_audit,
             lines=shared.lines,
             tenure=tenure,
+            tablespace=self._tablespace,
         )
         shared.servers[server] = None
         if config.http_port >= 0:

@@ -168,34 +168,29 @@ class LeaderConnector:
         """
         problems: list[Error] = []
         tried: list[Address] = []
+        told: list[str] = []
         for _ in range(self._locator.tries):
             found = self._locator.locate(self._waits)
             if found.address in tried:
                 break  # all that are known were tried, or others are just trying them
             tried.append(found.address)
+            node = self._target.at(found.address)
             try:
-                session = self._connect(self._target.at(found.address), autocommit)
-            except OperationalError as error:
+                session = self._connect(node, autocommit)
+            except Error as error:
                 if not (is_away(error) or error.sqlstate in _OTHERS_MAY_KNOW):
                     raise
-                problem: Error = error
-            except Error as error:
-                if error.sqlstate not in _OTHERS_MAY_KNOW:
-                    raise
-                problem = error
+                self._locator.failed(found, error)
+                problems.append(error)
+                reason = error.message.removeprefix("connect: ").removeprefix(node.where)
+                told.append(f"{found.address}: {reason.lstrip()}")
             else:
                 self._found = found
                 return session
-            self._locator.failed(found, problem)
-            problems.append(problem)
         if not any(map(is_away, problems)):
             raise problems[0]
-        told = "; ".join(
-            f"{address}: {problem.message.removeprefix('connect: ')}"
-            for address, problem in zip(tried, problems, strict=False)
-        )
         raise OperationalError(
-            f"connect: no node of {self._target.where} leads now: {told}",
+            f"connect: no node of {self._target.where} leads now: {'; '.join(told)}",
             sqlstate="08001",
             retry=Retry.SAFE,
             hint="another node takes over soon, if enough of them run; try again",

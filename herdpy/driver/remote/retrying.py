@@ -87,14 +87,13 @@ class RetryingSession:
     def _connect_first(self) -> "RemoteSession":
         """Connect; to a cluster again while no node leads."""
         pauses: Pauses | None = None
+        if self._connector is not None and self._new_pauses is not None:
+            pauses = self._new_pauses()
         while True:
             try:
                 return self._connect(self._autocommit)
             except Error as error:
-                if self._connector is None or not is_away(error) or self._new_pauses is None:
-                    raise
-                pauses = pauses or self._new_pauses()
-                if not pauses.wait():
+                if pauses is None or not is_away(error) or not pauses.wait():
                     raise
 
     # --- state -----------------------------------------------------------------------------------

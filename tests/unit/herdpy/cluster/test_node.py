@@ -16,6 +16,7 @@ from bookie.runtime.drivers import ThreadDriver
 from bookie.runtime.memory_disk import MemoryDisk
 from bookie.runtime.os_rng import OsRng
 from herdpy.cluster.cluster_record import ClusterRecord, cluster_path, create_cluster, read_cluster
+from herdpy.cluster.database_copy import DatabaseCopy
 from herdpy.cluster.node import Node
 from herdpy.cluster.node_identity import FILE, LOCK, NodeIdentity
 from herdpy.cluster.part import State
@@ -245,8 +246,8 @@ class Cluster:
             self.stores.append(store)
             services = self.services[name] = []
 
-            def serve(copy: object) -> Served:
-                services.append(Served(copy))  # type: ignore[arg-type]
+            def serve(tablespace: str, copy: DatabaseCopy) -> Served:
+                services.append(Served(tablespace, copy))
                 return services[-1]
 
             node = Node(
