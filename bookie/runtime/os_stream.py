@@ -2,6 +2,7 @@
 
 import mmap
 import socket
+import struct
 from time import monotonic
 
 from bookie.runtime.os_process import processor_count, yield_processor
@@ -35,8 +36,11 @@ class BlockingStream:
         set_keep_alive(self._socket)
 
     def set_timeout(self, timeout_s: float | None) -> None:
-        """Let receive() and send() raise TimeoutError after so long; None: never."""
-        self._socket.settimeout(timeout_s)
+        """Let receive() raise TimeoutError after so long; None: never. It may be called again."""
+        # The kernel's, of receiving alone: Python's asks it first, and ends a long send, too.
+        self._socket.settimeout(None)
+        timeout = struct.pack("ll", *divmod(round((timeout_s or 0.0) * 1e6), 1_000_000))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
 
     def keep_alive(self, keep: KeepAlive) -> None:
         """Notice sooner, or later, than as usual that the peer's machine is gone."""
@@ -55,7 +59,10 @@ class BlockingStream:
         byte_count = self._room_bytes
         data = self._look(byte_count) if self._spin_s and self._spinning.begin() else None
         if data is None:
-            data = self._socket.recv(byte_count)
+            try:
+                data = self._socket.recv(byte_count)
+            except BlockingIOError:
+                raise TimeoutError("timed out") from None
         self._room_bytes = _MANY_BYTES if len(data) >= _FEW_BYTES else _FEW_BYTES
         return data
 
@@ -77,7 +84,10 @@ class BlockingStream:
 
     def receive_into(self, room: memoryview) -> int:
         """Wait for bytes, as receive(), but put them into `room`; their number, 0 at the end."""
-        return self._socket.recv_into(room)
+        try:
+            return self._socket.recv_into(room)
+        except BlockingIOError:
+            raise TimeoutError("timed out") from None
 
     def close(self) -> None:
         """Close this process's end; repeatable. Only end() tells a thread that waits in receive."""

@@ -138,7 +138,7 @@ class LoopStream(asyncio.Protocol):
     # --- the driver's ----------------------------------------------------------------------------
 
     def set_timeout(self, timeout_s: float | None) -> None:
-        """Let receive() and send() raise TimeoutError after so long; None: never."""
+        """Let receive() raise TimeoutError after so long; None: never. It may be called again."""
         self._timeout_s = timeout_s
 
     def send(self, data: bytes) -> None:
@@ -147,7 +147,7 @@ class LoopStream(asyncio.Protocol):
             raise self._error()
         self._transport.write(data)
         while self._is_full and not self._is_over and can_wait():
-            self._wait()
+            self._wait(None)
 
     def receive(self) -> bytes:
         """Wait for bytes and return them; b"" at the end; OSError."""
@@ -156,7 +156,7 @@ class LoopStream(asyncio.Protocol):
                 if self._failure is not None:
                     raise self._error()
                 return b""
-            self._wait()
+            self._wait(self._timeout_s)
         data = self._received.popleft()
         self._received_bytes -= len(data)
         if self._is_paused and self._received_bytes < _WAITING_BYTES_MAX and not self._is_over:
@@ -176,10 +176,9 @@ class LoopStream(asyncio.Protocol):
             return
         self._shut_down()
         transport.abort()
-        self._timeout_s = _END_S
         try:
             while not self._is_over and can_wait():
-                self._wait()
+                self._wait(_END_S)
         except OSError:
             pass  # the loop closes it soon
 
@@ -200,12 +199,12 @@ class LoopStream(asyncio.Protocol):
         except OSError:
             pass  # the peer was faster
 
-    def _wait(self) -> None:
+    def _wait(self, timeout_s: float | None) -> None:
         """Wait until something happens; TimeoutError."""
         waiter = self._waiter = self._loop.create_future()
         timer = None
-        if self._timeout_s is not None:
-            timer = self._loop.call_later(self._timeout_s, _time_out, waiter)
+        if timeout_s is not None:
+            timer = self._loop.call_later(timeout_s, _time_out, waiter)
         try:
             wait_for(waiter)
         finally:

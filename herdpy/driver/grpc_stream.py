@@ -99,7 +99,7 @@ class GrpcStream:
             raise
 
     def set_timeout(self, timeout_s: float | None) -> None:
-        """Let receive() raise TimeoutError after so long; None: never."""
+        """Let receive() raise TimeoutError after so long; None: never. It may be called again."""
         self._timeout_s = timeout_s
 
     def send(self, data: bytes) -> None:

@@ -139,7 +139,7 @@ class Stream(Protocol):
     """Bytes to and from a server. One thread receives at a time, and one sends."""
 
     def set_timeout(self, timeout_s: float | None) -> None:
-        """Let receive() raise TimeoutError after so long; None: never."""
+        """Let receive() raise TimeoutError after so long; None: never. It may be called again."""
         ...
 
     def send(self, data: bytes) -> None:

@@ -61,6 +61,10 @@ T = TypeVar("T")
 _INTERRUPTED_S = 5.0
 """How long an interrupted statement may take to be cancelled before the connection is given up."""
 _LAST_WORDS_S = 1.0
+_SILENT_S = 1.0
+"""A node of a cluster that says nothing for so long while it is waited for is asked for a sign."""
+_SIGN_S = 1.5
+"""It has so long for it: a process that stands still keeps its connections, and another leads."""
 _AHEAD_MAX = 2
 """Pieces of a result that are asked for ahead."""
 _LET_GO_S = 10.0
@@ -97,6 +101,11 @@ class RemoteSession:
         self._received: deque[bytes | memoryview] = deque()  # and not taken
         self._is_out = False  # what was sent last
         self._is_taking = False  # what was received may be taken in half
+        self._silent_s = _SILENT_S if target.is_node else None
+        self._is_watched = False  # by Pings, where silence is looked into
+        self._is_asked = False  # for a sign, which has not come
+        self.is_silent = False
+        """It was given up because its node said nothing."""
         try:
             self._stream = waits.open_stream(target)
         except OSError as error:
@@ -112,7 +121,7 @@ class RemoteSession:
         try:
             self.machine = DriverMachine(_login(target, self._stream), untouched_memory)
             self._greet(target, settings, given)
-            self._stream.set_timeout(None)
+            self._watch()
         except BaseException:
             self._stream.end()
             raise
@@ -450,13 +459,14 @@ class RemoteSession:
             if not self.machine.is_open(request):
                 return  # it was not sent, or its answer was taken
             self._send(encode_frame(messages.Cancel(request)))
+            self._is_watched = False
             self._stream.set_timeout(_INTERRUPTED_S)
             while (answer := self.machine.take(request)) is None:
                 self._receive()
             if replies := given_up(answer):
                 self._send(frames(replies))
             self.undecided = None
-            self._stream.set_timeout(None)
+            self._watch()
         except BaseException:  # noqa: BLE001 - the interrupt is raised by the caller
             self.close()
 
@@ -508,8 +518,16 @@ class RemoteSession:
                 else:
                     room = large.room
                     self._received.append(room[: self._receive_into(room)])
+        except TimeoutError as error:
+            if not self._is_watched or self._is_asked:
+                self.is_silent = True
+                raise self._lost(error) from error
+            self._ask_for_sign()
+            return
         except OSError as error:
             raise self._lost(error) from error
+        if self._is_asked:
+            self._watch()
         self._is_taking = True
         data = self._received.popleft()
         if not data:
@@ -519,9 +537,23 @@ class RemoteSession:
         if replies:
             self._send(frames(replies))
 
+    def _watch(self) -> None:
+        """Look into silence from now on, of a node of a cluster."""
+        self._is_watched, self._is_asked = self._silent_s is not None, False
+        self._stream.set_timeout(self._silent_s)
+
+    def _ask_for_sign(self) -> None:
+        """Send a Ping, which passes whatever runs; any bytes are a sign."""
+        self._is_asked = True
+        self._stream.set_timeout(_SIGN_S)
+        ping = self.machine.new_request()
+        self.machine.abandon(ping)
+        self._send(encode_frame(messages.Ping(ping)))
+
     def _hear(self) -> None:
         """Take what the server said before it closed the connection, if it did."""
         try:
+            self._is_watched = False
             self._stream.set_timeout(_LAST_WORDS_S)
             while self.machine.failure is None and (data := self._stream.receive()):
                 self.machine.receive(data)

@@ -6,13 +6,23 @@ from typing import Any
 import pytest
 
 import herdpy
+from bookie.runtime.frames import FrameSplitter
 from herdpy.driver.dsn import RemoteTarget
 from herdpy.driver.remote.locators import Directory, SharedLocators
 from herdpy.driver.remote.session import ThreadWaits
 from herdpy.errors import Error, LogFailedError, OperationalError, Retry
 from herdpy.proto.driver_machine import frames
 from herdpy.proto.errors import to_failed
-from herdpy.proto.messages import VERSION, Done, Message, Resolved, Welcome
+from herdpy.proto.messages import (
+    VERSION,
+    Done,
+    Message,
+    Ping,
+    Pong,
+    Resolved,
+    Welcome,
+    decode_to_server,
+)
 
 WELCOME = Welcome(VERSION, "test", 1, 1024 * 1024, "session")
 ENDED = OperationalError("the server is shutting down", sqlstate="57P01", retry=Retry.SAFE)
@@ -24,20 +34,30 @@ def failed(request: int, error: Error) -> Message:
     return to_failed(request, error, in_transaction=False)
 
 
+SILENCE: list[Message] = []
+"""A packet: nothing comes, for as long as is waited."""
+
+
 class ScriptedStream:
     """Gives the driver what a server would send, a packet for each receive()."""
 
     def __init__(self, packets: Sequence[Sequence[Message]]) -> None:
         self._packets = [frames(list(packet)) for packet in packets]
+        self.sent: list[Any] = []
+        self._timeout_s: float | None = None
 
     def set_timeout(self, timeout_s: float | None) -> None:
-        pass
+        self._timeout_s = timeout_s
 
     def send(self, data: bytes) -> None:
-        pass
+        self.sent += [decode_to_server(each) for each in FrameSplitter(2**20).feed(data)]
 
     def receive(self) -> bytes:
-        return self._packets.pop(0) if self._packets else b""
+        packet = self._packets.pop(0) if self._packets else None
+        if packet == b"":
+            assert self._timeout_s is not None, "it would wait for ever"
+            raise TimeoutError("timed out")
+        return packet or b""
 
     def close(self) -> None:
         pass
@@ -51,6 +71,7 @@ class ScriptedWaits(ThreadWaits):
     def __init__(self, *connections: Sequence[Sequence[Message]]) -> None:
         self.connections = list(connections)
         self.hosts: list[str] = []
+        self.streams: list[ScriptedStream] = []
         self._locators = SharedLocators(_no_directory)
 
     @property
@@ -59,7 +80,8 @@ class ScriptedWaits(ThreadWaits):
 
     def open_stream(self, target: RemoteTarget) -> Any:
         self.hosts.append(target.host)
-        return ScriptedStream(self.connections.pop(0))
+        self.streams.append(ScriptedStream(self.connections.pop(0)))
+        return self.streams[-1]
 
 
 def _no_directory(hosts: str) -> Directory:
@@ -87,6 +109,26 @@ def test_an_unknown_outcome_of_a_leader_is_told_by_the_next() -> None:
     with herdpy.connect("herd://a,b,c/t?tls=off", autocommit=True, waits=waits) as conn:
         assert conn.execute("INSERT INTO t VALUES (1)").rowcount == 1
     assert waits.hosts == ["a", "b", "c"]
+
+
+def test_a_node_that_gives_no_sign_is_left_and_the_next_one_tells_the_outcome() -> None:
+    waits = ScriptedWaits(
+        [[WELCOME], SILENCE, SILENCE],
+        [[WELCOME], [Resolved(1, "refused")], [Done(2, False, 1)]],
+    )
+    with herdpy.connect("herd://a,b/t?tls=off", autocommit=True, waits=waits) as conn:
+        assert conn.execute("INSERT INTO t VALUES (1)").rowcount == 1
+    assert waits.hosts == ["a", "b"]
+    assert Ping(2) in waits.streams[0].sent
+
+
+def test_a_node_that_gives_a_sign_is_waited_for() -> None:
+    waits = ScriptedWaits(
+        [[WELCOME], SILENCE, [Pong(2)], SILENCE, [Pong(3)], [Done(1, False, 1)]],
+    )
+    with herdpy.connect("herd://a,b/t?tls=off", autocommit=True, waits=waits) as conn:
+        assert conn.execute("INSERT INTO t VALUES (1)").rowcount == 1
+    assert waits.hosts == ["a"]
 
 
 def test_an_unknown_outcome_of_one_server_is_the_programs() -> None:
