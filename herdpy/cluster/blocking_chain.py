@@ -40,6 +40,16 @@ class BlockingChain:
         self._loop = loop
         self._chain = chain
 
+    @property
+    def is_narrow(self) -> bool:
+        """See LedgerChain. Any thread: what it says may be old in a moment, whoever asks."""
+        return self._chain.is_narrow
+
+    @property
+    def is_missing(self) -> bool:
+        """As is_narrow."""
+        return self._chain.is_missing
+
     def claim(self, epoch: int) -> None:
         with _errors("claiming the log"):
             self._loop.call(self._chain.claim(epoch))

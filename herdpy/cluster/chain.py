@@ -199,6 +199,12 @@ class LedgerChain:
         writer = self._writer
         return writer is not None and writer.metadata.ensemble_size < self._width()
 
+    @property
+    def is_missing(self) -> bool:
+        """A bookie of the ledger that is written does not answer."""
+        writer = self._writer
+        return writer is not None and bool(writer.missing_bookies)
+
     def send(self, payload: bytes, on_added: OnAdded) -> None:
         """Add an entry; on_added is called once, in the order of the calls."""
         writer, refusal = self._writer, self._refusal

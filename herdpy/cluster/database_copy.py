@@ -1,7 +1,7 @@
 """DatabaseCopy: a tablespace's copy in a directory of its node, over the log that the cluster has.
 
 It follows in the engine's own state (FollowedLog), and leads by putting a LedgerLog in its place.
-Calls wait, one at a time, but for `failure` and `database`.
+Calls wait, one at a time, but for the properties.
 """
 
 from collections.abc import Callable
@@ -10,6 +10,7 @@ from contextlib import suppress
 from bookie.runtime.interfaces import Driver
 from herdpy.cluster.blocking_chain import BlockingChain
 from herdpy.cluster.tail import Run
+from herdpy.cluster.upkeep import Ledger
 from herdpy.engine.database import Database
 from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.file_logs import LogSource
@@ -39,6 +40,7 @@ class DatabaseCopy:
         self._driver = driver
         self._ledger_bytes_max = ledger_bytes_max
         self._chain: BlockingChain | None = None
+        self._log: LedgerLog | None = None
         self._epoch = 0
         self.database: Database | None = None
 
@@ -67,8 +69,26 @@ class DatabaseCopy:
             raise InvariantViolation("a copy leads behind a claim")
         log = LedgerLog(self._chain, self._driver, ledger_bytes_max=self._ledger_bytes_max)
         self._opened().replica.take_over(log, self._epoch)
+        self._log = log
+
+    @property
+    def ledger(self) -> Ledger | None:
+        log, chain = self._log, self._chain
+        ledger_id = None if log is None else log.ledger_id
+        if log is None or chain is None or ledger_id is None:
+            return None
+        return Ledger(ledger_id, log.ledger_bytes, chain.is_narrow, chain.is_missing)
+
+    def roll(self) -> None:
+        if self._log is None:
+            raise InvariantViolation("a copy that leads has a log")
+        if self._log.ledger_id is None:
+            self._log.prepare(0)
+        else:
+            self._log.roll()
 
     def close(self) -> None:
+        self._log = None
         database, self.database = self.database, None
         try:
             if database is not None:

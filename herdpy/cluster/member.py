@@ -24,6 +24,7 @@ from herdpy.cluster.registration import Registration
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, Versioned
 from herdpy.cluster.tail import LedgerTail, Run
 from herdpy.cluster.tenure import Tenure
+from herdpy.cluster.upkeep import Ledger, Limits, Upkeep
 from herdpy.errors import Error, InternalError, OperationalError, Retry
 from herdpy.model.lsn import Lsn
 
@@ -60,6 +61,18 @@ class Copy(Protocol):
 
     def lead(self) -> None:
         """Take in what is new in the log that was claimed, and write from here on."""
+        ...
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The ledger that it writes, while it leads; None: it has none."""
+        ...
+
+    def roll(self) -> None:
+        """End that ledger and begin the next, or begin one where there is none.
+
+        Error: too few bookies answer (SAFE), or the log has failed.
+        """
         ...
 
     def close(self) -> None:
@@ -102,6 +115,7 @@ class Member:
         in_thread: Threads,
         draw: Callable[[], float],
         waits: Waits = Waits(),  # noqa: B008 - immutable
+        ledger_limits: Limits = Limits(),  # noqa: B008 - immutable
         on_state: Callable[[State], object] = lambda _: None,
     ) -> None:
         self.name = name
@@ -115,6 +129,7 @@ class Member:
         self._in_thread = in_thread
         self._on_state = on_state
         self._hang_timeouts = waits.hang_timeouts
+        self._ledger_limits = ledger_limits
         self.machine = PartMachine(draw, waits)
         self._leader: LeaderNode | None = None
         self._named: Versioned | None = None
@@ -253,7 +268,7 @@ class Member:
                 self._act(self.machine.on_done(action, now_s))
             elif not isinstance(found, asyncio.CancelledError):
                 is_conflict = isinstance(found, (ClaimLostError, _TakenError))
-                error = _as_error(action, found)
+                error = _as_error(action.value, found)
                 self._act(self.machine.on_failed(action, error, now_s, is_conflict=is_conflict))
             if self.machine.state is State.LEADING:
                 await self._ran(self._watch_log())
@@ -347,9 +362,27 @@ class Member:
             await asyncio.sleep(timeout_s)
 
     async def _watch_log(self) -> None:
-        while (failure := self._copy.failure) is None:  # noqa: ASYNC110 - of threads
+        """Look after the ledger that is written, until the log has failed."""
+        upkeep, look_s = Upkeep(self._ledger_limits), 0.0
+        while (failure := self._copy.failure) is None:
+            now_s = self._loop.time()
+            if now_s >= look_s:
+                look_s = now_s + self._ledger_limits.look_s
+                failure = await self._keep_up(upkeep)
+                if failure is not None:
+                    break
             await asyncio.sleep(_HEALTH_S)
         self._act(self.machine.on_log_failed(failure))
+
+    async def _keep_up(self, upkeep: Upkeep) -> Error | None:
+        """Do what the ledger needs; an error: this node is to lead no more."""
+        if not upkeep.is_due(self._copy.ledger, self._loop.time()):
+            return None
+        try:
+            await self._through(self._copy.roll)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again for a while
+            return upkeep.failed(_as_error("roll", error), self._loop.time())
+        return None
 
     async def _end(self) -> None:
         """Serve no client, close the copy, resign: each whatever became of the one before."""
@@ -393,11 +426,11 @@ class _TakenError(OperationalError):
         )
 
 
-def _as_error(action: Do, error: BaseException) -> Error:
+def _as_error(what: str, error: BaseException) -> Error:
     """Return what is told of a step that failed."""
     if isinstance(error, Error):
         return error
     if isinstance(error, BookieError):
-        return OperationalError(f"{action.value}: the cluster's store: {error}", sqlstate="58030")
-    _log.error("%s failed", action.value, exc_info=error)
-    return InternalError(f"{action.value} failed: {error!r}")
+        return OperationalError(f"{what}: the cluster's store: {error}", sqlstate="58030")
+    _log.error("%s failed", what, exc_info=error)
+    return InternalError(f"{what} failed: {error!r}")

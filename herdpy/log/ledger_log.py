@@ -152,6 +152,16 @@ class LedgerLog:
         return self.durable_lsn
 
     @property
+    def ledger_id(self) -> int | None:
+        """The ledger that is written; None: the next append has to begin one."""
+        return self._ledger_id
+
+    @property
+    def ledger_bytes(self) -> int:
+        """Bytes of records in that ledger."""
+        return self._ledger_bytes
+
+    @property
     def replay_hint(self) -> ReplayHint | None:
         return None
 

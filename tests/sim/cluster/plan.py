@@ -15,6 +15,7 @@ class WorldPlan(server.WorldPlan):
     node_count: int
     bookie_count: int
     ledger_bytes_max: int
+    ledger_age_s: float
     timeout_s: float
     """Of adds and reads at bookies."""
     speculative_read_s: float
@@ -65,6 +66,7 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         node_count=rng.choice((2, 3, 3)),
         bookie_count=rng.choice((3, 3, 4, 5)),
         ledger_bytes_max=rng.choice((2, 8, 32, 256)) * 1024,
+        ledger_age_s=rng.choice((0.15, 10.0)),
         timeout_s=0.25,
         speculative_read_s=rng.choice((0.0, 0.02)),
         is_change_delayed=rng.random() < 0.7,

@@ -30,6 +30,7 @@ from herdpy.cluster.registration import NodeRecord, Registration
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.cluster.tail import Run
 from herdpy.cluster.tenure import Tenure
+from herdpy.cluster.upkeep import Limits
 from herdpy.config import Config
 from herdpy.driver.dsn import Address, address_of
 from herdpy.driver.remote.locators import SharedLocators
@@ -283,6 +284,9 @@ class NodeHost:
                     session_s=SESSION_TIMEOUT_S,
                     hang_timeouts=0.3,
                     again_max_s=1.0,
+                ),
+                ledger_limits=Limits(
+                    look_s=0.1, age_s=plan.ledger_age_s, missing_s=0.4, without_s=1.0
                 ),
                 on_state=lambda state: world.say(f"{self.name}: {state.value}"),
             )

@@ -15,6 +15,7 @@ from herdpy.cluster.part import State, Waits
 from herdpy.cluster.registration import NodeRecord, Registration
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.cluster.tenure import Tenure
+from herdpy.cluster.upkeep import Ledger, Limits
 from herdpy.errors import Error, OperationalError
 from herdpy.model.lsn import START_LSN, Lsn
 from tests.fixtures.ledger_cluster import LedgerCluster, simulate_cluster
@@ -24,6 +25,7 @@ T = TypeVar("T")
 NAME, ID = "sales", "0123456789abcdef0123456789abcdef"
 CALL_S = 0.05
 WAITS = Waits(candidate_s=0.02, other_s=0.2, again_first_s=0.02, again_max_s=0.1)
+LEDGERS = Limits(look_s=0.2, without_s=2.0)
 ERRORS = [
     OSError(98, "address in use"),
     MemoryError(),
@@ -41,6 +43,8 @@ class ScriptedCopy:
         self.fails: dict[str, BaseException] = {}
         self.calls: list[str] = []
         self.is_open = False
+        self.without_ledger: BaseException | None = None
+        """Why no ledger can be begun."""
         self.running = 0
         self.is_serving = False
         self.has_overlapped = False
@@ -75,6 +79,17 @@ class ScriptedCopy:
 
     def lead(self) -> None:
         self._call("lead")
+
+    @property
+    def ledger(self) -> Ledger | None:
+        if self.without_ledger is not None:
+            return None
+        return Ledger(1, 0, is_narrow=False, is_missing=False)
+
+    def roll(self) -> None:
+        self._call("roll")
+        if self.without_ledger is not None:
+            raise self.without_ledger
 
     def close(self) -> None:
         self.is_open = False
@@ -120,6 +135,7 @@ class World:
             in_thread=self.copy.in_thread,
             draw=lambda: 0.5,
             waits=WAITS,
+            ledger_limits=LEDGERS,
             on_state=self.states.append,
         )
         await member.start()
@@ -153,6 +169,26 @@ def test_a_step_that_fails_in_any_way_is_told_and_tried_again(
         assert world.copy.is_serving
         assert world.copy.calls.count(call) == 2
         assert (State.RESIGNING in world.states) == (call != "claim")
+        await member.close()
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_a_leader_that_can_begin_no_ledger_gives_its_part_away(error: BaseException) -> None:
+    async def body(world: World) -> None:
+        member = await world.start()
+        await world.until(member, State.LEADING)
+        begun_s = asyncio.get_running_loop().time()
+        world.copy.without_ledger = error
+        await world.until(member, State.RESIGNING)
+        waited_s = asyncio.get_running_loop().time() - begun_s
+        assert LEDGERS.without_s <= waited_s <= LEDGERS.without_s + 3 * LEDGERS.look_s
+        world.copy.without_ledger = None
+        await world.until(member, State.LEADING)
+        rolls = world.copy.calls.count("roll")
+        await asyncio.sleep(10 * LEDGERS.look_s)
+        assert world.copy.calls.count("roll") == rolls
         await member.close()
 
     simulate(body)
