@@ -524,7 +524,7 @@ def _check_grouping(
     keys = dict.fromkeys(grown)
     own = {named.id for named in scope.relations}
     for expression in expressions:
-        for found in tree.walk(expression, (*keys,), is_deep=False):
+        for found in tree.walk(expression, keys, is_deep=False):
             parts: Iterable[tree.Expression] = (found,)
             if isinstance(found, tree.Subquery) and found not in keys:
                 parts = tree.walk(found.query)

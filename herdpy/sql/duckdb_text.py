@@ -18,7 +18,7 @@ is used.
 """
 
 import re
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -49,7 +49,7 @@ from herdpy.sql.functions import (
     resolve,
 )
 from herdpy.sql.macros import needs_names
-from herdpy.sql.made_bytes import BYTES, MadeBytes, Size, is_text, varying
+from herdpy.sql.made_bytes import BYTES, MadeBytes, Size, Varying, is_text
 from herdpy.sql.planner import COMPARISONS, column_test, conjuncts
 from herdpy.sql.printed_size import printed_size
 from herdpy.sql.reading.extent import Budget, too_big
@@ -188,7 +188,8 @@ def print_query(
 
     check_interrupt is called every some thousand nodes. is_guarded: see GuardedText.
     """
-    printed = _print(query, Budget(check_interrupt, vector_nodes_max), is_guarded=is_guarded)
+    budget = Budget(check_interrupt, vector_nodes_max)
+    printed = _print(query, budget, _Searches(), is_guarded=is_guarded)
     check_interrupt()
     size = sum(printed_size(text.sql) for text in _all_texts(printed))
     if size > vector_text_max:
@@ -202,8 +203,10 @@ def _all_texts(text: DuckText) -> Iterator[DuckText]:
         yield from _all_texts(item.text)
 
 
-def _print(query: tree.Query, budget: Budget, *, is_guarded: bool = False) -> DuckText:
-    printer = _Printer(budget, is_guarded=is_guarded)
+def _print(
+    query: tree.Query, budget: Budget, searches: "_Searches", *, is_guarded: bool = False
+) -> DuckText:
+    printer = _Printer(budget, searches, is_guarded=is_guarded)
     text = printer.query(query)
     if any(kind.kind is Kind.INTERVAL for _, kind in query.columns):
         # Results have microseconds: Arrow's own interval does not hold all of DuckDB's.
@@ -277,11 +280,24 @@ def _table_text(ref: tree.TableRef, used: set[int], *, is_guarded: bool) -> str:
     return f"(SELECT {columns} FROM t{ref.id} WHERE {live}) AS r{ref.id}"  # noqa: S608 - integers only
 
 
+class _Searches:
+    """What is known of the parts of a query, and of those that run before it."""
+
+    def __init__(self) -> None:
+        self.has_hoisted = tree.PartSearch(lambda part: isinstance(part, _HOISTED))
+        self.has_scalar_subquery = tree.PartSearch(
+            lambda part: isinstance(part, tree.ScalarSubquery)
+        )
+        self.varies = tree.PartSearch(_varies)
+        self.outer_names = tree.OuterNames()
+
+
 class _Printer:
     """Prints one query and gathers what it uses."""
 
-    def __init__(self, budget: Budget, *, is_guarded: bool) -> None:
+    def __init__(self, budget: Budget, searches: "_Searches", *, is_guarded: bool) -> None:
         self.budget = budget
+        self.searches = searches
         self.is_guarded = is_guarded
         self.growth = GrowthOfQuery()
         self.once: dict[tree.Expression, str] = {}  # texts of what is computed before the query
@@ -298,8 +314,9 @@ class _Printer:
         self.deferred: list[Deferred] = []
         # Of the place that is being printed: how many lambdas it is in, what Variables are called,
         # what the outermost lambda takes from outside by name (None outside of all), the grouping
-        # keys, whether its value may not be needed, whether a query may stand for a list, and
-        # whether it is for a text around it, which is counted with all in it.
+        # keys, whether its value may not be needed, whether a query may stand for a list, whether
+        # it is for a text around it, which is counted with all in it, and what is known of which
+        # values vary, with what that goes by.
         self.depth = 0
         self.variables: dict[int, str] = {}
         self.hoisted: dict[str, str] | None = None
@@ -307,6 +324,7 @@ class _Printer:
         self.is_lazy = False
         self.allows_lists = False
         self.is_in_text = False
+        self.varying = self.group_keys, self.replaced, 0, Varying(self._is_there)
 
     # --- queries ---
 
@@ -315,7 +333,7 @@ class _Printer:
         """Print what stands outside of all lambdas, and is needed."""
         place = (
             "depth", "variables", "hoisted", "group_keys", "is_lazy", "allows_lists", "replaced",
-            "inner_count", "is_in_text",
+            "inner_count", "is_in_text", "varying",
         )  # fmt: skip
         kept = {name: getattr(self, name) for name in place}
         self.depth, self.variables, self.hoisted, self.is_lazy = 0, {}, None, False
@@ -609,7 +627,7 @@ class _Printer:
             for name, factor in size.items()
         ]
         # Of what is one value for all rows DuckDB would compute, and count, one.
-        others = [part for part in varying(expression, self._is_there) if part not in self.once]
+        others = [part for part in self._varying(expression) if part not in self.once]
         texts = dict.fromkeys(map(self.expression, others))
         if texts:
             terms.append(f"CAST(hash({', '.join(texts)}) & 0 AS BIGINT)")
@@ -619,6 +637,15 @@ class _Printer:
                 for place in range(0, len(terms), _JOINED_MAX)
             ]
         return " + ".join(terms)
+
+    def _varying(self, expression: tree.Expression) -> Iterable[tree.Expression]:
+        """Return what is in it of which there is another value in each row."""
+        place = self.group_keys, self.replaced, len(self.replaced)  # what _is_there() goes by
+        keys, replaced, count, known = self.varying
+        if keys is not place[0] or replaced is not place[1] or count != place[2]:
+            known = Varying(self._is_there)
+            self.varying = *place, known
+        return known.of(expression)
 
     def _once(self, expression: tree.Expression) -> str:
         """Print a long constant, which DuckDB would compute, and keep, for each row."""
@@ -633,7 +660,7 @@ class _Printer:
     def _first(self, query: tree.Query, kind: SqlType, *, is_one_row: bool = False) -> str:
         """Print the value of a query that runs before this one."""
         number = len(self.deferred)
-        text = _print(query, self.budget)
+        text = _print(query, self.budget, self.searches)
         if is_one_row:
             text = replace(text, guarded=None)
         self.deferred.append(Deferred(number, text, kind))
@@ -713,8 +740,7 @@ class _Printer:
         named += [
             place
             for place, argument in enumerate(arguments)
-            if place not in named
-            and any(isinstance(each, _HOISTED) for each in tree.nodes(argument, is_deep=False))
+            if place not in named and self.searches.has_hoisted(argument)
         ]
 
         wide = [place for place in named if self._is_wide_constant(arguments[place])]
@@ -743,12 +769,7 @@ class _Printer:
         In a struct beside what is another one in each row DuckDB makes 2,048 copies of it, which it
         counts nowhere.
         """
-        is_constant = all(
-            isinstance(each, _OF_CONSTANTS)
-            and not (isinstance(each, tree.Call) and each.function == "random")
-            for each in tree.walk(part)
-        )
-        return is_constant and bytes_max(part, self.refs) > vector_small_bytes
+        return not self.searches.varies(part) and bytes_max(part, self.refs) > vector_small_bytes
 
     def operand(self, expression: tree.Expression) -> str:
         """Print an operand of a test so that DuckDB computes it.
@@ -831,7 +852,7 @@ class _Printer:
 
     def _connected(self, name: str, parts: tuple[tree.Expression, ...]) -> str:
         """Print AND or OR as a value: DuckDB computes all parts, so some stand behind a CASE."""
-        late = [place for place in range(1, len(parts)) if _is_late(parts[place], len(parts))]
+        late = [place for place in range(1, len(parts)) if self._is_late(parts[place], len(parts))]
         if not late or len(late) > _LATE_PARTS_MAX:
             texts = (self.expression(parts[0]), *map(self.lazily, parts[1:]))
             return f"({f' {name.upper()} '.join(texts)})"
@@ -851,6 +872,12 @@ class _Printer:
         if all(map(_is_cheap, head)):
             return body(first)
         return self._lambda([("a0", first)], lambda name: body(_of(name, "a0")))
+
+    def _is_late(self, part: tree.Expression, count: int) -> bool:
+        """Tell whether a later part of AND or OR holds what must not be computed too early."""
+        return (isinstance(part, tree.Let) and count == 2) or self.searches.has_scalar_subquery(
+            part
+        )
 
     def _coalesce(self, call: tree.Call) -> str:
         first, *rest = call.arguments
@@ -1007,18 +1034,22 @@ class _Printer:
 
     def _is_long(self, node: tree.ScalarSubquery) -> bool:
         """Tell whether its value may be a long text, whose length is to be known beforehand."""
-        return self.is_guarded and is_text(node) and _stands_alone(node.query)
+        return self.is_guarded and is_text(node) and self._stands_alone(node.query)
 
     def subquery(self, query: tree.Query) -> str:
         """Print a query that stands in an expression; 54001 for more than DuckDB should plan."""
         self.subqueries += 1
         if self.subqueries > vector_subqueries_max:
             raise too_big(vector_subqueries_max, "subqueries")
-        if not _stands_alone(query):
+        if not self._stands_alone(query):
             self.correlated += 1
             if self.correlated > vector_correlated_max:
                 raise too_big(vector_correlated_max, "subqueries with columns of queries around")
         return self.query(query)
+
+    def _stands_alone(self, query: tree.Query) -> bool:
+        """Tell whether a query names no column and no WITH item of the queries around it."""
+        return not self.searches.outer_names.of(query)
 
     def _deferred(self, node: tree.ScalarSubquery) -> str:
         """Print a subquery whose errors are raised where its value is used, if it is."""
@@ -1027,7 +1058,7 @@ class _Printer:
                 self.once[node] = self._first(node.query, node.type)
             return self.once[node]
         # A parameter holds no interval.
-        if node.type.kind is not Kind.INTERVAL and _stands_alone(node.query):
+        if node.type.kind is not Kind.INTERVAL and self._stands_alone(node.query):
             return self._first(node.query, node.type)
         if _is_one_row(node.query):
             return self._outer(f"({self.subquery(node.query)})")
@@ -1066,7 +1097,7 @@ class _Printer:
         It takes what may raise for volatile, and of a correlated query with such a part NULLs of
         other rows' answers, too.
         """
-        if _stands_alone(node.query):
+        if self._stands_alone(node.query):
             return False
         return not all(map(_is_plain, tree.walk((node.operand, node.query))))
 
@@ -1343,11 +1374,10 @@ def _has_aggregate(node: object) -> bool:
     return any(isinstance(part, tree.Aggregate) for part in tree.walk(node, is_deep=False))
 
 
-def _is_late(part: tree.Expression, count: int) -> bool:
-    """Tell whether a later part of AND or OR holds what must not be computed too early."""
-    if isinstance(part, tree.Let) and count == 2:
-        return True
-    return any(isinstance(node, tree.ScalarSubquery) for node in tree.walk(part, is_deep=False))
+def _varies(part: tree.Expression) -> bool:
+    """Tell whether it is neither a constant nor computed of its operands alone."""
+    is_random = isinstance(part, tree.Call) and part.function == "random"
+    return is_random or not isinstance(part, _OF_CONSTANTS)
 
 
 def _is_cheap(part: tree.Expression) -> bool:
@@ -1365,22 +1395,6 @@ def _are_constants(items: Sequence[tree.Expression]) -> bool:
         isinstance(item, (tree.Literal, tree.Parameter)) and item.type.kind is not Kind.INTERVAL
         for item in items
     )
-
-
-def _stands_alone(query: tree.Query) -> bool:
-    """Tell whether a query names no column and no WITH item of the queries around it."""
-    own, named = set[int](), set[int]()
-    own_ctes, named_ctes = set[int](), set[int]()
-    for part in tree.nodes(query):
-        if isinstance(part, (tree.TableRef, tree.Derived, tree.CteRef)):
-            own.add(part.id)
-        if isinstance(part, tree.CteRef):
-            named_ctes.add(part.cte)
-        elif isinstance(part, tree.Cte):
-            own_ctes.add(part.id)
-        elif isinstance(part, tree.ColumnRef):
-            named.add(part.relation)
-    return named <= own | {tree.OUTPUT} and named_ctes <= own_ctes
 
 
 def _has_no_source(query: tree.Query) -> bool:

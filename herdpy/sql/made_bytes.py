@@ -10,7 +10,7 @@ what another one has made: DuckDB may copy it. Of branches the longest counts. W
 to be told by others, as of repeat(x, n + 1), the function's own macro has counted what it makes.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from herdpy.limits import value_bytes_max
@@ -226,32 +226,46 @@ def _joined(sizes: list[Size]) -> Size:
     return _sum(*places)
 
 
-def varying(
-    expression: tree.Expression, is_leaf: Callable[[tree.Expression], bool]
-) -> Iterator[tree.Expression]:
-    """Yield all in it that may be another value in each row: leaves, columns, random()."""
-    own: set[int] = set()
-    pending: list[object] = [expression]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, tuple):
-            pending += part[::-1]  # pyright: ignore[reportUnknownArgumentType]
-        elif not isinstance(part, tree.Expression):
-            continue
-        elif isinstance(part, tree.Subquery):  # what it is computed of is not there
-            pending += (
-                [] if isinstance(part, (tree.ScalarSubquery, tree.Exists)) else [part.operand]
-            )
-        elif isinstance(part, tree.Variable):
-            if part.index not in own:
-                yield part
-        elif (
-            isinstance(part, tree.ColumnRef)
-            or is_leaf(part)
-            or (isinstance(part, tree.Call) and part.function == "random")
-        ):
-            yield part
-        else:
-            if isinstance(part, tree.Let):
-                own.update(index for index, _ in part.bindings)
-            pending += tree.parts(part)
+class Varying:
+    """Finds all in an expression that may be another value in each row: leaves, columns, random().
+
+    It looks at each part once, also where it is asked of each text in a text. is_leaf must not
+    change.
+    """
+
+    def __init__(self, is_leaf: Callable[[tree.Expression], bool]) -> None:
+        self._is_leaf = is_leaf
+        # By id, with the node, so that no other one gets its id: comparing nodes walks them.
+        self._known: dict[int, tuple[tree.Expression, dict[tree.Expression, None]]] = {}
+
+    def of(self, expression: tree.Expression) -> dict[tree.Expression, None]:
+        """Return them, each once, in their order; Variables without those bound in it."""
+        known = self._known.get(id(expression))
+        if known is None:
+            known = self._known[id(expression)] = expression, self._found(expression)
+        return known[1]
+
+    def _found(self, part: tree.Expression) -> dict[tree.Expression, None]:
+        if isinstance(part, tree.Subquery):  # what it is computed of is not there
+            is_alone = isinstance(part, (tree.ScalarSubquery, tree.Exists))
+            return {} if is_alone else self.of(part.operand)
+        is_random = isinstance(part, tree.Call) and part.function == "random"
+        is_column = isinstance(part, (tree.ColumnRef, tree.Variable))
+        if is_column or is_random or self._is_leaf(part):
+            return {part: None}
+        found: dict[tree.Expression, None] = {}
+        pending: list[object] = tree.parts(part)
+        while pending:
+            inner = pending.pop()
+            if isinstance(inner, tuple):
+                pending += inner[::-1]  # pyright: ignore[reportUnknownArgumentType]
+            elif isinstance(inner, tree.Expression):
+                found.update(self.of(inner))
+        if isinstance(part, tree.Let):
+            own = {index for index, _ in part.bindings}
+            found = {
+                inner: None
+                for inner in found
+                if not (isinstance(inner, tree.Variable) and inner.index in own)
+            }
+        return found

@@ -13,7 +13,7 @@ times is bound by a Let, so that a tree is never larger than its text allows.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from enum import Enum
 from functools import cache
 from typing import ClassVar
@@ -27,8 +27,8 @@ from herdpy.model.schema import Column, Table
 from herdpy.model.types import Physical, SqlType
 
 
-class Node(msgspec.Struct, frozen=True):
-    """Base of all that a tree consists of."""
+class Node(msgspec.Struct, frozen=True, cache_hash=True):
+    """Base of all that a tree consists of. A node keeps its hash, so each is hashed once."""
 
 
 # --- expressions ---------------------------------------------------------------------------------
@@ -717,7 +717,7 @@ Atom = Literal | Parameter | ColumnRef | Variable
 
 
 def walk(
-    node: object, stops: Sequence[Expression] | None = None, *, is_deep: bool = True
+    node: object, stops: Container[object] | None = None, *, is_deep: bool = True
 ) -> Iterator[Expression]:
     """Yield the expressions in a node, each object once, those of subqueries when is_deep.
 
@@ -729,7 +729,7 @@ def walk(
 
 
 def nodes(
-    node: object, stops: Sequence[Expression] | None = None, *, is_deep: bool = True
+    node: object, stops: Container[object] | None = None, *, is_deep: bool = True
 ) -> Iterator[object]:
     """Yield all nodes in a node, each object once; otherwise as walk()."""
     seen: set[int] = set()
@@ -752,6 +752,78 @@ def nodes(
 def parts(node: Node) -> list[object]:
     """Return the values of a node's fields, the last first: nodes, tuples of them, and others."""
     return [getattr(node, name) for name in _field_names(type(node))]
+
+
+class PartSearch:
+    """Tells whether an expression, or one in it, is one that `is_wanted`, which must not change.
+
+    It does not look into queries of subqueries, and looks at each part once: asked at each level of
+    an expression, walk() would take the square of its depth. One thread.
+    """
+
+    def __init__(self, is_wanted: Callable[[Expression], bool]) -> None:
+        self._is_wanted = is_wanted
+        # By id, with the node, so that no other one gets its id: comparing nodes walks them.
+        self._known: dict[int, tuple[Expression, bool]] = {}
+
+    def __call__(self, node: Expression) -> bool:
+        known = self._known.get(id(node))
+        if known is None:
+            known = self._known[id(node)] = node, self._is_wanted(node) or self._is_inside(node)
+        return known[1]
+
+    def _is_inside(self, node: Expression) -> bool:
+        pending: list[object] = parts(node)
+        while pending:
+            part = pending.pop()
+            if isinstance(part, tuple):
+                pending += part[::-1]  # pyright: ignore[reportUnknownArgumentType]
+            elif isinstance(part, Expression):
+                if self(part):
+                    return True
+            elif isinstance(part, Node) and not isinstance(part, Query):
+                pending += parts(part)
+        return False
+
+
+class OuterNames:
+    """Finds which columns and WITH items of the queries around it a query names.
+
+    It looks at each part once, as PartSearch does. One thread.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Query, frozenset[tuple[str, int]]]] = {}
+
+    def of(self, query: Query) -> frozenset[tuple[str, int]]:
+        """Return them as ("relation" or "cte", id)."""
+        known = self._known.get(id(query))
+        if known is not None:
+            return known[1]
+        own: set[tuple[str, int]] = {("relation", OUTPUT)}
+        named: set[tuple[str, int]] = set()
+        pending: list[object] = parts(query)
+        while pending:
+            part = pending.pop()
+            if isinstance(part, tuple):
+                pending += part  # pyright: ignore[reportUnknownArgumentType]
+            elif isinstance(part, SetOperation):  # a long chain of them is as deep
+                pending += parts(part.left) + parts(part.right)
+            elif isinstance(part, Query):
+                named |= self.of(part)
+            elif isinstance(part, Node):
+                if isinstance(part, (TableRef, Derived, CteRef)):
+                    own.add(("relation", part.id))
+                if isinstance(part, CteRef):
+                    named.add(("cte", part.cte))
+                elif isinstance(part, Cte):
+                    own.add(("cte", part.id))
+                elif isinstance(part, ColumnRef):
+                    named.add(("relation", part.relation))
+                pending += parts(part)
+        found = frozenset(named - own)
+        self._known[id(query)] = query, found
+        return found
 
 
 _NUMBERED: dict[type, tuple[tuple[str, str], ...]] = {

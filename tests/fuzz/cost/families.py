@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from herdpy.sql.functions import AGGREGATES
-from tests.fixtures.sql_forms import AS_ARGUMENT, FORMS, TABLE
+from tests.fixtures.sql_forms import AS_ARGUMENT, FORMS, QUERY_FORMS, TABLE
 
 SCHEMA = (
     "CREATE TABLE t (id BIGINT PRIMARY KEY, i INTEGER, l BIGINT, m NUMERIC(10,2),"
@@ -31,6 +31,8 @@ class Pair(NamedTuple):
     takes_parameters: bool = False
     fixed: int = 0
     """Characters of both that are there once, or as often."""
+    innermost: str | None = None
+    """Of forms in one another: a statement of the innermost ones alone, as many of them."""
 
 
 class Wide(NamedTuple):
@@ -83,12 +85,13 @@ class Deep(NamedTuple):
         source = chance.choice(("t", TABLE))
         item = nested(form, depth)
         count = max(1, min(size // len(item), 1_500))
-        small, large = (
+        innermost, small, large = (
             f"SELECT {', '.join([nested(form, levels)] * count)} FROM {source}"
-            for levels in (depth, 2 * depth)
+            for levels in (1, depth, 2 * depth)
         )
         # What each level adds is twice as much; the column in the middle, and a comma, are not.
-        return Pair(small, large, fixed=len(f"SELECT  FROM {source}") + count * len("i, "))
+        fixed = len(f"SELECT  FROM {source}") + count * len("i, ")
+        return Pair(small, large, fixed=fixed, innermost=innermost)
 
 
 class Long(NamedTuple):
@@ -229,12 +232,7 @@ FAMILIES: dict[str, Make] = {
         "SET": Wide("SET search_path = ", "a{n}"),
         "forms in one another": Deep(FORMS),
         "repeated operands": Deep(_REPEATED_FORMS),
-        "queries in one another": Deep((
-            "(SELECT {0})", "(SELECT max(v) FROM (SELECT {0} AS v) AS q)",
-            "(SELECT x FROM (VALUES ({0})) AS w (x) UNION SELECT 1 LIMIT 1)",
-            "(WITH w AS (SELECT {0} AS x) SELECT x FROM w)",
-            "CASE WHEN EXISTS (SELECT {0}) THEN 1 ELSE 2 END",
-        )),
+        "queries in one another": Deep(QUERY_FORMS),
         "string": Long("SELECT '", "a", "' FROM {t}"),
         "quotes": Long("SELECT '", "''", "'"),
         "escapes": Long("SELECT E'", "\\n\\x41", "'"),

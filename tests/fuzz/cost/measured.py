@@ -11,6 +11,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 import herdpy
@@ -19,6 +20,7 @@ from herdpy.engine.statements import explain
 from herdpy.limits import identifier_bytes_max
 from herdpy.sql import duckdb_text
 from herdpy.sql.printed_size import printed_size
+from tests.fixtures.counted_calls import count_calls
 from tests.fuzz.cost.families import FAMILIES, SCHEMA, Pair
 
 Unit = Literal["calls", "bytes"]
@@ -149,21 +151,9 @@ class World:
 
 def _calls(run: Callable[[], str]) -> tuple[str, int]:
     """Return how it ends, and the calls of functions, Python's own included, on the way."""
-    count = 0
-
-    def profile(_frame: Any, event: str, _argument: Any) -> None:
-        nonlocal count
-        if event in ("call", "c_call"):
-            count += 1
-
-    gc.disable()
-    sys.setprofile(profile)
-    try:
-        outcome = run()
-    finally:
-        sys.setprofile(None)
-        gc.enable()
-    return outcome, count
+    outcomes: list[str] = []
+    count = count_calls(lambda: outcomes.append(run()))
+    return outcomes[0], count
 
 
 def _deferred(text: duckdb_text.DuckText) -> list[duckdb_text.DuckText]:
@@ -199,18 +189,27 @@ def drawn(seed: int) -> Drawn:
     return Drawn(names[place], decade, size, unit, chance.random() < _EXECUTED_SHARE)
 
 
-def grows_too_fast(pair: Pair, small: Cost, large: Cost) -> str | None:
-    """Tell what the longer statement costs more of than in proportion; None: of nothing."""
-    ratio = GROWTH_MAX / 2 * (len(pair.large) - pair.fixed) / (len(pair.small) - pair.fixed)
+def grows_too_fast(
+    pair: Pair, small: Cost, large: Cost, innermost: Cost | None = None
+) -> str | None:
+    """Tell what the longer statement costs more of than in proportion; None: of nothing.
+
+    Of forms in one another the innermost, of a column, may cost less than each around it, of what
+    is computed: with `innermost`, of pair.innermost, the forms around it alone are compared.
+    """
+    fixed = pair.fixed if innermost is None else len(pair.innermost or "")
+    ratio = GROWTH_MAX / 2 * (len(pair.large) - fixed) / (len(pair.small) - fixed)
     if small.outcome == "rows" and not small.printed and large.outcome.startswith("54"):
         ratio *= _PATHS  # a limit of what is printed may have ended the other path
-    for name, before, after, free in (
-        (small.unit, small.counted, large.counted, _FREE[small.unit]),
-        ("printed characters", small.printed, large.printed, _PRINTED_FREE),
-        ("characters that DuckDB reads", small.read, large.read, _READ_FREE),
+    for name, free, cost_of in (
+        (small.unit, _FREE[small.unit], attrgetter("counted")),
+        ("printed characters", _PRINTED_FREE, attrgetter("printed")),
+        ("characters that DuckDB reads", _READ_FREE, attrgetter("read")),
     ):
+        before, after = cost_of(small), cost_of(large)
+        least = 0 if innermost is None else cost_of(innermost)
         # Of one that ended early what it would have taken is not known.
-        if small.outcome in _ENDED_WELL and after > ratio * before + free:
+        if small.outcome in _ENDED_WELL and after - least > ratio * (before - least) + free:
             return (
                 f"{name}: {before:,} for {len(pair.small):,} bytes of text and {after:,} for"
                 f" {len(pair.large):,}; {small.names()}; {large.names()}"
@@ -261,6 +260,17 @@ def run_seed(
         made, blanks = make(same, size), " " * (1 + size % 1_000)
         return made, [cost(f"{made.small}{blanks}"), cost(f"{made.large}{blanks}")]
 
+    def too_fast(pair: Pair, small: Cost, large: Cost) -> str | None:
+        finding = grows_too_fast(pair, small, large)
+        if finding is None or pair.innermost is None:
+            return finding
+        innermost = cost(pair.innermost)
+        # What takes another path, or ends otherwise, is nothing to go by.
+        is_alike = innermost.outcome == small.outcome and bool(innermost.printed) == bool(
+            small.printed
+        )
+        return grows_too_fast(pair, small, large, innermost) if is_alike else finding
+
     try:
         costs = [cost(pair.small)]
         if costs[0].outcome.startswith("54"):
@@ -270,14 +280,14 @@ def run_seed(
             costs.append(cost(pair.large))
             if _leaves_row_path(*costs):
                 pair, costs = again(2 * about.size)
-            finding = None if _leaves_row_path(*costs) else grows_too_fast(pair, *costs)
+            finding = None if _leaves_row_path(*costs) else too_fast(pair, *costs)
             if finding is not None:
                 # From some length on it may be done, or tested, in another way, that costs more:
                 # what is superlinear grows too fast at another length, too.
                 other, others = again(2 * len(pair.small))
                 if others[1].outcome not in _ENDED_WELL:
                     other, others = again(len(pair.small) // 2)
-                if grows_too_fast(other, *others) is not None:
+                if too_fast(other, *others) is not None:
                     raise FindingError(finding)
         if chance.random() < _MUTATED_SHARE:
             text = mutated(chance, pair.small)

@@ -4,10 +4,10 @@ from typing import Any
 
 from herdpy.errors import InternalError
 from herdpy.exec.vector import duck
+from herdpy.sql import tree
 from herdpy.sql.duckdb_text import _Printer
 from herdpy.sql.reading.extent import Budget, Extent
 from herdpy.sql.scope import StatementContext
-from herdpy.sql.tree import Case
 from tests.fixtures.plants import Plant
 
 
@@ -29,8 +29,17 @@ def _counted_anew(right: Any) -> Any:
 
 def _fails_on_many(right: Any) -> Any:
     def expression(self: _Printer, expression: Any) -> str:
-        if isinstance(expression, Case) and len(expression.branches) > 20:
+        if isinstance(expression, tree.Case) and len(expression.branches) > 20:
             raise LookupError("planted")
+        return right(self, expression)
+
+    return expression
+
+
+def _walked_at_each_level(right: Any) -> Any:
+    def expression(self: _Printer, expression: Any) -> str:
+        for part in tree.walk(expression):
+            abs(hash(part))
         return right(self, expression)
 
     return expression
@@ -39,7 +48,7 @@ def _fails_on_many(right: Any) -> Any:
 def _printed_thrice(right: Any) -> Any:
     def expression(self: _Printer, expression: Any) -> str:
         text = right(self, expression)
-        is_case = isinstance(expression, Case)
+        is_case = isinstance(expression, tree.Case)
         return f"(CASE WHEN {text} IS NULL THEN {text} ELSE {text} END)" if is_case else text
 
     return expression
@@ -68,6 +77,7 @@ def _compared_with_all(right: Any) -> Any:
 
 PLANTS = {
     "a CASE stands three times": Plant(_Printer, "expression", _printed_thrice),
+    "all below is walked at each level": Plant(_Printer, "expression", _walked_at_each_level),
     "a text is kept for each of its words": Plant(Extent, "add", _keeps_what_it_read),
     "a parameter is compared with all before": Plant(
         StatementContext, "settle", _compared_with_all

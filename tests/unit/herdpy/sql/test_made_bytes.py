@@ -4,7 +4,7 @@ import pytest
 
 from herdpy.sql import tree
 from herdpy.sql.compile import compile_sql
-from herdpy.sql.made_bytes import BYTES, MadeBytes, varying
+from herdpy.sql.made_bytes import BYTES, MadeBytes, Varying
 from herdpy.sql.text_growth import Growth, GrowthOfQuery
 from tests.fixtures.sql_catalog import FixedCatalog
 
@@ -86,11 +86,11 @@ def test_a_length_that_others_do_not_tell(text: str) -> None:
 
 
 def test_what_may_be_another_value_in_each_row() -> None:
-    found = list(varying(_bound("upper(?) || n || random() || name", "x"), _is_leaf))
+    found = list(Varying(_is_leaf).of(_bound("upper(?) || n || random() || name", "x")))
     assert [type(part).__name__ for part in found] == ["ColumnRef", "Call", "ColumnRef"]
-    assert not list(varying(_bound("upper(?) || 'x'", "x"), _is_leaf))
+    assert not list(Varying(_is_leaf).of(_bound("upper(?) || 'x'", "x")))
     case = _bound("CASE n WHEN 1 THEN upper(?) ELSE code END", "x")
-    columns = {part for part in varying(case, _is_leaf) if isinstance(part, tree.ColumnRef)}
+    columns = {part for part in Varying(_is_leaf).of(case) if isinstance(part, tree.ColumnRef)}
     assert {column.ordinal for column in columns} == {3, 6}
 
 

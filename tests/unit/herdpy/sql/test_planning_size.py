@@ -27,8 +27,9 @@ from herdpy.sql.duckdb_text import DuckText, print_query
 from herdpy.sql.macros import MACROS
 from herdpy.sql.printed_size import printed_size
 from herdpy.sql.reading import tokens
+from tests.fixtures.counted_calls import count_calls
 from tests.fixtures.sql_catalog import FixedCatalog
-from tests.fixtures.sql_forms import FORMS, REPEATED, TABLE
+from tests.fixtures.sql_forms import FORMS, QUERY_FORMS, REPEATED, TABLE
 
 
 def statement(form: str, depth: int) -> str:
@@ -42,10 +43,9 @@ def tree_size(node: object) -> int:
     """Count nodes, one that stands in two places twice."""
     if isinstance(node, tuple):
         return sum(map(tree_size, node))
-    names = getattr(type(node), "__dataclass_fields__", None)
-    if names is None or type(node).__module__ != tree.__name__:
+    if not isinstance(node, tree.Node):
         return 0
-    return 1 + sum(tree_size(getattr(node, name)) for name in names)
+    return 1 + sum(map(tree_size, tree.parts(node)))
 
 
 BODIES = {head.partition("(")[0]: (head, body) for head, body in MACROS}
@@ -119,6 +119,18 @@ def test_nested_expressions_grow_as_their_text(form: str) -> None:
         texts.append(sum(expanded_size(text.sql) for text in found))
     for sizes in (trees, texts):
         assert sizes[2] - sizes[1] <= 2.3 * (sizes[1] - sizes[0])
+
+
+@pytest.mark.parametrize("is_guarded", [False, True])
+@pytest.mark.parametrize("form", dict.fromkeys([*FORMS, *QUERY_FORMS]))
+def test_each_level_takes_as_many_calls_to_be_printed(form: str, *, is_guarded: bool) -> None:
+    def counted(depth: int) -> int:
+        query, _ = printed(statement(form, depth))
+        return count_calls(lambda: print_query(query, is_guarded=is_guarded))
+
+    is_big = "(i + 1, {0}) IN" in form  # as above
+    counts = [counted(depth) for depth in ((1, 2, 4) if is_big else (2, 4, 8))]
+    assert counts[2] - counts[1] <= 2.3 * (counts[1] - counts[0])
 
 
 @pytest.mark.parametrize(("form", "item"), REPEATED)

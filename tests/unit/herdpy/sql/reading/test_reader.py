@@ -3,6 +3,7 @@
 Its work is counted in calls of functions, never in time.
 """
 
+import contextlib
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -18,6 +19,7 @@ from herdpy.sql.compile import compile_sql
 from herdpy.sql.reading import read_expression, syntax, tokens
 from herdpy.sql.reading.reader import read
 from herdpy.sql.reading.tokens import scan
+from tests.fixtures.counted_calls import count_calls
 from tests.fixtures.sql_catalog import FixedCatalog
 
 # --- trees ---------------------------------------------------------------------------------------
@@ -228,21 +230,12 @@ FAMILIES: dict[str, Callable[[int], str]] = {
 
 def calls_of(text: str) -> int:
     """Return how many functions are called while a text is read."""
-    count = 0
 
-    def counted(_frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
+    def run() -> None:
+        with contextlib.suppress(Error):
+            read(scan(text))
 
-    before = sys.getprofile()
-    sys.setprofile(counted)
-    try:
-        read(scan(text))
-    except Error:
-        pass
-    finally:
-        sys.setprofile(before)
-    return count
+    return count_calls(run)
 
 
 @pytest.mark.parametrize("make", FAMILIES.values(), ids=FAMILIES)
