@@ -38,7 +38,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-.PHONY: full-disk help setup fmt lint proto types layers unit contract sql dbapi exhaustive faces check second-tablespace second-tablespace-sample crash crash-sample damage kill kill-server kill-staging kill-bookies restarts sim sim-ledger sim-recovery sim-server sim-storage fuzz fuzz-cost ends fuzz-wire integration long interrupts threads \
+.PHONY: full-disk help setup fmt lint proto types layers unit contract sql dbapi exhaustive faces check second-tablespace second-tablespace-sample crash crash-sample damage kill kill-server kill-staging kill-bookies kill-cluster restarts sim sim-ledger sim-recovery sim-server sim-storage fuzz fuzz-cost ends fuzz-wire integration long interrupts threads \
         findings compat pg-oracle docs reference interpreters bare test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-memory bench-calls bench-embedded bench-tablespaces \
         bench-ledger bench-recovery bench-herddb bench-network bench-neighbours bench-spark big clean
 
@@ -158,6 +158,9 @@ kill-server: setup ## a server under SIGKILL and eight clients: make kill-server
 
 kill-bookies: setup ## bookies killed, drained, a disk of theirs lost: make kill-bookies N=20 SEED=7
 	$(PY) -m tests.kill_bookies $(kill_flags)
+
+kill-cluster: setup ## leader, followers, bookies and ZooKeeper killed or hung under eight clients: make kill-cluster N=100 SEED=7
+	$(PY) -m tests.kill_cluster $(kill_flags)
 
 fuzz-cost: setup ## what statements of any form cost, counted, never timed: make fuzz-cost N=20000 SEED=7 PLANT=all
 	$(PY) -m tests.fuzz.cost $(runner_flags)

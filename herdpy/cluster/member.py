@@ -385,11 +385,14 @@ class Member:
         return None
 
     async def _end(self) -> None:
-        """Serve no client, close the copy, resign: each whatever became of the one before."""
+        """Serve no client, close the copy, resign: each whatever became of the one before.
+
+        The tenure goes on meanwhile, if there is one: transactions that may end have to be answered.
+        """
+        await self._ended("the service", self._service.stop())
         if self._tenure is not None:
             self._registration.end(self._tenure)
             self._tenure = None
-        await self._ended("the service", self._service.stop())
         await self._ended("the copy", self._through(self._copy.close))
         if self._leader is not None:
             await self._ended("the leader's node", self._leader.resign())

@@ -129,6 +129,10 @@ class AwaitingCursor:
     def __init__(self, cursor: AsyncCursor) -> None:
         self._cursor = cursor
 
+    @property
+    def rowcount(self) -> int:
+        return self._cursor.rowcount
+
     def fetchone(self) -> Any:
         return wait_for(self._cursor.fetchone())
 

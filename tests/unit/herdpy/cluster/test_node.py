@@ -339,6 +339,7 @@ def test_nodes_lead_and_follow_what_names_them(
 
     cluster.thread.call(leader.close())  # it resigns, and deregisters
     assert not serving.is_serving
+    assert serving.could_answer  # what its clients still do, until they have ended
     cluster.until(lambda: follower.parts == {"sales": State.LEADING})
     database = other.copy.database
     assert database is not None

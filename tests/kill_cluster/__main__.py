@@ -1,0 +1,63 @@
+"""`python -m tests.kill_cluster --rounds 100 [--seed N] [--only "kill leader,kill bookie"]`.
+
+A whole cluster (`herdpy cluster up`: ZooKeeper, three bookies, three nodes) under eight clients, to
+which something is done again and again; then all rows are read on each node. The history is kept
+in build/kill-cluster/, and `--check FILE` judges one again. It fails when a checker has found
+something, and when clients hear nothing for longer than promised behind the death of a leader.
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.fixtures.real_cluster import RealCluster
+from tests.kill_cluster.campaign import OUTPUT, Campaign
+from tests.kill_cluster.events import EVENTS
+from tests.kill_cluster.history import read
+from tests.kill_cluster.report import show, too_long
+from tests.sim.server.checkers import CheckError
+
+
+def run(rounds: int, seed: int, names: tuple[str, ...], console: Console) -> Path:
+    """Play all events, and return the file of the history."""
+    file = OUTPUT / f"{seed}.jsonl"
+    folder = Path(tempfile.mkdtemp(prefix="herdpy-kill-cluster-"))
+    with RealCluster(folder / "cluster") as cluster:
+        Campaign(cluster, file, rounds, seed, names, partial(console.print, soft_wrap=True)).run()
+    shutil.rmtree(folder)
+    return file
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.kill_cluster", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=len(EVENTS))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", help="kinds, between semicolons", default=";".join(EVENTS))
+    parser.add_argument("--check", type=Path, help="judge the history of this file, run nothing")
+    options = parser.parse_args()
+    console = Console(highlight=False)
+    begun_s = time.monotonic()
+    file = options.check or run(
+        options.rounds, options.seed, tuple(options.only.split(";")), console
+    )
+    records = list(read(file))
+    try:
+        show(console, records)
+    except CheckError as error:
+        console.print(f"{file}: {error}", style="red", markup=False)
+        return 1
+    console.print(f"{file}; {time.monotonic() - begun_s:.0f} s")
+    complaints = too_long(records)
+    for complaint in complaints:
+        console.print(complaint, style="red", markup=False)
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""Events one after the other, under load, and the reading of all copies in the end."""
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.fixtures.real_cluster import RealCluster, wait_for
+from tests.kill_cluster.clients import CLIENTS, Load, read_all, set_up
+from tests.kill_cluster.events import EVENTS, SESSION_S, kind_of
+from tests.kill_cluster.history import Recorder
+
+OUTPUT = Path("build/kill-cluster")
+_CALM_S = 1.0
+
+
+class Campaign:
+    """One life of a cluster; run() once."""
+
+    def __init__(
+        self,
+        cluster: RealCluster,
+        file: Path,
+        rounds: int,
+        seed: int,
+        names: tuple[str, ...],
+        say: Callable[[str], object],
+    ) -> None:
+        self._cluster = cluster
+        self._rounds = rounds
+        self._seed = seed
+        self._names = names
+        self._say = say
+        self._recorder = Recorder(file)
+        self._window = 0
+
+    def run(self) -> None:
+        """Play all; AssertionError: something does not end or does not begin, CheckError."""
+        cluster, rng = self._cluster, random.Random(f"{self._seed} events")
+        self._recorder.write({"op": "setup", "seed": self._seed, "session_timeout_s": SESSION_S})
+        with cluster.connect(autocommit=True) as connection:
+            set_up(connection, self._rounds)
+        nodes = [each.address for each in cluster.programs.values() if each.kind == "node"]
+        urls = (cluster.dsn, f"herd://{','.join(nodes)}/{cluster.tablespace}")
+        load = Load(urls, self._recorder, self._seed, lambda: self._window)
+        try:
+            self._wait_answers(load)
+            for number in range(self._rounds):
+                self._play(number, rng, load)
+        finally:
+            load.end()
+        self._read_copies()
+        self._recorder.close()
+
+    def _play(self, number: int, rng: random.Random, load: Load) -> None:
+        kind = kind_of(number, self._seed, self._names)
+        time.sleep(_CALM_S * rng.random())
+        done = EVENTS[kind](self._cluster, rng)
+        healed_s = time.monotonic()
+        self._wait_answers(load)
+        self._window += 1
+        end_s = time.monotonic()
+        self._recorder.write(
+            {"op": "event", "kind": kind, "names": done.names, "begin": done.begin, "end": end_s}
+        )
+        self._say(
+            f"{number + 1:3} {kind:18} {'+'.join(done.names):12} as before after "
+            f"{healed_s - done.begin:4.1f} s, all clients go on after {end_s - done.begin:4.1f} s"
+        )
+
+    def _wait_answers(self, load: Load) -> None:
+        """Wait until each client has begun something that went well."""
+        now_s = time.monotonic()
+
+        def are_there() -> bool:
+            load.check()
+            return self._recorder.all_answered_since(now_s, CLIENTS)
+
+        wait_for(are_there, "a client has no answer", self._cluster.warnings)
+
+    def _read_copies(self) -> None:
+        """Read all rows on each node, while it alone can lead."""
+        cluster = self._cluster
+        nodes = [name for name, program in cluster.programs.items() if program.kind == "node"]
+        for node in nodes:
+            others = [each for each in nodes if each != node]
+            for each in others:
+                cluster.terminate(each)
+            leader = wait_for(
+                lambda node=node: (found := cluster.leader()).node == node and found,
+                f"{node} does not lead",
+            )
+            with cluster.connect(not_under=leader.epoch - 1, autocommit=True) as connection:
+                self._recorder.write({"op": "end", "node": node, **read_all(connection)})
+            for each in others:
+                cluster.start(each)
+            for each in others:
+                cluster.wait_ready(each)
