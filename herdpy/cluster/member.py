@@ -362,10 +362,17 @@ class Member:
             await asyncio.sleep(timeout_s)
 
     async def _watch_log(self) -> None:
-        """Look after the ledger that is written, until the log has failed."""
+        """Look after the ledger that is written, until the log has failed, or the tenure."""
         upkeep, look_s = Upkeep(self._ledger_limits), 0.0
+        tenure, held_s = self._tenure, self._loop.time()
+        assert tenure is not None
         while (failure := self._copy.failure) is None:
             now_s = self._loop.time()
+            if tenure.holds():
+                held_s = now_s
+            elif tenure.is_over or now_s - held_s >= self._store.session_timeout_s:
+                failure = _no_tenure(self.name)  # its clients would wait for ever
+                break
             if now_s >= look_s:
                 look_s = now_s + self._ledger_limits.look_s
                 failure = await self._keep_up(upkeep)
@@ -387,7 +394,7 @@ class Member:
     async def _end(self) -> None:
         """Serve no client, close the copy, resign: each whatever became of the one before.
 
-        The tenure goes on meanwhile, if there is one: transactions that may end have to be answered.
+        The tenure goes on meanwhile, if it holds: transactions that may end have to be answered.
         """
         await self._ended("the service", self._service.stop())
         if self._tenure is not None:
@@ -416,6 +423,15 @@ async def _to_its_end(future: "asyncio.Future[Any]") -> None:
         if not future.cancelled():
             future.exception()  # no caller waits for it any more
         raise cancelled
+
+
+def _no_tenure(name: str) -> Error:
+    return OperationalError(
+        f'tablespace "{name}": the metadata store does not confirm that this node leads',
+        sqlstate="57P03",
+        retry=Retry.SAFE,
+        hint="does the store let the node write its own node (ACLs, quota)?",
+    )
 
 
 class _TakenError(OperationalError):

@@ -23,7 +23,7 @@ from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
 from herdpy.cluster.json_nodes import read_node
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, Versioned
 from herdpy.cluster.tenure import Tenure
-from herdpy.errors import Error, OperationalError, ProgrammingError, Retry
+from herdpy.errors import Error, InternalError, OperationalError, ProgrammingError, Retry
 
 FORMAT = 1
 _RENEWALS_PER_TIMEOUT = 5
@@ -137,7 +137,8 @@ class Registration:
         this session's. OperationalError 40001, SAFE: another node has named itself since, or the
         session is over.
         """
-        led = _Leadership(name, named, self._store.session_id, Tenure(self._now_s))
+        tenure = Tenure(self._now_s, self._loop.call_soon)
+        led = _Leadership(name, named, self._store.session_id, tenure)
         self._led.append(led)
         again_s = self._again_s()
         while not led.tenure.holds():
@@ -193,6 +194,7 @@ class Registration:
 
     async def _run(self) -> None:
         """Renew what is led, and have the node's own node again where its session has ended."""
+        again_s, told = self._again_s(), ""
         while True:
             self._changed.clear()
             period_s = min(self._store.session_timeout_s / _RENEWALS_PER_TIMEOUT, _PERIOD_S_MAX)
@@ -204,12 +206,20 @@ class Registration:
                 self._on_refused(error)
                 return
             except (BookieError, Error) as error:
-                _log.warning("node %s: %s", self._record.id, error)
-                is_done = False
+                if told != str(error):  # a store that refuses does so again and again
+                    _log.warning("node %s: %s", self._record.id, error)
+                told, is_done = str(error), False
+            except Exception as error:  # noqa: BLE001 - a task must not die in silence
+                _log.error("node %s: its registration", self._record.id, exc_info=error)
+                self._on_refused(InternalError(f"node {self._record.id}: {error!r}"))
+                return
             with suppress(TimeoutError):
                 if not is_done:
-                    await asyncio.sleep(self._again_s())
-                elif self._led:
+                    await asyncio.sleep(again_s)
+                    again_s = min(2 * again_s, period_s)
+                    continue
+                again_s, told = self._again_s(), ""
+                if self._led:
                     async with asyncio.timeout(period_s):
                         await self._changed.wait()
                 else:
@@ -280,24 +290,26 @@ class Registration:
             else:
                 owner = self._store.session_id
             now_s = self._loop.time()
+            if owner is None:
+                continue  # it has gone meanwhile
             if owner == self._store.session_id:
                 self._has_node = True
-            elif owner != other:  # 0: it has gone meanwhile
+            elif owner != other and owner:
                 other, end_s = owner, now_s + wait_s
-            elif owner and now_s >= end_s:
+            elif not owner or now_s >= end_s:  # 0: of no session, it would stay for ever
                 raise await self._is_taken()
             else:
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(end_s):
                         await self._changed.wait()
 
-    async def _owner(self) -> int:
-        """Return the session that the node's own node is of; 0: it is not there."""
+    async def _owner(self) -> int | None:
+        """Return the session that the node's own node is of; 0: of none, None: it is not there."""
 
-        async def question() -> int:
+        async def question() -> int | None:
             await self._store.sync(self._path)
             stat = await self._store.exists(self._path)
-            return 0 if stat is None else stat.ephemeral_owner
+            return None if stat is None else stat.ephemeral_owner
 
         return await ask(self._store, self._patience_s, question)
 

@@ -21,16 +21,20 @@ SHARE = 0.8
 class Tenure:
     """See the module."""
 
-    __slots__ = ("_now_s", "_waiting", "held_count", "is_over", "until_s")
+    __slots__ = ("_call_soon", "_now_s", "_waiting", "held_count", "is_over", "until_s")
 
-    def __init__(self, now_s: Callable[[], float]) -> None:
+    def __init__(
+        self, now_s: Callable[[], float], call_soon: Callable[[Callable[[], None]], object]
+    ) -> None:
+        """call_soon: has what waits called by itself, whose errors are not the renewal's."""
         self._now_s = now_s
+        self._call_soon = call_soon
         self.until_s = -math.inf
         self.is_over = False
         """It does not come back: this node leads no more."""
         self.held_count = 0
         """Answers that had to wait, ever."""
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: dict[Callable[[], None], None] = {}
 
     def holds(self) -> bool:
         """Return whether an answer that is made now may leave."""
@@ -40,7 +44,11 @@ class Tenure:
         """Call back when it is renewed: to ask again. Never, when it is over."""
         self.held_count += 1
         if not self.is_over:
-            self._waiting.append(callback)
+            self._waiting[callback] = None
+
+    def forget(self, callback: Callable[[], None]) -> None:
+        """Let something wait no more: its client is gone; repeatable."""
+        self._waiting.pop(callback, None)
 
     @property
     def waiting_count(self) -> int:
@@ -54,9 +62,9 @@ class Tenure:
             return
         self.until_s = until_s
         if self._waiting and self.holds():
-            waiting, self._waiting = self._waiting, []
+            waiting, self._waiting = self._waiting, {}
             for each in waiting:
-                each()
+                self._call_soon(each)
 
     def end(self) -> None:
         """Let no answer leave any more; repeatable. What waits is the caller's to refuse."""

@@ -49,7 +49,7 @@ from herdpy.server.login.throttle import origin_of
 from herdpy.server.login.tls import ServerTls
 from herdpy.server.operations.metrics import kind_of
 from herdpy.server.requests.requests import Requests
-from herdpy.server.served import Served
+from herdpy.server.served import Served, Tenure
 from herdpy.server.user_shares import Kind, Turn
 from herdpy.server.workers import RESERVED_S
 from herdpy.sql.plan import Parameters
@@ -117,6 +117,7 @@ class ServerConnection(asyncio.Protocol):
         self.has_worker = False
         """What runs has, or waits for, one of the workers that are not for transactions."""
         self._is_held = False  # what ran was answered, and what waits was not begun
+        self._held: Callable[[], None] | None = None  # what waits for a tenure, or did last
         self.received = Account(hub.received, REQUEST_BYTES)
         """What counts the requests of the peer that wait, or have not come whole."""
         self._received_bytes = 0  # of that, what the machine has kept
@@ -184,6 +185,7 @@ class ServerConnection(asyncio.Protocol):
         self._stop_timer()
         self._stop_pause()
         self._give_up_tls()
+        self._forget_held()
         if self._requests is not None:
             self._audit("logout")
         self._do(self._machine.close("the connection was lost"))
@@ -323,13 +325,26 @@ class ServerConnection(asyncio.Protocol):
         if self._handshake is not None:
             self._handshake.cancel()
 
+    def _forget_held(self) -> None:
+        """Let what waits for a tenure go."""
+        held, self._held = self._held, None
+        for served in (self._served, self._found):
+            if held is not None and served is not None and served.tenure is not None:
+                served.tenure.forget(held)
+
     def _start(self, hello: messages.Hello) -> None:
+        if self._machine.state is State.CLOSED:
+            return
         self._hello = hello
         self._hub.unauthenticated.logs_in(self)
         self.client = hello.client
         hub, user, pause_s = self._hub, hello.user, 0.0
         # Whose user it is, to the end of the login: the name may become another tablespace's.
-        self._found = hub.find_served(hello.tablespace)
+        self._found = found = hub.find_served(hello.tablespace)
+        if found is not None and found.tenure is not None and not found.tenure.holds():
+            # Who may log in is what another node may have changed.
+            self._wait_for_tenure(found.tenure, partial(self._start, hello))
+            return
         gate, database = hub.gate, self._database
         # Looked up before the proof, and so that of no other user than the one it is of.
         self._claimed = claimed = self._login_now()
@@ -859,7 +874,7 @@ class ServerConnection(asyncio.Protocol):
         tenure, machine = self._served.tenure, self._machine
         if tenure is not None and not tenure.holds() and machine.state is not State.CLOSED:
             # Another node may lead by now. What ran counts as running until it is answered.
-            tenure.wait(partial(self._answer, frame))
+            self._wait_for_tenure(tenure, partial(self._answer, frame))
             return
         if machine.state is not State.CLOSED:  # else the peer was told the end already
             if self._transport is not None and not self._is_lost:
@@ -872,6 +887,11 @@ class ServerConnection(asyncio.Protocol):
                 self._do(actions)
         else:
             self._is_held = True
+
+    def _wait_for_tenure(self, tenure: Tenure, go_on: Callable[[], None]) -> None:
+        """Go on under the tenure, if the client is there then."""
+        self._held = go_on
+        tenure.wait(go_on)
 
     def _may_go_ahead(self) -> bool:
         """Return whether the next piece of a result may be made while others are on their way.

@@ -27,8 +27,15 @@ if TYPE_CHECKING:
 class Tenure(Protocol):
     """Says whether an answer may leave that no quorum vouches for; see herdpy/cluster/tenure.py."""
 
+    is_over: bool
+    """No answer leaves any more."""
+
     def holds(self) -> bool:
         """Return whether an answer that is made now may leave."""
+        ...
+
+    def forget(self, callback: Callable[[], None]) -> None:
+        """Let something wait no more; repeatable."""
         ...
 
     def wait(self, callback: Callable[[], None]) -> None:

@@ -142,7 +142,10 @@ class Server:
             await self._grpc.drain()
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_s
+        tenure = self._hub.default.tenure
         while self._hub.connections and loop.time() < end:
+            if tenure is not None and tenure.is_over:
+                return  # what could end could not be answered
             for connection in list(self._hub.connections):
                 connection.drain()
             await asyncio.sleep(_DRAIN_STEP_S)

@@ -251,7 +251,7 @@ def test_it_registers_again_with_the_next_session_or_gives_way_to_the_other() ->
 
 def test_what_is_released_asks_again_and_what_is_over_is_not_released() -> None:
     now = [0.0]
-    tenure = Tenure(lambda: now[0])
+    tenure = Tenure(lambda: now[0], lambda call: call())
     calls: list[str] = []
     assert not tenure.holds()
     tenure.wait(lambda: calls.append("a"))
