@@ -332,9 +332,12 @@ class ServerConnection(asyncio.Protocol):
             if held is not None and served is not None and served.tenure is not None:
                 served.tenure.forget(held)
 
+    def _start_late(self, hello: messages.Hello) -> None:
+        if self._machine.state is not State.CLOSED:
+            self._start(hello)
+            self._pause_or_resume()
+
     def _start(self, hello: messages.Hello) -> None:
-        if self._machine.state is State.CLOSED:
-            return
         self._hello = hello
         self._hub.unauthenticated.logs_in(self)
         self.client = hello.client
@@ -343,7 +346,7 @@ class ServerConnection(asyncio.Protocol):
         self._found = found = hub.find_served(hello.tablespace)
         if found is not None and found.tenure is not None and not found.tenure.holds():
             # Who may log in is what another node may have changed.
-            self._wait_for_tenure(found.tenure, partial(self._start, hello))
+            self._wait_for_tenure(found.tenure, partial(self._start_late, hello))
             return
         gate, database = hub.gate, self._database
         # Looked up before the proof, and so that of no other user than the one it is of.

@@ -45,6 +45,7 @@ class ScriptedCopy:
         self.is_open = False
         self.without_ledger: BaseException | None = None
         """Why no ledger can be begun."""
+        self.tenure: Tenure | None = None
         self.running = 0
         self.is_serving = False
         self.has_overlapped = False
@@ -97,6 +98,7 @@ class ScriptedCopy:
 
     async def serve(self, tenure: Tenure) -> None:
         self._call("serve")
+        self.tenure = tenure
         self.is_serving = True
 
     async def stop(self) -> None:
@@ -189,6 +191,20 @@ def test_a_leader_that_can_begin_no_ledger_gives_its_part_away(error: BaseExcept
         rolls = world.copy.calls.count("roll")
         await asyncio.sleep(10 * LEDGERS.look_s)
         assert world.copy.calls.count("roll") == rolls
+        await member.close()
+
+    simulate(body)
+
+
+def test_a_leader_whose_tenure_is_over_gives_its_part_away() -> None:
+    async def body(world: World) -> None:
+        member = await world.start()
+        await world.until(member, State.LEADING)
+        assert world.copy.tenure is not None
+        world.copy.tenure.end()
+        await world.until(member, State.RESIGNING)
+        await world.until(member, State.LEADING)
+        assert world.copy.tenure.holds()
         await member.close()
 
     simulate(body)

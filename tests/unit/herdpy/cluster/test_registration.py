@@ -249,6 +249,22 @@ def test_it_registers_again_with_the_next_session_or_gives_way_to_the_other() ->
     run(body)
 
 
+def test_a_node_s_node_that_is_of_no_session_is_refused_at_once() -> None:
+    """It would stay for ever: a tool that copies trees may have made it."""
+
+    async def body(world: World) -> None:
+        node = world.member("n1")
+        path = node.nodes.node_path("n1")
+        await MemoryStore(world.server).create(path, NodeRecord(id="n1", life="0").to_bytes())
+        begun_s = world.now_s
+        with pytest.raises(Error, match="runs as node n1") as caught:
+            await node.registration.start()
+        assert caught.value.sqlstate == "55006"
+        assert world.now_s < begun_s + TIMEOUT_S
+
+    run(body)
+
+
 def test_what_is_released_asks_again_and_what_is_over_is_not_released() -> None:
     now = [0.0]
     tenure = Tenure(lambda: now[0], lambda call: call())
