@@ -268,6 +268,7 @@ class ZooKeeperDirectory:
         def open_store() -> Coroutine[Any, Any, ZooKeeperStore]:
             return ZooKeeperStore.connect(hosts, connect_timeout_s=_ZOOKEEPER_S)
 
+        self._generation = process_generation()
         self._lookup = LeaderLookup(open_store, f"the ZooKeeper at {hosts}")
         self._thread = LoopThread(ThreadDriver())
         _directories.add(self)
@@ -294,8 +295,13 @@ class ZooKeeperDirectory:
         return closing
 
     def end(self) -> None:
-        """End the session and its thread, which takes its time when ZooKeeper is away."""
+        """End the session and its thread, which takes its time when ZooKeeper is away.
+
+        In a forked child nothing is ended: the thread is only the parent's.
+        """
         _directories.discard(self)
+        if process_generation() != self._generation:
+            return
         try:
             self._thread.call(self._lookup.close())
         finally:

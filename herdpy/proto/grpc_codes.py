@@ -1,13 +1,12 @@
-"""The gRPC status of an error, by its SQLSTATE: docs/protocols/grpc.md.
+"""The gRPC status of an error, by its SQLSTATE and retry class: docs/protocols/grpc.md.
 
 The status is for tools that know nothing else; programs read the Error beside it.
 """
 
-from herdpy.errors import Error
+from herdpy.errors import Error, Retry
 
 _BY_STATE = {
     "08004": "FAILED_PRECONDITION",
-    "08007": "UNKNOWN",  # the fate of a commit: a client that repeats at UNAVAILABLE must not
     "08P01": "INVALID_ARGUMENT",
     "23505": "ALREADY_EXISTS",
     "3D000": "NOT_FOUND",
@@ -43,4 +42,7 @@ _BY_CLASS = {
 
 def status_name(error: Error) -> str:
     """Return the name of the status, as grpc.StatusCode has it."""
-    return _BY_STATE.get(error.sqlstate) or _BY_CLASS.get(error.sqlstate[:2], "UNKNOWN")
+    found = _BY_STATE.get(error.sqlstate) or _BY_CLASS.get(error.sqlstate[:2], "UNKNOWN")
+    if found == "UNAVAILABLE" and error.retry is not Retry.SAFE:
+        return "UNKNOWN"  # it may have happened, and clients repeat at UNAVAILABLE
+    return found

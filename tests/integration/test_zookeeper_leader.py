@@ -194,6 +194,25 @@ def test_a_program_that_leaves_its_connection_open_ends(cluster: Registered) -> 
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "[(1,)]\n", "")
 
 
+def test_a_forked_child_that_closes_nothing_ends(cluster: Registered) -> None:
+    program = (
+        "import herdpy, os, signal, sys; conn = herdpy.connect(sys.argv[1], autocommit=True);"
+        "child = os.fork();"
+        "child or (signal.alarm(60), sys.exit(5));"
+        "code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]);"
+        "print(code, conn.execute('SELECT 1').fetchall())"
+    )
+    no_word_of_threads = ("-W", "ignore::DeprecationWarning:__main__")
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", *no_word_of_threads, "-c", program, cluster.url],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "5 [(1,)]\n", "")
+
+
 def test_connections_that_are_collected_let_the_session_go(cluster: Registered) -> None:
     count = _session_count(cluster)
     conn = herdpy.connect(cluster.url)

@@ -46,3 +46,26 @@ def test_a_program_that_leaves_databases_open(mode: str, code: int, tmp_path: Pa
     for target in targets[:2]:
         with herdpy.connect(target) as connection:
             assert connection.execute("SELECT count(*) FROM t").fetchone() == (3000,)
+
+
+_FORKING = """
+import os
+import signal
+import sys
+
+from herdpy.driver.local import open_zookeeper
+
+directory = open_zookeeper("127.0.0.1:1")
+child = os.fork()
+if child == 0:
+    signal.alarm(60)  # what hangs is not to stay
+    sys.exit(5)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+directory.end()
+sys.exit(code)
+"""
+
+
+def test_a_forked_child_of_a_program_that_asks_a_zookeeper() -> None:
+    found = subprocess.run([sys.executable, "-c", _FORKING], check=False)
+    assert found.returncode == 5

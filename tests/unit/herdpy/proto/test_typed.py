@@ -5,15 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scramp import ScramClient
 
-from herdpy.errors import ProtocolError
+from herdpy.errors import OperationalError, ProtocolError, Retry
 from herdpy.model.schema import Column, Table, table_to_plain
 from herdpy.model.types import Kind, SqlType
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto import messages
+from herdpy.proto.grpc_codes import status_name
 from herdpy.proto.messages import LENGTH_BYTES, decode_to_driver, decode_to_server, encode_frame
 from herdpy.proto.typed_session import from_reply, from_request, to_reply
 from herdpy.proto.typed_values import to_value
@@ -229,3 +231,14 @@ def test_the_login_in_the_document() -> None:
     client.set_server_first(challenge)
     assert client.get_client_final() == proof
     client.set_server_final(verified)
+
+
+@pytest.mark.parametrize("sqlstate", ["57P01", "57P03", "08006", "08007"])
+@pytest.mark.parametrize(
+    ("retry", "status"),
+    [(Retry.SAFE, "UNAVAILABLE"), (Retry.UNKNOWN, "UNKNOWN"), (Retry.NEVER, "UNKNOWN")],
+)
+def test_clients_are_told_to_repeat_only_what_did_not_happen(
+    sqlstate: str, retry: Retry, status: str
+) -> None:
+    assert status_name(OperationalError("", sqlstate=sqlstate, retry=retry)) == status
