@@ -1,4 +1,4 @@
-"""The gRPC port of a leader whose tenure has run out: what it has not answered, and what it says."""
+"""The gRPC port of a leader without a tenure: what a call is told that had not begun."""
 
 import grpc
 import pytest
@@ -10,7 +10,7 @@ from tests.unit.herdpy.server.test_tenures import Leader, leader
 __all__ = ["leader"]
 
 
-def test_what_ran_is_not_called_unavailable_when_the_server_ends(leader: Leader) -> None:
+def test_a_call_whose_login_waits_has_not_run(leader: Leader) -> None:
     with grpc_client(leader.server.grpc_url) as client:
         client.rows("CREATE TABLE t (id BIGINT PRIMARY KEY)")
         leader.lapse()
@@ -21,5 +21,5 @@ def test_what_ran_is_not_called_unavailable_when_the_server_ends(leader: Leader)
         with pytest.raises(grpc.RpcError) as caught:
             next(replies)
         error = error_of(caught.value)
-        assert (error.sqlstate, error.retry) == ("57P01", "unknown")
-        assert caught.value.code() is grpc.StatusCode.UNKNOWN
+        assert (error.sqlstate, error.retry) == ("57P01", "safe")
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
