@@ -39,7 +39,7 @@ endef
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 .PHONY: full-disk help setup fmt lint proto types layers unit contract sql dbapi exhaustive faces check second-tablespace second-tablespace-sample crash crash-sample damage kill kill-server kill-staging kill-bookies kill-cluster restarts sim sim-ledger sim-recovery sim-server sim-storage fuzz fuzz-cost ends fuzz-wire integration long interrupts threads \
-        findings compat pg-oracle docs reference interpreters bare test demo interop soak spark spark-big spark-faults bench-wire bench-server bench-memory bench-calls bench-embedded bench-tablespaces \
+        findings compat pg-oracle docs reference interpreters bare test demo cluster-demo interop soak spark spark-big spark-faults bench-wire bench-server bench-memory bench-calls bench-embedded bench-tablespaces \
         bench-ledger bench-recovery bench-herddb bench-network bench-neighbours bench-spark big clean
 
 help: ## list the targets
@@ -78,8 +78,8 @@ types: setup ## pyright, strict for the product
 layers: setup ## the import rule and the house's own rules
 	$(PYTEST) tests/style --ignore tests/style/test_docs.py
 
-unit: setup ## tests of one module each, of the simulated world, and of findings
-	$(IN_MEMORY) $(PYTEST) tests/unit tests/sim tests/findings -m "not integration and not long" --turn $(TURN)
+unit: setup ## tests of one module each, of the simulated world, of findings, and of what judges kill-cluster
+	$(IN_MEMORY) $(PYTEST) tests/unit tests/sim tests/findings tests/kill_cluster -m "not integration and not long" --turn $(TURN)
 
 exhaustive: setup ## all of which `make check` and `make integration` take a third, by turn: every step, line, planted fault
 	$(IN_MEMORY) $(PYTEST) tests/unit tests/sim tests/findings tests/crash tests/damage tests/integration -m "exhaustive and not long"
@@ -254,6 +254,9 @@ spark-faults: setup ## Spark on a local cluster, its processes and the server ki
 
 demo: setup ## load five real tables, query them, kill a writer, prove that nothing was lost
 	@$(PY) -m herdpy.cli.demo $(or $(DIR),./demo-data)
+
+cluster-demo: setup ## a program on a directory, then on a cluster: leader and bookies killed, all copies compared
+	@$(PY) -m herdpy.cli cluster demo
 
 bench-wire: setup ## the wire codecs against plain protobuf, into build/bench/wire.json
 	$(PY) -m tests.benchmarks.wire

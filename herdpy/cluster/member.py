@@ -144,6 +144,9 @@ class Member:
         """What is under way; what comes next waits for its end."""
         self._worker: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._tail: LedgerTail | None = None
+        """What is followed now."""
+        self._is_taking_in = False  # a run of it
         self._watches: list[Watch] = []
         self._looks: set[asyncio.Task[None]] = set()
         self._told = self.machine.state
@@ -253,6 +256,8 @@ class Member:
 
     def _on_time(self) -> None:
         self._timer = None
+        is_level = self._tail is not None and self._tail.is_level and not self._is_taking_in
+        self.machine.is_behind = not is_level
         self._act(self.machine.on_time(self._loop.time()))
 
     async def _work(self) -> None:
@@ -311,11 +316,15 @@ class Member:
         listing = LedgerListing(self._store, self._nodes.ledgers_path(self._id))
         tail = LedgerTail(self._client, self._store, listing, password=self._password)
         runs = tail.runs(self._copy.position)
+        self._tail, self._is_taking_in = tail, False
         try:
             async for run in runs:
+                self._is_taking_in = True
                 await self._through(lambda run=run: self._copy.follow(run))
+                self._is_taking_in = False
                 self.machine.on_progress()
         finally:
+            self._tail = None
             await runs.aclose()
             await tail.close()
 

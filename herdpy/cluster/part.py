@@ -68,6 +68,8 @@ class Waits(NamedTuple):
     """For the metadata store to answer again, as the session does not live longer without it."""
     other_max_s: float = 300.0
     """It doubles up to there each time that no leader has come of one: a log may be long."""
+    behind_s: float = 30.0
+    """For the own copy to take in what the log has, before a take-over, in which clients wait."""
     hang_timeouts: float = 3.0
     """A leader's node that is there for so many time-outs of its session, behind a take-over that
     it knows of, is that of a process that hangs."""
@@ -92,6 +94,10 @@ class PartMachine:
         """When on_time() is to be called; None: it need not be."""
         self.epoch = 0
         """Under which it leads, or is about to; the owner sets it when NAME is done."""
+        self.is_behind = False
+        """The copy has not taken in yet what the log has; the owner sets it before on_time()."""
+        self._behind_until_s = 0.0
+        """From then on it takes over all the same."""
         self._newest_epoch = 0
         """The newest that any node has named itself with."""
         self._not_before_s = 0.0
@@ -150,6 +156,7 @@ class PartMachine:
             self._other_s = self._waits.other_s
         if has_leader != self._has_leader:
             self._has_leader = has_leader
+            self._behind_until_s = now_s + self._waits.behind_s
             if self.state is State.FOLLOWING:
                 self._look(now_s)
         return []
@@ -213,6 +220,11 @@ class PartMachine:
         if self.state is State.FOLLOWING and is_free:
             if self._session is not SessionState.CONNECTED:
                 return []  # until it is
+            if self.is_behind and not self._is_wanted and now_s < self._behind_until_s:
+                # Another copy may be level already; and if this one were overtaken in a take-over,
+                # it would be opened anew, and be as far behind as before.
+                self.wakes_at_s = now_s + (0.5 + self._draw() / 2) * self._waits.candidate_s
+                return []
             self.state = State.TAKING_OVER
             return self._do(Do.NAME)
         return []

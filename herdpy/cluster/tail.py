@@ -59,6 +59,9 @@ class LedgerTail:
         self._watch = store.watch(listing.path, self._changed.set)
         self._reader: LedgerReader | None = None
         self._pause_s = _AGAIN_S
+        self._is_last = False  # the ledger that is read is the last one listed
+        self.is_level = False
+        """All that the log was known to have was handed out."""
 
     async def runs(self, after: Lsn) -> AsyncGenerator[Run]:
         """Yield what the log has behind a position, in order, in runs; it waits for more.
@@ -79,6 +82,7 @@ class LedgerTail:
             if done is None:
                 following = [each for each in following if each >= after.ledger_id]
                 self._check_there(info.ledgers, after)
+            self.is_level = not following
             if not following:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_LIST_S):
@@ -87,6 +91,7 @@ class LedgerTail:
             done = following[0]
             if done == after.ledger_id:
                 before = None  # its header was looked at when the copy entered it
+            self._is_last = len(following) == 1
             async with aclosing(self._runs_of(done, before, after)) as runs:
                 async for run in runs:
                     yield run
@@ -137,6 +142,7 @@ class LedgerTail:
         while True:
             try:
                 reader = await self._opened(ledger_id)
+                self.is_level = self._is_last and next_entry > reader.lac
                 async with aclosing(_confirmed(reader, next_entry)) as confirmed:
                     async for entries in confirmed:
                         if next_entry == 0:
@@ -149,6 +155,7 @@ class LedgerTail:
                             if (lsn := Lsn(ledger_id, entry_id, index)) > after
                         ]
                         next_entry = entries[-1][0] + 1 if entries else next_entry
+                        self.is_level = self._is_last and next_entry > reader.lac
                         self._pause_s = _AGAIN_S
                         if run:
                             yield run

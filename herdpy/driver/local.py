@@ -254,6 +254,9 @@ def open_grpc_stream(
 
 _ZOOKEEPER_S = 5.0
 """How long a first answer of a ZooKeeper is waited for."""
+_ZOOKEEPER_SESSION_S = 3.0
+"""Nothing is lost with the session; but a server that takes a connection and does not answer, as
+one may that starts, is given up only after that, and others are tried."""
 
 
 class ZooKeeperDirectory:
@@ -266,7 +269,9 @@ class ZooKeeperDirectory:
         from herdpy.cluster.leader_lookup import LeaderLookup
 
         def open_store() -> Coroutine[Any, Any, ZooKeeperStore]:
-            return ZooKeeperStore.connect(hosts, connect_timeout_s=_ZOOKEEPER_S)
+            return ZooKeeperStore.connect(
+                hosts, _ZOOKEEPER_SESSION_S, connect_timeout_s=_ZOOKEEPER_S
+            )
 
         self._generation = process_generation()
         self._lookup = LeaderLookup(open_store, f"the ZooKeeper at {hosts}")

@@ -16,7 +16,9 @@ from bookie.client.blocking import LoopThread
 from bookie.metadata.zookeeper import ZooKeeperStore
 from bookie.runtime.drivers import ThreadDriver
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
+from herdpy.driver.local import _ZOOKEEPER_S
 from herdpy.errors import OperationalError, ProgrammingError, Retry
+from tests.fixtures.cutting_proxy import CuttingProxy
 from tests.fixtures.engines import Background
 from tests.fixtures.faces import open_face
 from tests.fixtures.moving_leader import MovingLeader, moving_leader
@@ -140,6 +142,28 @@ def test_connections_have_one_session(cluster: Registered, face: str) -> None:
 def _session_count(cluster: Registered) -> int:
     lines = four_letter_word(cluster.zookeeper.port, "srvr").splitlines()
     return int(next(line for line in lines if line.startswith("Connections:")).split()[1])
+
+
+def test_a_server_that_does_not_answer_is_given_up_before_the_program_is(
+    cluster: Registered,
+) -> None:
+    """A ZooKeeper that starts may take a connection, and never answer what it was asked on it."""
+    proxy = cluster.call(CuttingProxy(cluster.zookeeper.port).start())
+    url = cluster.url.replace(cluster.zookeeper.hosts, f"127.0.0.1:{proxy.port}")
+    proxy.is_losing_requests = True
+    with Background() as background:
+        background.start(lambda: herdpy.connect(url).close())
+        while not proxy.lost:
+            pass
+        # Length, version of the protocol, the newest change that was seen; then milliseconds.
+        session_s = int.from_bytes(proxy.lost[0][16:20]) / 1000
+        cluster.call(_cut(proxy))  # answers again
+    cluster.call(proxy.close())
+    assert session_s < _ZOOKEEPER_S
+
+
+async def _cut(proxy: CuttingProxy) -> None:
+    proxy.cut()
 
 
 def test_what_zookeeper_has_not_is_told(cluster: Registered, face: str) -> None:

@@ -28,8 +28,13 @@ def run(rounds: int, seed: int, names: tuple[str, ...], console: Console) -> Pat
     """Play all events, and return the file of the history."""
     file = OUTPUT / f"{seed}.jsonl"
     folder = Path(tempfile.mkdtemp(prefix="herdpy-kill-cluster-"))
-    with RealCluster(folder / "cluster") as cluster:
-        Campaign(cluster, file, rounds, seed, names, partial(console.print, soft_wrap=True)).run()
+    try:
+        with RealCluster(folder / "cluster") as cluster:
+            say = partial(console.print, soft_wrap=True)
+            Campaign(cluster, file, rounds, seed, names, say).run()
+    except BaseException:
+        console.print(f"kept {folder}, and the history in {file}", style="red")
+        raise
     shutil.rmtree(folder)
     return file
 

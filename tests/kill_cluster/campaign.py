@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.fixtures.real_cluster import RealCluster, wait_for
+from tests.fixtures.real_cluster import Leader, RealCluster, wait_for
 from tests.kill_cluster.clients import CLIENTS, Load, read_all, set_up
 from tests.kill_cluster.events import EVENTS, SESSION_S, kind_of
 from tests.kill_cluster.history import Recorder
@@ -36,6 +36,12 @@ class Campaign:
 
     def run(self) -> None:
         """Play all; AssertionError: something does not end or does not begin, CheckError."""
+        try:
+            self._run()
+        finally:
+            self._recorder.close()
+
+    def _run(self) -> None:
         cluster, rng = self._cluster, random.Random(f"{self._seed} events")
         self._recorder.write({"op": "setup", "seed": self._seed, "session_timeout_s": SESSION_S})
         with cluster.connect(autocommit=True) as connection:
@@ -50,7 +56,6 @@ class Campaign:
         finally:
             load.end()
         self._read_copies()
-        self._recorder.close()
 
     def _play(self, number: int, rng: random.Random, load: Load) -> None:
         kind = kind_of(number, self._seed, self._names)
@@ -79,20 +84,13 @@ class Campaign:
         wait_for(are_there, "a client has no answer", self._cluster.warnings)
 
     def _read_copies(self) -> None:
-        """Read all rows on each node, while it alone can lead."""
+        """Read all rows on each node: it leads, and resigns for the next one."""
         cluster = self._cluster
-        nodes = [name for name, program in cluster.programs.items() if program.kind == "node"]
-        for node in nodes:
-            others = [each for each in nodes if each != node]
-            for each in others:
-                cluster.terminate(each)
-            leader = wait_for(
-                lambda node=node: (found := cluster.leader()).node == node and found,
-                f"{node} does not lead",
-            )
-            with cluster.connect(not_under=leader.epoch - 1, autocommit=True) as connection:
-                self._recorder.write({"op": "end", "node": node, **read_all(connection)})
-            for each in others:
-                cluster.start(each)
-            for each in others:
-                cluster.wait_ready(each)
+        leader: Leader | None = None
+        for _ in [each for each in cluster.programs.values() if each.kind == "node"]:
+            epoch = 0 if leader is None else leader.epoch
+            if leader is not None:
+                cluster.terminate(leader.node)
+            leader = cluster.leader(not_under=epoch)
+            with cluster.connect(not_under=epoch, autocommit=True) as connection:
+                self._recorder.write({"op": "end", "node": leader.node, **read_all(connection)})

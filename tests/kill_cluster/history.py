@@ -103,7 +103,7 @@ def check(records: Iterable[Record]) -> Verdict:
         unknown_there=len(there.intersection(unknown)),
         asked=sum(each.get("is_asked", False) for each in of_clients),
         looks=sum(each["op"] == "look" for each in of_clients),
-        states=len(ends),
+        states=len({each["node"] for each in ends}),
         errors=Counter(each["sqlstate"] for each in of_clients if "sqlstate" in each),
     )
 

@@ -193,4 +193,15 @@ def up(
     )
 
 
+@cluster.command()
+def demo() -> None:
+    """Run a program on a directory, then on a cluster whose processes are killed under it.
+
+    The cluster is one of this machine, as of `herdpy cluster up`, in a temporary directory.
+    """
+    from herdpy.cli.demo.cluster_tour import run_cluster_demo
+
+    sys.exit(run_cluster_demo())
+
+
 COMMANDS = (node, cluster)

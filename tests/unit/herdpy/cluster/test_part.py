@@ -100,6 +100,35 @@ def test_the_steps_of_a_take_over_come_one_behind_the_other() -> None:
     assert leading().doing == []
 
 
+def test_a_copy_that_is_behind_lets_others_lead_until_it_is_level() -> None:
+    script = following()
+    script.machine.is_behind = True
+    script.leader(is_there=False)
+    for _ in range(20):
+        assert 0 < script.wait() <= WAITS.candidate_s
+        assert (script.state, script.doing) == (State.FOLLOWING, [Do.FOLLOW])
+    script.machine.is_behind = False
+    script.wait()
+    assert (script.state, script.doing) == (State.TAKING_OVER, [Do.NAME])
+
+
+@pytest.mark.parametrize("is_wanted", [False, True])
+def test_a_copy_that_stays_behind_takes_over_in_the_end_or_when_it_is_wanted(
+    is_wanted: bool,
+) -> None:
+    script = following()
+    script.machine.is_behind = True
+    script.leader(is_there=False)
+    begun_s = script.now_s
+    if is_wanted:
+        script.take(script.machine.on_wanted(script.now_s))
+    while script.state is State.FOLLOWING:
+        script.wait()
+    waited_s = 0.0 if is_wanted else WAITS.behind_s
+    assert waited_s <= script.now_s - begun_s <= waited_s + WAITS.candidate_s
+    assert script.doing == [Do.NAME]
+
+
 @pytest.mark.parametrize("step", [Do.NAME, Do.CLAIM])
 def test_who_loses_a_race_follows_and_lets_the_other_one_come_to_lead(step: Do) -> None:
     script = taking_over(step)

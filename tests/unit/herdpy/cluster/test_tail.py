@@ -105,6 +105,36 @@ def test_a_tail_waits_for_what_comes_and_goes_on_with_the_next_leader() -> None:
     simulate(body)
 
 
+def test_a_tail_is_level_when_it_has_handed_out_what_is_there() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        for epoch in (1, 2):
+            leader = await leads(cluster, epoch)
+            await write(leader, range(ENTRIES))
+        async with tail(cluster) as followed:
+            assert not followed.is_level
+            seen: list[bool] = []
+            found: list[tuple[Lsn, bytes]] = []
+            runs = followed.runs(START_LSN)
+            async for run in runs:
+                seen.append(followed.is_level)
+                found += run
+                if len(found) == 2 * ENTRIES:
+                    break
+            assert (seen[0], seen[-1]) == (False, True)  # of the first ledger, and of the last
+            await runs.aclose()  # type: ignore[attr-defined]
+
+        async with tail(cluster) as followed:  # there is nothing behind it
+            runs = followed.runs(found[-1][0])
+            waiting = asyncio.ensure_future(anext(runs))
+            async with asyncio.timeout(10):
+                while not followed.is_level:  # noqa: ASYNC110 - of what the tail reads
+                    await asyncio.sleep(0.01)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+
+    simulate(body)
+
+
 def test_a_tail_outlasts_a_bookie_that_is_away() -> None:
     async def body(cluster: LedgerCluster) -> None:
         leader = await leads(cluster, 1)
