@@ -214,7 +214,7 @@ def _check_the_leader_s_node(right: Any) -> Any:
 
     async def renew(self: Registration) -> bool:
         store, led = self._store, list(self._led)
-        session_id, sent_s = store.session_id, self._now_s()
+        session_id, sent_s = store.session_id, self.now_s()
         paths = [self._nodes.leader_path(each.named.record.id) for each in led]
         try:
             await store.multi(
