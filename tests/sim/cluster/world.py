@@ -45,11 +45,11 @@ from herdpy.storage.tablespace_list import DEFAULT
 from tests.fixtures.digest import state_digest
 from tests.sim.cluster.checkers import CheckError, check_chain, check_memory
 from tests.sim.cluster.plan import WorldPlan
+from tests.sim.cluster.readers import TimedHistory
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.sim.ledger import world as ledger
 from tests.sim.ledger.world import PASSWORD, SESSION_TIMEOUT_S, SeededRng, StoreLink
 from tests.sim.loop import Node
-from tests.sim.server.checkers import History
 from tests.sim.server.world import HOST, PORT, Telling, new_plans_of, raise_of, server_config
 from tests.sim.switching import (
     LoopClock,
@@ -481,7 +481,7 @@ class World(ledger.World):
         super().__init__(seed, plan, rng, say)  # type: ignore[arg-type]
         self.loop.network.delay_s = plan.link_delay_s
         self.mutexes = Mutexes(self.loop, random.Random(rng.getrandbits(64)), plan.preemption)
-        self.history = History()
+        self.history = TimedHistory(self.loop.time)
         self.host = Telling()
         """What clients were told, by one leader after the other."""
         self.nodes = [NodeHost(self, number) for number in range(1, plan.node_count + 1)]

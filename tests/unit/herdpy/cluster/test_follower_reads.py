@@ -124,6 +124,10 @@ def test_reads_of_a_node_that_follows(cluster: ServedCluster, nodes: list[Node])
             )
         with pytest.raises(Error, match="25006"):
             reader.lease(60).__enter__()
+        reader.execute("BEGIN")
+        with pytest.raises(Error, match="25006"):
+            reader.execute("SET TRANSACTION SNAPSHOT '1'")
+        reader.rollback()
         with pytest.raises(Error, match="25006"):
             reader.begin_staging("t", job="j")
         with pytest.raises(Error, match="25006"):
