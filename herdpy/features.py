@@ -230,11 +230,22 @@ CHECKPOINT: Feature[None] = Feature(
     request=messages.Checkpoint, run=lambda session: session.checkpoint(), value=lambda _: None
 )
 
+WAIT_FOR: Feature[float] = Feature(
+    request=messages.WaitFor,
+    run=lambda session, *given: session.await_position(*given),
+    reply=messages.Reached,
+    value=lambda answer: answer.lag_s,
+)
+"""Wait, for so many seconds, until the copy has a position; how old what it shows may be.
+
+A server waits (herdpy/server/connection.py): what a database in process has not, never comes.
+"""
+
 BY_REQUEST: dict[Any, Feature[Any]] = {
     feature.request: feature
     for feature in (
         TAKE_LEASE, USE_LEASE, END_LEASE, PARTITIONS, READ_PARTITION,
         BEGIN_STAGING, BEGIN_STAGE, STAGE_ROWS, END_STAGE, SETTLE_STAGING,
-        TABLES, CHECKPOINT,
+        TABLES, CHECKPOINT, WAIT_FOR,
     )
 }  # fmt: skip

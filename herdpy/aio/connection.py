@@ -105,6 +105,7 @@ class AsyncConnection(Strict, PublicErrors):
     stage = giving(AsyncStage, driver.Connection.stage)
     commit_staging = awaited(driver.Connection.commit_staging)
     abort_staging = awaited(driver.Connection.abort_staging)
+    wait_for = awaited(driver.Connection.wait_for)
     commit_position = awaited(driver.Connection.commit_position)
     column_defaults = awaited(driver.Connection.column_defaults)
     lease = giving(AsyncLease, driver.Connection.lease)
@@ -184,6 +185,10 @@ class AsyncConnection(Strict, PublicErrors):
     def position(self) -> str:
         """Where the log of the database is, as far as this connection has heard."""
         return self.blocking.position
+
+    async def lag(self) -> float:
+        """Return how many seconds old what this connection sees is at most; 0 at a leader."""
+        return await self.run(lambda: self.blocking.lag)
 
     @property
     def in_transaction(self) -> bool:

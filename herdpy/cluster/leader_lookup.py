@@ -7,6 +7,7 @@ loop; questions may be asked beside each other.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -24,6 +25,7 @@ _PATIENCE_S = 5.0
 class _Tablespace(msgspec.Struct, frozen=True, kw_only=True):
     format: int
     id: str
+    replicas: tuple[str, ...] = ()
 
 
 class _Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,21 +51,30 @@ class LeaderLookup:
         self._store: VersionedStore | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def begin(self, root: str, tablespace: str, done: Callable[[str | Error], object]) -> None:
-        """Begin to look; done() gets what find() returns, or raises."""
-        task = asyncio.get_running_loop().create_task(self._tell(root, tablespace, done))
+    def begin(
+        self, root: str, tablespace: str, read: str, done: Callable[[list[str] | Error], object]
+    ) -> None:
+        """Begin to look; done() gets what find_nodes() returns, or raises."""
+        task = asyncio.get_running_loop().create_task(self._tell(root, tablespace, read, done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def find(self, root: str, tablespace: str) -> str:
-        """Return the leader's "host:port" for frames.
+        """Return the leader's "host:port" for frames; errors as find_nodes()."""
+        return (await self.find_nodes(root, tablespace, "leader"))[0]
 
+    async def find_nodes(self, root: str, tablespace: str, read: str) -> list[str]:
+        """Return "host:port" for frames of nodes to connect to, of one at least.
+
+        read: "leader", "follower", or "nearest" for all, the leader last.
         ProgrammingError 3D000: there is no such tablespace. OperationalError 58P01: no cluster is
-        there; 57P03, SAFE: no node leads now; 08001, SAFE: the store gives no answer.
+        there; 57P03, SAFE: no such node is there now; 08001, SAFE: the store gives no answer.
         """
         try:
             store = await self._opened()
-            return await ask(store, self._patience_s, lambda: self._read(store, root, tablespace))
+            return await ask(
+                store, self._patience_s, lambda: self._read(store, root, tablespace, read)
+            )
         except StoreAccessError as error:
             raise OperationalError(
                 f"connect: {self._where} does not let this program read below {root}: {error}",
@@ -89,10 +100,10 @@ class LeaderLookup:
             await store.close()
 
     async def _tell(
-        self, root: str, tablespace: str, done: Callable[[str | Error], object]
+        self, root: str, tablespace: str, read: str, done: Callable[[list[str] | Error], object]
     ) -> None:
         try:
-            found: str | Error = await self.find(root, tablespace)
+            found: list[str] | Error = await self.find_nodes(root, tablespace, read)
         except Error as error:
             found = error
         except asyncio.CancelledError:
@@ -106,7 +117,9 @@ class LeaderLookup:
                 self._store = await self._open_store()
             return self._store
 
-    async def _read(self, store: VersionedStore, root: str, tablespace: str) -> str:
+    async def _read(
+        self, store: VersionedStore, root: str, tablespace: str, read: str
+    ) -> list[str]:
         nodes = TablespaceNodes(store, root)
         path = nodes.path(tablespace)
         await store.sync(path)
@@ -116,22 +129,40 @@ class LeaderLookup:
             await nodes.names()  # 58P01 where there is no cluster
             raise no_tablespace(tablespace) from None
         record = read_node(data, path, _Tablespace, FORMAT, "a tablespace")
-        try:
-            node = (await store.read(nodes.leader_path(record.id)))[0].decode()
-        except NoNodeError:
-            raise _not_led(tablespace, "no node leads it now") from None
-        path = f"{root}/nodes/{node}"
-        try:
-            data = (await store.read(path))[0]
-        except NoNodeError:
-            raise _not_led(tablespace, f"node {node} leads it, and has left {path}") from None
-        address = read_node(data, path, _Node, FORMAT, "a node").addresses.get("herd")
+        leader = ""
+        with suppress(NoNodeError):
+            leader = (await store.read(nodes.leader_path(record.id)))[0].decode()
+        if read != "leader":
+            wanted = [each for each in record.replicas if each != leader]
+            if leader and read == "nearest":
+                wanted.append(leader)
+            found = [await _address(store, f"{root}/nodes/{node}") for node in wanted]
+            addresses = [each for each in found if each is not None]
+            if not addresses:
+                raise _not_there(tablespace, "no node that follows is registered")
+            return addresses
+        if not leader:
+            raise _not_there(tablespace, "no node leads it now")
+        path = f"{root}/nodes/{leader}"
+        address = await _address(store, path)
         if address is None:
-            raise _not_led(tablespace, f"{path} names no address for herd://")
-        return address
+            raise _not_there(
+                tablespace,
+                f"node {leader} leads it, and {path} is gone, or names no address for herd://",
+            )
+        return [address]
 
 
-def _not_led(tablespace: str, why: str) -> Error:
+async def _address(store: VersionedStore, path: str) -> str | None:
+    """Return where a node is for frames; None: it is not registered, or does not say."""
+    try:
+        data = (await store.read(path))[0]
+    except NoNodeError:
+        return None
+    return read_node(data, path, _Node, FORMAT, "a node").addresses.get("herd")
+
+
+def _not_there(tablespace: str, why: str) -> Error:
     return OperationalError(
         f'connect: tablespace "{tablespace}": {why}',
         sqlstate="57P03",

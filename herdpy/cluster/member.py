@@ -21,6 +21,8 @@ from herdpy.cluster.leader_node import LeaderNode
 from herdpy.cluster.listing import ClaimLostError, LedgerListing
 from herdpy.cluster.part import Do, PartMachine, State, Waits
 from herdpy.cluster.registration import Registration
+from herdpy.cluster.served_part import Leader, ServedPart
+from herdpy.cluster.staleness import Staleness
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, Versioned
 from herdpy.cluster.tail import LedgerTail, Run
 from herdpy.cluster.tenure import Tenure
@@ -83,8 +85,12 @@ class Copy(Protocol):
 class Service(Protocol):
     """What lets clients in, on the loop."""
 
+    async def begin(self, part: ServedPart) -> None:
+        """Let clients in, to what the copy shows, which is open; the part says who may what."""
+        ...
+
     async def serve(self, tenure: Tenure) -> None:
-        """Let clients in; an answer leaves under the tenure, or waits for it."""
+        """Let them in to a leader, surely; an answer leaves under the tenure, or waits for it."""
         ...
 
     async def stop(self) -> None:
@@ -135,6 +141,9 @@ class Member:
         self._named: Versioned | None = None
         """The record as this node has named itself in it last."""
         self._tenure: Tenure | None = None
+        self._part: ServedPart | None = None
+        """Of the copy that is open."""
+        self._known: Leader | None = None
         self._id = ""
         self._seen_epoch = 0
         self._password = b""
@@ -223,6 +232,16 @@ class Member:
         if found == (self._node_id, self._store.session_id) and follows:
             found = None  # it could not resign, and others wait for it
         self._act(self.machine.on_leader(self._loop.time(), has_leader=found is not None))
+        await self._tell_leader(None if found is None else found[0])
+
+    async def _tell_leader(self, node_id: str | None) -> None:
+        """Have this node's clients told which node leads, and where it is."""
+        known = None
+        if node_id is not None:
+            known = Leader(node_id, await self._registration.address_of(node_id))
+        self._known = known
+        if self._part is not None:
+            self._part.leader = known
 
     async def _look_at_record(self) -> None:
         record = (await self._nodes.read(self.name)).record
@@ -290,7 +309,7 @@ class Member:
 
     async def _do(self, action: Do) -> None:
         if action is Do.OPEN:
-            await self._through(self._copy.open)
+            await self._open()
         elif action is Do.FOLLOW:
             await self._follow()
         elif action is Do.NAME:
@@ -298,11 +317,15 @@ class Member:
         elif action is Do.CLAIM:
             await self._through(lambda: self._copy.claim(self.machine.epoch))
         elif action is Do.LEAD:
+            assert self._part is not None
+            self._part.hold()
             await self._through(self._copy.lead)
         elif action is Do.ALONE:
             await self._be_alone()
         elif action is Do.SERVE:
             assert self._tenure is not None
+            assert self._part is not None
+            self._part.lead(self._tenure)
             await self._service.serve(self._tenure)
 
     async def _through(self, function: Callable[[], T]) -> T:
@@ -311,12 +334,26 @@ class Member:
         await _to_its_end(running)
         return running.result()
 
+    async def _open(self) -> None:
+        await self._through(self._copy.open)
+        part = ServedPart(self.name, self._node_id, Staleness(self._registration.now_s))
+        part.leader, self._part = self._known, part
+        await self._service.begin(part)
+
     async def _follow(self) -> None:
         """Take in what the log has, for ever."""
+        assert self._part is not None
         listing = LedgerListing(self._store, self._nodes.ledgers_path(self._id))
-        tail = LedgerTail(self._client, self._store, listing, password=self._password)
+        tail = LedgerTail(
+            self._client,
+            self._store,
+            listing,
+            password=self._password,
+            staleness=self._part.staleness,
+        )
         runs = tail.runs(self._copy.position)
         self._tail, self._is_taking_in = tail, False
+        looking = self._loop.create_task(tail.look_for_end())
         try:
             async for run in runs:
                 self._is_taking_in = True
@@ -325,6 +362,8 @@ class Member:
                 self.machine.on_progress()
         finally:
             self._tail = None
+            looking.cancel()
+            await asyncio.wait([looking])
             await runs.aclose()
             await tail.close()
 
@@ -409,6 +448,7 @@ class Member:
         if self._tenure is not None:
             self._registration.end(self._tenure)
             self._tenure = None
+        self._part = None
         await self._ended("the copy", self._through(self._copy.close))
         if self._leader is not None:
             await self._ended("the leader's node", self._leader.resign())

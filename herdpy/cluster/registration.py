@@ -91,7 +91,7 @@ class Registration:
         self._nodes = nodes
         self._record = record
         self._path = nodes.node_path(record.id)
-        self._now_s = now_s
+        self.now_s = now_s
         self._on_refused = on_refused
         self._patience_s = patience_s
         self._led: list[_Leadership] = []
@@ -137,7 +137,7 @@ class Registration:
         this session's. OperationalError 40001, SAFE: another node has named itself since, or the
         session is over.
         """
-        tenure = Tenure(self._now_s, self._loop.call_soon)
+        tenure = Tenure(self.now_s, self._loop.call_soon)
         led = _Leadership(name, named, self._store.session_id, tenure)
         self._led.append(led)
         again_s = self._again_s()
@@ -162,6 +162,18 @@ class Registration:
         """Let no answer leave under it any more; repeatable."""
         tenure.end()
         self._led = [each for each in self._led if each.tenure is not tenure]
+
+    async def address_of(self, node_id: str) -> str | None:
+        """Return where another node lets clients in; None: it is not registered, or says nothing.
+
+        MetadataStoreError: the store gives no answer.
+        """
+        path = self._nodes.node_path(node_id)
+        try:
+            data, _ = await ask(self._store, self._patience_s, lambda: self._store.read(path))
+        except NoNodeError:
+            return None
+        return NodeRecord.of_bytes(data, path).addresses.get("herd")
 
     async def timeout_of(self, node_id: str) -> float:
         """Return the time-out of the session of another node, in seconds, or of this one's own.
@@ -231,7 +243,7 @@ class Registration:
     async def _renew(self) -> bool:
         """Renew all tenures; False: the store did not confirm it."""
         store, led = self._store, list(self._led)
-        session_id, sent_s = store.session_id, self._now_s()
+        session_id, sent_s = store.session_id, self.now_s()
         checks = [Check(self._nodes.path(each.name), each.named.version) for each in led]
         try:
             await store.multi([Write(self._path, self._record_now()), *checks])

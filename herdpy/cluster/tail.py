@@ -29,6 +29,8 @@ from herdpy.cluster.continuity import (
 )
 from herdpy.cluster.ledgers_info import LedgersInfo
 from herdpy.cluster.listing import LedgerListing
+from herdpy.cluster.staleness import Staleness
+from herdpy.errors import Error
 from herdpy.model.lsn import Lsn
 
 Run = list[tuple[Lsn, bytes]]
@@ -37,6 +39,8 @@ _RUN_BYTES = 1024 * 1024
 """A run has so many records, or bytes of them, and what its last entry has beyond."""
 _AGAIN_S = 0.05
 _AGAIN_S_MAX = 2.0
+_LOOK_S = 0.5
+"""How often the end of the log is looked for, to know how old what the copy has is."""
 _LIST_S = 1.0
 """How often the list is read again, at least, while the log ends with a CLOSED ledger."""
 
@@ -51,7 +55,11 @@ class LedgerTail:
         listing: LedgerListing,
         *,
         password: bytes = b"",
+        staleness: Staleness | None = None,
     ) -> None:
+        """staleness: told what look_for_end() finds, and what was handed out and taken."""
+        self._store = store
+        self._staleness = staleness
         self._client = client
         self._listing = listing
         self._password = password
@@ -98,6 +106,32 @@ class LedgerTail:
                     last = run[-1][0]
             before = self._end_of(done, max(last, after))
 
+    async def look_for_end(self) -> None:
+        """Look for the end of the log again and again, beside runs(), until it is cancelled.
+
+        No look counts that the store, or a quorum of the bookies, did not answer.
+        """
+        staleness = self._staleness
+        assert staleness is not None
+        listing = LedgerListing(self._store, self._listing.path)  # whose calls are one at a time
+        while True:
+            sent_s, again_s = staleness.now_s(), _AGAIN_S
+            with suppress(BookieError, Error):
+                ledgers = (await listing.read()).ledgers
+                reader = self._reader
+                if not ledgers:
+                    staleness.saw_end(sent_s, (-1, -1))
+                    again_s = _LOOK_S
+                elif reader is not None and reader.ledger_id == ledgers[-1]:
+                    lac = await reader.read_last_confirmed()
+                    staleness.saw_end(sent_s, (ledgers[-1], lac))
+                    again_s = _LOOK_S
+            await asyncio.sleep(again_s)
+
+    def _took(self, ledger_id: int, entry_id: int) -> None:
+        if self._staleness is not None:
+            self._staleness.took((ledger_id, entry_id))
+
     async def _list(self) -> LedgersInfo:
         """Read the list; a store that is away is waited for."""
         while True:
@@ -143,6 +177,7 @@ class LedgerTail:
             try:
                 reader = await self._opened(ledger_id)
                 self.is_level = self._is_last and next_entry > reader.lac
+                self._took(ledger_id, next_entry - 1)
                 async with aclosing(_confirmed(reader, next_entry)) as confirmed:
                     async for entries in confirmed:
                         if next_entry == 0:
@@ -159,6 +194,8 @@ class LedgerTail:
                         self._pause_s = _AGAIN_S
                         if run:
                             yield run
+                        self._took(ledger_id, next_entry - 1)
+                self._took(ledger_id, reader.lac)
                 return
             except (NoSuchLedgerMetadataError, NoSuchLedgerError):
                 raise missing(self._listing.path, ledger_id) from None

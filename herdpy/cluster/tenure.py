@@ -46,6 +46,10 @@ class Tenure:
         if not self.is_over:
             self._waiting[callback] = None
 
+    def release(self, callback: Callable[[], None]) -> None:
+        """Have something asked again that waited for this tenure to begin."""
+        self._call_soon(callback)
+
     def forget(self, callback: Callable[[], None]) -> None:
         """Let something wait no more: its client is gone; repeatable."""
         self._waiting.pop(callback, None)

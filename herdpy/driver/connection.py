@@ -491,6 +491,30 @@ class Connection(Strict, PublicErrors):
         """
         return str(self.live_session().lsn)
 
+    def wait_for(self, position: str, timeout: float = 30.0) -> None:
+        """Wait until this connection sees what is at a position that another one has told.
+
+        For connections that read from followers (read=follower, read=nearest): pass the `position`
+        of the one that wrote, and what that has committed is there, also for what this one reads
+        later. timeout: seconds, up to 3,600. QueryCanceledError 57014, SAFE: the copy is behind
+        still; ProgrammingError 22023: it is no position.
+        """
+        if not isinstance(position, str) or not position:
+            raise ProgrammingError(
+                f"wait_for: expected a position, such as conn.position gives, found "
+                f"{position!r:.100}",
+                sqlstate="22023",
+            )
+        self.live_session().await_position(position, checked_seconds("wait_for: timeout", timeout))
+
+    @property
+    def lag(self) -> float:
+        """So many seconds old is what this connection sees at most; 0 at a leader.
+
+        As the node knows by its own clock, which is asked: infinite while it does not know.
+        """
+        return self.live_session().await_position("", 0.0)
+
     @property
     def in_transaction(self) -> bool:
         """True from the first statement of a transaction to its end, after an error, too."""

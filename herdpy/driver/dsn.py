@@ -88,6 +88,10 @@ class RemoteTarget:
     connect_timeout_s: float = 10.0
     application_name: str = ""
     is_grpc: bool = False
+    read: str = "leader"
+    """Which node statements go to: the leader, one that follows, or any (nearest)."""
+    max_staleness_s: float = 10.0
+    """How old what a node shows that follows may be."""
     retry_timeout_s: float = 10.0
     """How long a lost connection is tried to be made anew; 0: it stays lost."""
     spin_us: int = 300
@@ -114,7 +118,8 @@ class RemoteTarget:
     @property
     def is_cluster(self) -> bool:
         """The server is one that has to be found: at()."""
-        return self.root is not None or bool(self.others)
+        is_one = self.root is None and not self.others and self.read == "leader"
+        return not (is_one or self.is_node)
 
     @property
     def places(self) -> tuple[Address, ...]:
@@ -276,7 +281,6 @@ def _parse_url(text: str, scheme: str) -> RemoteTarget:
             f"connect: the option 'root' is of herd+zk:// URLs, found {scheme}://",
             hint="it is where ZooKeeper has the cluster; nodes that are named need none",
         )
-    options.pop("read", None)  # there is one choice
     return RemoteTarget(
         user=unquote(url.username or ""),
         password=None if url.password is None else unquote(url.password),
@@ -331,11 +335,8 @@ def _option(name: str, value: str) -> object:
 
 
 def _read_from(value: str) -> str:
-    if value != "leader":
-        raise NotSupportedError(
-            f"connect: read={value!r} is not supported: every statement goes to the leader",
-            hint="leave it out, or say read=leader",
-        )
+    if value not in ("leader", "follower", "nearest"):
+        raise ValueError(value)
     return value
 
 
@@ -402,7 +403,8 @@ _OPTIONS: dict[str, tuple[Callable[[str], object], str]] = {
     "application_name": (_short_text, _BYTES),
     "retry_timeout_s": (_seconds_or_zero, f"{_SECONDS}, or 0"),
     "spin_us": (_microseconds, "microseconds up to 10000, or 0"),
-    "read": (_read_from, "leader"),
+    "read": (_read_from, "leader, follower or nearest"),
+    "max_staleness_s": (_seconds, _SECONDS),
     "root": (_root, "a path of ZooKeeper, such as /herd"),
     "tls": (_on_or_off, "on or off"),
     "tls_authority": (_file, _PATH),

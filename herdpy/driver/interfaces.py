@@ -104,6 +104,10 @@ class DriverSession(Protocol):
         """
         ...
 
+    def await_position(self, position: str, timeout_s: float) -> float:
+        """Wait until the copy has a position, "" for none; return how old what it shows may be."""
+        ...
+
     def perform(self, feature: "Feature[T]", *arguments: Any) -> T:
         """Do what is no statement; the arguments are those of feature.run behind the session."""
         ...
@@ -208,7 +212,7 @@ class Waits(Waiting, Protocol):
 
 
 class Found(NamedTuple):
-    """Where a Locator says that a node leads."""
+    """Where a Locator says that a node is to be found, such as the one that leads."""
 
     address: "Address"
     number: int

@@ -278,17 +278,26 @@ class ZooKeeperDirectory:
         self._thread = LoopThread(ThreadDriver())
         _directories.add(self)
 
-    def find(self, root: str, tablespace: str, done: Callable[[Address | Error], object]) -> None:
+    def find(
+        self,
+        root: str,
+        tablespace: str,
+        read: str,
+        done: Callable[[list[Address] | Error], object],
+    ) -> None:
         """Begin to look; done() is called once, in the thread of the session."""
 
-        def tell(found: str | Error) -> None:
+        def tell(found: list[str] | Error) -> None:
             if isinstance(found, Error):
                 done(found)
                 return
-            address = address_of(found)
-            done(address or ProtocolError(f"{root}: expected host:port of a node, found {found!r}"))
+            addresses = [address_of(each) for each in found]
+            if None in addresses:
+                done(ProtocolError(f"{root}: expected host:port of nodes, found {found!r}"))
+            else:
+                done([each for each in addresses if each is not None])
 
-        self._thread.post(partial(self._lookup.begin, root, tablespace, tell))
+        self._thread.post(partial(self._lookup.begin, root, tablespace, read, tell))
 
     def close(self) -> Ticket[None]:
         """Begin to end the session and its thread; the Ticket is done when they are gone."""

@@ -19,6 +19,12 @@ class Lsn(NamedTuple):
     def __str__(self) -> str:
         return f"{self.ledger_id}.{self.entry_id}.{self.index}"
 
+    @classmethod
+    def of_text(cls, text: str) -> "Lsn":
+        """Return what str() has made a text of; ValueError."""
+        ledger_id, entry_id, index = map(int, text.split("."))
+        return cls(ledger_id, entry_id, index)
+
 
 START_LSN = Lsn(FILE_LEDGER_ID, 0, 0)
 """Before every record: the first frame has sequence 1."""

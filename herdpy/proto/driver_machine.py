@@ -22,6 +22,7 @@ from herdpy.proto.messages import (
     Leased,
     LoginRequired,
     Message,
+    Reached,
     Resolved,
     ScramChallenge,
     ScramVerified,
@@ -45,10 +46,9 @@ _POSITIONED = frozenset((Leased, StagingSettled))
 def _lsn_of(position: str) -> Lsn:
     """Return a position that an answer tells as text; ProtocolError."""
     try:
-        ledger, entry, index = map(int, position.split("."))
+        return Lsn.of_text(position)
     except ValueError:
         raise ProtocolError(f"expected a position, found {position!r:.100}") from None
-    return Lsn(ledger, entry, index)
 
 
 def _zeros(byte_count: int) -> memoryview:
@@ -178,7 +178,7 @@ class DriverMachine:
             elif message.lsn > self._lsn:
                 self._lsn = message.lsn
             self.in_transaction = message.in_transaction
-        elif kind is Resolved:
+        elif kind is Resolved or kind is Reached:
             self._lsn = max(self._lsn, Lsn(*message.lsn))
         elif kind in _POSITIONED and message.position is not None:
             self._lsn = max(self._lsn, _lsn_of(message.position))

@@ -26,6 +26,7 @@ def to_failed(request: int, error: Error, *, in_transaction: bool) -> Failed:
         error.retry.value,
         None if error.hint is None else _cut(error.hint),
         error.position,
+        error.leader,
     )
 
 
@@ -34,10 +35,12 @@ def _cut(text: str) -> str:
 
 
 def from_failed(failed: Failed) -> Error:
-    return _CLASSES.get(failed.kind, errors.DatabaseError)(
+    error = _CLASSES.get(failed.kind, errors.DatabaseError)(
         failed.message,
         sqlstate=failed.sqlstate,
         retry=_RETRIES.get(failed.retry),
         hint=failed.hint,
         position=failed.position,
     )
+    error.leader = failed.leader
+    return error

@@ -110,20 +110,22 @@ class Columns(_message.Message):
     def __init__(self, columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ...) -> None: ...
 
 class Error(_message.Message):
-    __slots__ = ("kind", "message", "sqlstate", "retry", "hint", "position")
+    __slots__ = ("kind", "message", "sqlstate", "retry", "hint", "position", "leader")
     KIND_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     SQLSTATE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     HINT_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
     kind: str
     message: str
     sqlstate: str
     retry: str
     hint: str
     position: int
-    def __init__(self, kind: _Optional[str] = ..., message: _Optional[str] = ..., sqlstate: _Optional[str] = ..., retry: _Optional[str] = ..., hint: _Optional[str] = ..., position: _Optional[int] = ...) -> None: ...
+    leader: str
+    def __init__(self, kind: _Optional[str] = ..., message: _Optional[str] = ..., sqlstate: _Optional[str] = ..., retry: _Optional[str] = ..., hint: _Optional[str] = ..., position: _Optional[int] = ..., leader: _Optional[str] = ...) -> None: ...
 
 class ExecuteRequest(_message.Message):
     __slots__ = ("text", "parameters", "tablespace", "durability", "statement_timeout_s", "lock_timeout_s")
@@ -477,7 +479,7 @@ class Empty(_message.Message):
     def __init__(self) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("client", "tablespace", "autocommit", "durability", "lock_timeout_s", "statement_timeout_s", "idle_in_transaction_timeout_s")
+    __slots__ = ("client", "tablespace", "autocommit", "durability", "lock_timeout_s", "statement_timeout_s", "idle_in_transaction_timeout_s", "read", "max_staleness_s")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     TABLESPACE_FIELD_NUMBER: _ClassVar[int]
     AUTOCOMMIT_FIELD_NUMBER: _ClassVar[int]
@@ -485,6 +487,8 @@ class Open(_message.Message):
     LOCK_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     STATEMENT_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     IDLE_IN_TRANSACTION_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    READ_FIELD_NUMBER: _ClassVar[int]
+    MAX_STALENESS_S_FIELD_NUMBER: _ClassVar[int]
     client: str
     tablespace: str
     autocommit: bool
@@ -492,7 +496,9 @@ class Open(_message.Message):
     lock_timeout_s: float
     statement_timeout_s: float
     idle_in_transaction_timeout_s: float
-    def __init__(self, client: _Optional[str] = ..., tablespace: _Optional[str] = ..., autocommit: _Optional[bool] = ..., durability: _Optional[str] = ..., lock_timeout_s: _Optional[float] = ..., statement_timeout_s: _Optional[float] = ..., idle_in_transaction_timeout_s: _Optional[float] = ...) -> None: ...
+    read: str
+    max_staleness_s: float
+    def __init__(self, client: _Optional[str] = ..., tablespace: _Optional[str] = ..., autocommit: _Optional[bool] = ..., durability: _Optional[str] = ..., lock_timeout_s: _Optional[float] = ..., statement_timeout_s: _Optional[float] = ..., idle_in_transaction_timeout_s: _Optional[float] = ..., read: _Optional[str] = ..., max_staleness_s: _Optional[float] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("version", "server", "session", "frame_bytes_max", "token_session")

@@ -25,6 +25,8 @@ KEPT_MAX: Final = 256
 """Statements that a server keeps for a connection, by the numbers from 1."""
 KEPT_CHARACTERS_MAX: Final = 4096
 """Of the text of one."""
+WAIT_FOR_S_MAX: Final = 3600.0
+"""A WaitFor ends after so many seconds at the latest."""
 STAGES_MAX: Final = 100_000
 """Of one commit."""
 EXECUTE_ALL_MAX: Final = 500
@@ -78,6 +80,10 @@ class Hello(Message, tag=1):
     idle_in_transaction_timeout_s: float = 0.0
     user: str = ""
     """The user that logs in; empty: none."""
+    read: str = ""
+    """Which part the node may have: leader, follower, nearest (any); empty: leader."""
+    max_staleness_s: float = 0.0
+    """How old what a node shows that follows may be; 0: as the server."""
 
 
 class Execute(Numbered, tag=2):
@@ -165,6 +171,14 @@ class Resolve(Numbered, tag=30):
     token_session: str
     """As Welcome of the connection that was lost said."""
     counter: int
+
+
+class WaitFor(Numbered, tag=31):
+    """Wait until the copy has a position; "": ask how old it is. Reached or Failed."""
+
+    position: str
+    """An Lsn as text."""
+    timeout_s: float
 
 
 class BeginIngest(Numbered, tag=20):
@@ -411,6 +425,8 @@ class Failed(Numbered, tag=68):
     retry: str
     hint: str | None
     position: int | None
+    leader: str | None = None
+    """Where the node is that leads, if it is another one: "host:port"."""
 
 
 class Pong(Numbered, tag=69):
@@ -430,6 +446,15 @@ class Resolved(Numbered, tag=80):
     """committed, refused (it never happens), or unknown (the token has expired)."""
     lsn: tuple[int, int, int] = START_LSN
     """As of Done: what was committed is not behind it."""
+
+
+class Reached(Numbered, tag=81):
+    """The copy has the position that was waited for."""
+
+    lag_s: float
+    """So old is what it shows at most, as it knows; 0 of a leader, infinite where none is known."""
+    lsn: tuple[int, int, int] = START_LSN
+    """As of Done."""
 
 
 class Answers(Numbered, tag=85):
@@ -521,14 +546,14 @@ ToServer = (
     | Checkpoint | Cancel | Ping | ListTables
     | BeginIngest | IngestRows | FinishIngest | DropIngest
     | ExecuteKept | ExecuteAll
-    | ScramStart | ScramProof | Resolve
+    | ScramStart | ScramProof | Resolve | WaitFor
     | Export | NextPiece | CloseExport
     | TakeLease | UseLease | EndLease | ListPartitions | ReadPartition
     | BeginStaging | BeginStage | StageRows | EndStage | SettleStaging
 )  # fmt: skip
 ToDriver = (
     Welcome | Done | Answers | Rows | Arrow | Failed | Pong | Tables | IngestBegun
-    | LoginRequired | ScramChallenge | ScramVerified | Resolved | Piece
+    | LoginRequired | ScramChallenge | ScramVerified | Resolved | Reached | Piece
     | Leased | Partitions
     | StagingBegun | StageBegun | StagingSettled
 )  # fmt: skip

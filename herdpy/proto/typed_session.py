@@ -69,6 +69,8 @@ def hello(opened: pb.Open, user: str = "") -> messages.Hello:
         opened.statement_timeout_s,
         opened.idle_in_transaction_timeout_s,
         user,
+        opened.read,
+        opened.max_staleness_s,
     )
 
 
@@ -128,7 +130,7 @@ _FROM_TYPED: dict[str, Callable[[Any], Any]] = {
     "columns": from_columns, "rows": from_rows, "lsn": from_position,
 }  # fmt: skip
 _TYPED_NAMES = {"lsn": "position"}
-_OF_ERROR = ("kind", "message", "sqlstate", "retry", "hint", "position")
+_OF_ERROR = ("kind", "message", "sqlstate", "retry", "hint", "position", "leader")
 
 
 def error_of(failed: messages.Failed) -> pb.Error:

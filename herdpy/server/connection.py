@@ -22,8 +22,10 @@ from herdpy.errors import (
     Error,
     InternalError,
     OperationalError,
+    ProgrammingError,
     ProtocolError,
     QueryCanceledError,
+    Retry,
 )
 from herdpy.model.access import User
 from herdpy.proto import messages
@@ -48,6 +50,7 @@ from herdpy.server.login.login_tokens import Proven, proven_of
 from herdpy.server.login.throttle import origin_of
 from herdpy.server.login.tls import ServerTls
 from herdpy.server.operations.metrics import kind_of
+from herdpy.server.requests.part_check import MAX_STALENESS_S, READ_MODES, PartCheck
 from herdpy.server.requests.requests import Requests
 from herdpy.server.served import Served, Tenure
 from herdpy.server.user_shares import Kind, Turn
@@ -68,6 +71,8 @@ _WRITE_HIGH_WATER = 256 * 1024
 _AHEAD_BYTES = 4 * 1024 * 1024
 """More than a piece of a result has, unless one row is longer. While more waits, none is made."""
 _STOP_AGAIN_S = 0.01
+_POSITION_S = 0.005
+"""How often a copy's position is looked at that a client waits for."""
 _LOOK_S = 0.05
 """How often a peer that is not read is looked at: the loop does not see that it is gone."""
 _LINGER_S = 5.0
@@ -329,8 +334,8 @@ class ServerConnection(asyncio.Protocol):
         """Let what waits for a tenure go."""
         held, self._held = self._held, None
         for served in (self._served, self._found):
-            if held is not None and served is not None and served.tenure is not None:
-                served.tenure.forget(held)
+            if held is not None and served is not None and served.part is not None:
+                served.part.forget(held)
 
     def _start_late(self, hello: messages.Hello) -> None:
         if self._machine.state is not State.CLOSED:
@@ -344,15 +349,16 @@ class ServerConnection(asyncio.Protocol):
         hub, user, pause_s = self._hub, hello.user, 0.0
         # Whose user it is, to the end of the login: the name may become another tablespace's.
         self._found = found = hub.find_served(hello.tablespace)
-        if found is not None and found.tenure is not None and not found.tenure.holds():
+        if found is not None and found.part is not None and not found.part.holds():
             # Who may log in is what another node may have changed.
-            self._wait_for_tenure(found.tenure, partial(self._start_late, hello))
+            self._wait_for_tenure(found.part, partial(self._start_late, hello))
             return
         gate, database = hub.gate, self._database
         # Looked up before the proof, and so that of no other user than the one it is of.
         self._claimed = claimed = self._login_now()
         login = None if claimed is None else claimed.login
         try:
+            self._check_part(hello)
             self._check_login_is_of(hello.tablespace)
             if self._believed is not None and self._believed.user.name == user:
                 self._check_counts(self._believed, hello.tablespace)
@@ -375,6 +381,27 @@ class ServerConnection(asyncio.Protocol):
             self._pause = self._hub.loop.call_later(pause_s, self._offer)
         else:
             self._offer()
+
+    def _check_part(self, hello: messages.Hello) -> None:
+        """Refuse who asks for a node of another part; before the login, which may be a newer one.
+
+        A copy that follows may not have heard of a user yet whom the leader knows.
+        """
+        if hello.read not in READ_MODES:
+            raise ProgrammingError(
+                f"read: expected one of {', '.join(READ_MODES[1:])}, found {hello.read!r:.60}",
+                sqlstate="22023",
+            )
+        part = None if self._found is None else self._found.part
+        if part is not None:
+            part.check_hello(hello.read, hello.max_staleness_s or MAX_STALENESS_S)
+        elif hello.read == "follower":
+            raise OperationalError(
+                "a node that follows is asked for, and this server is no node of a cluster",
+                sqlstate="25006",
+                retry=Retry.SAFE,
+                hint="leave read=follower out of the URL",
+            )
 
     @property
     def _database(self) -> Database | None:
@@ -496,6 +523,7 @@ class ServerConnection(asyncio.Protocol):
             hub.clock,
             self._audit,
             served.kept_exports,
+            None if served.part is None else PartCheck(served.part, hello.max_staleness_s),
         )
         self._audit("login", session=session.id)
         welcome = Welcome(
@@ -591,6 +619,9 @@ class ServerConnection(asyncio.Protocol):
                 parameters = None  # once more, where errors are answered
             if parameters and self._at_once(message, parameters, requests, begun_s):
                 return
+        elif isinstance(message, messages.WaitFor):
+            self._await_position(message, requests, begun_s)
+            return
         self._served.loop_sync.asked(self.number)
         if requests.in_transaction:
             job = partial(requests.carry_out, message)
@@ -778,6 +809,24 @@ class ServerConnection(asyncio.Protocol):
         self._served.loop_sync.ask(self.number, begun.transaction.durability)
         return True
 
+    def _await_position(
+        self, message: messages.WaitFor, requests: Requests, begun_s: float
+    ) -> None:
+        """Answer when the copy has a position, here: no worker waits."""
+        self._is_running = True
+        now_s = self._hub.clock.monotonic()
+        if not self._is_lost:
+            reached = self._is_cancelled or requests.has_reached(message)
+            if not reached and now_s - begun_s < min(message.timeout_s, messages.WAIT_FOR_S_MAX):
+                self._hub.loop.call_later(
+                    _POSITION_S, self._await_position, message, requests, begun_s
+                )
+                return
+        part = self._served.part
+        lag_s = 0.0 if part is None else part.lag_s()
+        frame = requests.reached(message, lag_s, is_cancelled=self._is_cancelled)
+        self._ran(message, begun_s, frame)
+
     def _stop(self) -> None:
         """Cancel what runs, again until it has ended: the first time it may not have begun."""
         if not self._is_cancelled:
@@ -874,10 +923,10 @@ class ServerConnection(asyncio.Protocol):
         _log.warning("slow statement", extra={"fields": fields})
 
     def _answer(self, frame: Any) -> None:
-        tenure, machine = self._served.tenure, self._machine
-        if tenure is not None and not tenure.holds() and machine.state is not State.CLOSED:
+        part, machine = self._served.part, self._machine
+        if part is not None and not part.holds() and machine.state is not State.CLOSED:
             # Another node may lead by now. What ran counts as running until it is answered.
-            self._wait_for_tenure(tenure, partial(self._answer, frame))
+            self._wait_for_tenure(part, partial(self._answer, frame))
             return
         if machine.state is not State.CLOSED:  # else the peer was told the end already
             if self._transport is not None and not self._is_lost:

@@ -26,7 +26,7 @@ from herdpy.server.login.throttle import origin_of
 from herdpy.server.operations.limit_rows import server_limits, server_waits, worker_holders
 from herdpy.server.operations.metrics import ServerMetrics
 from herdpy.server.operations.watch import shown, stopped_by
-from herdpy.server.served import Served, Tenure
+from herdpy.server.served import Part, Served
 from herdpy.server.session_settings import session_settings
 from herdpy.server.spinning import LoopSpinning
 from herdpy.server.workers import STARVED_S, Workers
@@ -50,7 +50,7 @@ class Hub:
         name: str,
         config: ServerConfig,
         gate: Gate,
-        tenure: Tenure | None = None,
+        part: Part | None = None,
         tablespace: str = TABLESPACE,
     ) -> None:
         self.loop = asyncio.get_running_loop()
@@ -86,7 +86,7 @@ class Hub:
         self._handshakes: dict[asyncio.Task[None], None] = {}
         self.reload(config)
         self._served: dict[Database, Served] = {}
-        self.default = self._serve(database, tenure)
+        self.default = self._serve(database, part)
         self._users: dict[ServerConnection, tuple[Served, User | None]] = {}
         """Who were told Welcome, and that shares has counted."""
         self.lines: Sequence[LineWriter] = ()
@@ -94,8 +94,8 @@ class Hub:
         self.on_enter: Callable[[ServerConnection], object] | None = None
         """Called with each connection that enters."""
 
-    def _serve(self, database: Database, tenure: Tenure | None = None) -> Served:
-        served = self._served[database] = Served(self, database, tenure)
+    def _serve(self, database: Database, part: Part | None = None) -> Served:
+        served = self._served[database] = Served(self, database, part)
         database.limits.add(partial(server_limits, self, served), partial(server_waits, self))
         return served
 

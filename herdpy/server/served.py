@@ -17,6 +17,7 @@ from herdpy.server.limits import (
 )
 from herdpy.server.loop_sync import LoopSync
 from herdpy.server.requests.exports import KeptExports
+from herdpy.server.requests.part_check import CheckedPart
 from herdpy.server.user_shares import UserShares
 from herdpy.storage.tablespace_list import DEFAULT
 
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
 class Tenure(Protocol):
     """Says whether an answer may leave that no quorum vouches for; see herdpy/cluster/tenure.py."""
 
-    is_over: bool
-    """No answer leaves any more."""
+    @property
+    def is_over(self) -> bool:
+        """No answer leaves any more."""
+        ...
 
     def holds(self) -> bool:
         """Return whether an answer that is made now may leave."""
@@ -43,13 +46,27 @@ class Tenure(Protocol):
         ...
 
 
+class Part(Tenure, CheckedPart, Protocol):
+    """What the server's node is for a tablespace; see herdpy/cluster/served_part.py."""
+
+    def lag_s(self) -> float:
+        """Return how old what it shows is at most, 0 while it leads; any thread."""
+        ...
+
+    def check_hello(self, read: str, max_staleness_s: float) -> None:
+        """Raise 25006, SAFE, for a connection that wants another part, or what is not so old."""
+        ...
+
+
 class Served:
     """Made when the first connection asks for it."""
 
-    def __init__(self, hub: "Hub", database: Database, tenure: Tenure | None = None) -> None:
-        """tenure: under which its answers leave; None: of a database that has no other copy."""
+    def __init__(self, hub: "Hub", database: Database, part: Part | None = None) -> None:
+        """part: under which its answers leave; None: of a database that has no other copy."""
         self.database = database
-        self.tenure = tenure
+        self.part = part
+        if part is not None:
+            database.tablespace.why_follows = part.write_refusal
         usual_max = None if database.name == DEFAULT else tablespace_share(hub.config.workers)
         self.shares = UserShares(database.maxima_of, database.refusals, usual_max)
         self.results = Share(hub.results, RESULTS, database)

@@ -10,14 +10,14 @@ from bookie.runtime.os_executors import new_executor
 from bookie.runtime.os_log import LineWriter
 from herdpy.config import RELOADED, ServerConfig
 from herdpy.engine.database import Database
-from herdpy.errors import check_extra
+from herdpy.errors import Error, check_extra
 from herdpy.server.connection import ServerConnection
 from herdpy.server.hub import TABLESPACE, Hub
 from herdpy.server.login.audit import Audit
 from herdpy.server.login.gate import Gate
 from herdpy.server.operations.health import HealthServer
 from herdpy.server.operations.watch import Watch
-from herdpy.server.served import Tenure
+from herdpy.server.served import Part
 from herdpy.server.workers import NewExecutor, Workers
 
 if TYPE_CHECKING:
@@ -39,13 +39,13 @@ class Server:
         write_audit: Callable[[bytes], None] | None = None,
         lines: Sequence[LineWriter] = (),
         executor: NewExecutor = new_executor,
-        tenure: Tenure | None = None,
+        part: Part | None = None,
         tablespace: str = TABLESPACE,
     ) -> None:
         """OperationalError: a file of TLS cannot be used. write_audit: see audit.py.
 
         lines: what writes the process's logs, whose losses are shown. executor makes the workers.
-        tenure: under which answers leave; None: there is no other copy of the database.
+        part: what the database is one copy of several as; None: there is no other copy.
         tablespace: another name by which clients may ask for the database itself.
         """
         audit = Audit(database.clock, write_audit)
@@ -57,7 +57,7 @@ class Server:
             name=name,
             config=config,
             gate=self.gate,
-            tenure=tenure,
+            part=part,
             tablespace=tablespace,
         )
         self._hub.lines = lines
@@ -82,7 +82,11 @@ class Server:
         )
         sockets = self._server.sockets
         has_tls = self.gate.tls is not None
-        self.gate.open_to([each.getsockname()[0] for each in sockets], has_tls=has_tls)
+        try:
+            self.gate.open_to([each.getsockname()[0] for each in sockets], has_tls=has_tls)
+        except Error:
+            self._server.close()  # it may be let in to later, with a user
+            raise
         address: tuple[str, int] = sockets[0].getsockname()[:2]
         await self._server.start_serving()
         self._watch.start()
@@ -142,9 +146,9 @@ class Server:
             await self._grpc.drain()
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_s
-        tenure = self._hub.default.tenure
+        part = self._hub.default.part
         while self._hub.connections and loop.time() < end:
-            if tenure is not None and tenure.is_over:
+            if part is not None and part.is_over:
                 return  # what could end could not be answered
             for connection in list(self._hub.connections):
                 connection.drain()

@@ -19,6 +19,7 @@ from herdpy.cli.settings import Loaded
 from herdpy.cli.system import make_room, notify
 from herdpy.cluster.database_copy import DatabaseCopy
 from herdpy.cluster.node import Node, World
+from herdpy.cluster.served_part import ServedPart
 from herdpy.cluster.tenure import Tenure
 from herdpy.config import ServerConfig
 from herdpy.driver.local import disk_of_directory, new_world
@@ -27,6 +28,7 @@ from herdpy.model.governor import Governor
 from herdpy.server.server import Server
 
 _log = logging.getLogger(__name__)
+_LISTEN_AGAIN_S = 0.5
 _ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 - to be refused as an address for clients
 
 
@@ -176,7 +178,7 @@ async def _live(
 
 
 class _Services:
-    """What the servers of this process share: settings, logs; one for each time that it leads."""
+    """What the servers of this process share: settings, logs; one for each opening of a copy."""
 
     def __init__(
         self,
@@ -191,11 +193,11 @@ class _Services:
         self._audit = audit
         self._load_again = load_again
         self.drain_s = 0.0
-        """What open transactions get when a server stops: none where another node leads."""
+        """What open transactions get when a server stops: none where the copy has to be closed."""
         self.servers: dict[Server, None] = {}
 
-    def new(self, tablespace: str, copy: DatabaseCopy) -> "LeaderService":
-        return LeaderService(self, tablespace, copy)
+    def new(self, tablespace: str, copy: DatabaseCopy) -> "NodeService":
+        return NodeService(self, tablespace, copy)
 
     def reload(self) -> None:
         """Take up settings, certificates, and a new audit log when the old one was renamed."""
@@ -213,40 +215,79 @@ class _Services:
         _log.info("reloaded")
 
 
-class LeaderService:
-    """The server of a node, while it leads (herdpy.cluster.member.Service)."""
+class NodeService:
+    """The server of a node, while its copy is open (herdpy.cluster.member.Service)."""
 
     def __init__(self, shared: _Services, tablespace: str, copy: DatabaseCopy) -> None:
         self._shared = shared
         self._tablespace = tablespace
         self._copy = copy
         self._server: Server | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._trying = asyncio.Lock()
+        self._listens = False
 
-    async def serve(self, tenure: Tenure) -> None:
-        shared, config, database = self._shared, self._shared.config, self._copy.database
+    async def begin(self, part: ServedPart) -> None:
+        shared, database = self._shared, self._copy.database
         if database is None:
             raise OperationalError("the copy was closed meanwhile", sqlstate="57P01")
         server = self._server = Server(
             database,
             name=f"herdpy {version('herdpy-db')}",
-            config=config,
+            config=shared.config,
             write_audit=shared.write_audit,
             lines=shared.lines,
-            tenure=tenure,
+            part=part,
             tablespace=self._tablespace,
         )
         shared.servers[server] = None
+        await self._begin_health(server)
+        self._listening = asyncio.get_running_loop().create_task(self._try_to_listen(server))
+
+    async def serve(self, tenure: Tenure) -> None:
+        server = self._server
+        assert server is not None
+        await self._listen(server)
+
+    async def _try_to_listen(self, server: Server) -> None:
+        """Let clients in as soon as it may: users, without whom it may not, come by the log."""
+        is_told = False
+        while True:
+            try:
+                await self._listen(server)
+                return
+            except Error as error:
+                if not is_told:
+                    _log.warning("node: no client is let in yet: %s", error)
+                is_told = True
+            await asyncio.sleep(_LISTEN_AGAIN_S)
+
+    async def _begin_health(self, server: Server) -> None:
+        config = self._shared.config
         if config.http_port >= 0:
             with listening("node", config.http_host, config.http_port, "--http-port"):
                 await server.start_http(config.http_host, config.http_port)
-        with listening("node", config.host, config.port, "--port"):
-            await server.start(config.host, config.port)
-        if config.grpc_port >= 0:
-            with listening("node", config.host, config.grpc_port, "--grpc-port"):
-                await server.start_grpc(config.host, config.grpc_port)
+
+    async def _listen(self, server: Server) -> None:
+        """Let clients in; nothing to do where they are."""
+        config = self._shared.config
+        async with self._trying:
+            if self._listens:
+                return
+            with listening("node", config.host, config.port, "--port"):
+                await server.start(config.host, config.port)
+            self._listens = True
+            if config.grpc_port >= 0:
+                with listening("node", config.host, config.grpc_port, "--grpc-port"):
+                    await server.start_grpc(config.host, config.grpc_port)
 
     async def stop(self) -> None:
         server, self._server = self._server, None
+        trying, self._listening = self._listening, None
+        if trying is not None:
+            trying.cancel()
+            await asyncio.wait([trying])
+        self._listens = False
         if server is not None:
             del self._shared.servers[server]
             await server.drain(self._shared.drain_s)

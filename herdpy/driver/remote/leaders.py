@@ -1,8 +1,10 @@
-"""Where the node is that leads a tablespace: connections to a cluster begin there.
+"""Where the nodes of a tablespace are: connections to a cluster begin at the one that leads.
 
 A Locator is shared by all connections that mean one tablespace. It says which node is to be tried
 next, and takes in which one has failed; the node itself decides whether it leads, by taking a
-connection or refusing it. Any thread, or tasks of one loop, as the Waits of the caller have it.
+connection or refusing it. With read=follower connections go to one node after the other, with
+read=nearest to one as long as it takes them. Any thread, or tasks of one loop, as the Waits of the
+caller have it.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,6 +31,9 @@ _NOT_LEADING = frozenset(("25006", "57P01", "57P03"))
 _UNREACHABLE = frozenset(("08001", "08006"))
 _OTHERS_MAY_KNOW = frozenset(("08001", "3D000"))
 """Refusals for good that are about one node: another one may lead all the same."""
+Told = list[Address] | Error
+"""Nodes to try, in their order, or why there are none."""
+_TRIES_OF_READERS = 8
 ANSWER_S = 15.0
 """How long the answer to a question is waited for that other connections may have asked."""
 
@@ -59,8 +64,9 @@ def is_led_no_more(error: Error) -> bool:
 class SeedNodes:
     """Locator among nodes that are named: from the last that led on, in their order."""
 
-    def __init__(self, places: Sequence[Address]) -> None:
+    def __init__(self, places: Sequence[Address], read: str = "leader") -> None:
         self._places = tuple(places)
+        self._read = read
         self.tries = len(places) + 1  # an error may name a node beside them
         self._mutex = new_mutex()
         # Under the mutex.
@@ -71,13 +77,19 @@ class SeedNodes:
 
     def locate(self, waits: Waits) -> Found:
         with self._mutex:
-            return Found(self._named or self._places[self._index], self._number)
+            found = Found(self._named or self._places[self._index], self._number)
+            if self._read == "follower":
+                self._index = (self._index + 1) % len(self._places)
+            return found
 
     def failed(self, found: Found, error: Error) -> None:
         with self._mutex:
-            if found.number != self._number:
+            if found.number != self._number or self._read == "follower":
                 return
             self._number += 1
+            if self._read == "nearest":
+                self._index = (self._index + 1) % len(self._places)
+                return
             leader = None if error.leader is None else address_of(error.leader)
             if leader in self._places and leader != found.address:
                 self._index, self._named = self._places.index(leader), None
@@ -90,21 +102,27 @@ class SeedNodes:
 class LookedUp:
     """Locator by a directory; one question at a time, whose answer all get that wait for it."""
 
-    tries = 2  # what was known, and what is true now
-
-    def __init__(self, ask: Callable[[Callable[[Address | Error], object]], object]) -> None:
+    def __init__(
+        self, ask: Callable[[Callable[[Told], object]], object], read: str = "leader"
+    ) -> None:
         """ask(done) begins to look, and calls done() once, in any thread."""
         self._ask = ask
+        self._read = read
+        # What was known of the leader, and what is true now.
+        self.tries = 2 if read == "leader" else _TRIES_OF_READERS
         self._mutex = new_mutex()
         # Under the mutex.
-        self._found: Found | None = None
+        self._known: list[Address] = []
+        """Of what was told, what has not failed since."""
         self._asked: Ticket[Found | Error] | None = None
         self._number = 0
 
     def locate(self, waits: Waits) -> Found:
         with self._mutex:
-            if self._found is not None:
-                return self._found
+            if self._known:
+                if self._read == "follower":
+                    self._known = [*self._known[1:], self._known[0]]
+                return Found(self._known[0], self._number)
             asked = self._asked
             is_first = asked is None
             asked = self._asked = asked or Ticket()
@@ -129,16 +147,16 @@ class LookedUp:
 
     def failed(self, found: Found, error: Error) -> None:
         with self._mutex:
-            if self._found == found:
-                self._found = None
+            if self._number == found.number:
+                self._known = [each for each in self._known if each != found.address]
 
-    def _answer(self, asked: "Ticket[Found | Error]", answer: Address | Error) -> None:
+    def _answer(self, asked: "Ticket[Found | Error]", answer: Told) -> None:
         with self._mutex:
             self._number += 1
-            found = answer if isinstance(answer, Error) else Found(answer, self._number)
+            found = answer if isinstance(answer, Error) else Found(answer[0], self._number)
             if self._asked is asked:
                 self._asked = None
-                self._found = None if isinstance(found, Error) else found
+                self._known = [] if isinstance(answer, Error) else answer
         asked.complete(found)
 
 
@@ -189,6 +207,14 @@ class LeaderConnector:
                 return session
         if not any(map(is_away, problems)):
             raise problems[0]
+        if self._target.read != "leader":
+            raise OperationalError(
+                f"connect: no node of {self._target.where} is there for read={self._target.read} "
+                f"now: {'; '.join(told)}",
+                sqlstate="25006",
+                retry=Retry.SAFE,
+                hint="the leader, which read=leader asks, may be there",
+            ) from problems[-1]
         raise OperationalError(
             f"connect: no node of {self._target.where} leads now: {'; '.join(told)}",
             sqlstate="08001",

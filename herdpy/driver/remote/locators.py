@@ -13,8 +13,8 @@ from bookie.runtime.os_process import process_generation
 from bookie.runtime.ticket import Ticket
 from herdpy.driver.dsn import Address, RemoteTarget
 from herdpy.driver.interfaces import Locator
-from herdpy.driver.remote.leaders import LookedUp, SeedNodes
-from herdpy.errors import Error, check_extra
+from herdpy.driver.remote.leaders import LookedUp, SeedNodes, Told
+from herdpy.errors import check_extra
 
 _REMEMBERED_MAX = 256
 """Tablespaces whose nodes are remembered; of more, the longest known are forgotten."""
@@ -23,8 +23,8 @@ _REMEMBERED_MAX = 256
 class Directory(Protocol):
     """A session with what knows the leaders."""
 
-    def find(self, root: str, tablespace: str, done: Callable[[Address | Error], object]) -> None:
-        """Begin to look; done() is called once, in any thread."""
+    def find(self, root: str, tablespace: str, read: str, done: Callable[[Told], object]) -> None:
+        """Begin to look for the nodes to read from; done() is called once, in any thread."""
         ...
 
     def close(self) -> Ticket[None]:
@@ -38,7 +38,7 @@ class _Shared:
     def __init__(self, directory: Directory) -> None:
         self.directory = directory
         self.holders: set[Any] = set()
-        self.locators: dict[tuple[str, str], LookedUp] = {}
+        self.locators: dict[tuple[str, str, str], LookedUp] = {}
 
 
 class SharedLocators:
@@ -48,7 +48,7 @@ class SharedLocators:
         self._open_directory = open_directory
         self._mutex = new_mutex()
         # Under the mutex.
-        self._seeds: dict[tuple[tuple[Address, ...], str], SeedNodes] = {}
+        self._seeds: dict[tuple[tuple[Address, ...], str, str], SeedNodes] = {}
         self._shared: dict[str, _Shared] = {}
 
     def hold(self, target: RemoteTarget, holder: object) -> Locator:
@@ -56,7 +56,7 @@ class SharedLocators:
         if target.root is None:
             return self._seed_nodes(target)
         hosts = ",".join(map(str, target.places))
-        name = (target.root, target.tablespace)
+        name = (target.root, target.tablespace, target.read)
         with self._mutex:
             shared = self._shared.get(hosts)
             if shared is None:
@@ -64,7 +64,9 @@ class SharedLocators:
             shared.holders.add(holder)
             if name not in shared.locators:
                 directory = shared.directory
-                shared.locators[name] = LookedUp(lambda done: directory.find(*name, done))
+                shared.locators[name] = LookedUp(
+                    lambda done: directory.find(*name, done), target.read
+                )
             return shared.locators[name]
 
     def release(self, holder: object) -> Ticket[None] | None:
@@ -79,9 +81,9 @@ class SharedLocators:
         return None
 
     def _seed_nodes(self, target: RemoteTarget) -> SeedNodes:
-        key = (target.places, target.tablespace)
+        key = (target.places, target.tablespace, target.read)
         with self._mutex:
-            found = self._seeds.pop(key, None) or SeedNodes(target.places)
+            found = self._seeds.pop(key, None) or SeedNodes(target.places, target.read)
             self._seeds[key] = found  # at the end: used last
             if len(self._seeds) > _REMEMBERED_MAX:
                 del self._seeds[next(iter(self._seeds))]

@@ -13,7 +13,7 @@ from operator import methodcaller
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.drivers import new_mutex
-from herdpy.driver.interfaces import IngestTarget, Pauses, PointRows, as_result
+from herdpy.driver.interfaces import IngestTarget, Pauses, PointRows, as_result, features
 from herdpy.driver.remote.leaders import is_away, is_led_no_more, is_not_led
 from herdpy.driver.remote.statement_kinds import Kind, kind_of
 from herdpy.errors import (
@@ -48,6 +48,8 @@ _OPTION = re.compile(
 )
 """What sets an option of the session; one of the transaction is over with it."""
 _ISOLATION, _READ_ONLY = "default_transaction_isolation", "default_transaction_read_only"
+_LEVEL_S = 3.0
+"""How long another copy may take to have what was seen before it is another one's turn."""
 COMMITTED, REFUSED = "committed", "refused"
 
 
@@ -59,13 +61,15 @@ class RetryingSession:
         *,
         autocommit: bool,
         connector: "LeaderConnector | None" = None,
+        reads_followers: bool = False,
     ) -> None:
         """connect(autocommit) makes a connection; new_pauses None: a lost one stays lost.
 
         `connector` is what it is the method of, when it leads to the leader of a cluster: then the
         first connection is tried again as well, and so is what a node has refused that does not
-        lead.
+        lead. reads_followers: the next connection may be to a copy that is behind.
         """
+        self._reads_followers = reads_followers
         self._connect = connect
         self._new_pauses = new_pauses
         self._connector = connector
@@ -217,6 +221,14 @@ class RetryingSession:
         """Do what is no statement; again on another connection, if one is lost."""
         body: Callable[[RemoteSession], T] = methodcaller("perform", feature, *arguments)
         return self._run(body, Kind.READ, _impossible)
+
+    def await_position(self, position: str, timeout_s: float) -> float:
+        """Wait until the copy has a position, "" for none, and so each one that is read later."""
+        lag_s = self.perform(features().WAIT_FOR, position, timeout_s)
+        if position:
+            with self._mutex:
+                self._lsn = max(self._lsn, Lsn.of_text(position))
+        return lag_s
 
     def cancel(self) -> None:
         """Stop the running statement, if any; any thread."""
@@ -395,6 +407,8 @@ class RetryingSession:
                             self._leave(session, error)
                             if session.machine.failure is not None:
                                 raise
+                    if self._reads_followers and self._lsn > START_LSN:
+                        session.perform(features().WAIT_FOR, str(self._lsn), _LEVEL_S)
                     for text in self._options.values():
                         session.execute(text)
                     if self._options and session.in_transaction:

@@ -142,6 +142,8 @@ class RemoteSession:
             timeout_s("statement_timeout_s"),
             timeout_s("idle_in_transaction_timeout_s"),
             user=target.user,
+            read=target.read,
+            max_staleness_s=target.max_staleness_s,
         )
         try:
             self._send(encode_frame(hello))
@@ -808,6 +810,7 @@ class RemoteClaim:
             new_pauses if target.retry_timeout_s else None,
             autocommit=autocommit,
             connector=connector,
+            reads_followers=target.read != "leader",
         )
         return self._session
 

@@ -148,6 +148,8 @@ def _take_in(
     assert isinstance(log, FollowedLog)
     try:
         with tablespace.monitor:
+            # What is followed is durable; said first, as sessions tell the lesser of the two.
+            tablespace.durable_lsn = records[-1][0]
             count = apply_records(
                 applier, records, None if is_giving_pages else applier.tables_given_pages
             )

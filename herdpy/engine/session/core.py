@@ -301,6 +301,8 @@ class SessionCore:
 
     def check_may_write(self, what: tree.Statement | str) -> None:
         """Refuse what writes in a read-only transaction (25006), in words if it is no statement."""
+        if self.tablespace.follows:
+            raise self.tablespace.why_follows()
         transaction = self.transaction
         if transaction is None:
             if not self.settings.is_read_only:

@@ -178,6 +178,8 @@ class Planner:
     def set_snapshot(self, number: str) -> None:
         """Have the transaction, which begins here if it is to, read at a lease."""
         self._core.check_not_lost()
+        if self._core.tablespace.follows:  # its uses are the leader's to count
+            raise self._core.tablespace.why_follows()
         transaction = self._core.current_transaction()
         if transaction is None:
             raise InternalError(

@@ -27,8 +27,16 @@ from herdpy.engine.session.planner import Planner
 from herdpy.engine.session.runner import StatementRunner
 from herdpy.engine.session.statements import Statements
 from herdpy.engine.state.error_messages import dropped_error, idle_error
-from herdpy.errors import Error, InternalError, ProgrammingError, loading
+from herdpy.errors import (
+    Error,
+    InternalError,
+    ProgrammingError,
+    QueryCanceledError,
+    Retry,
+    loading,
+)
 from herdpy.model.access import User
+from herdpy.model.lsn import START_LSN, Lsn
 from herdpy.model.role_settings import capped
 from herdpy.model.settings import Settings
 
@@ -135,6 +143,30 @@ class Session(SessionCore):
     def perform(self, feature: "Feature[T]", *arguments: Any) -> T:
         """Do what a request asks for that is no statement."""
         return feature.run(self, *arguments)
+
+    def await_position(self, position: str, timeout_s: float = 0.0) -> float:
+        """Return 0, the age of what a session in process sees, if it has a position; "": any.
+
+        Nothing is waited for, as a database in process has what it will have:
+        QueryCanceledError 57014, SAFE, at once where it has not. 22023 for what is no position.
+        """
+        try:
+            wanted = Lsn.of_text(position) if position else START_LSN
+        except ValueError:
+            raise ProgrammingError(
+                f"wait_for: expected a position, such as conn.position gives, found "
+                f"{position!r:.100}",
+                sqlstate="22023",
+            ) from None
+        found = self.lsn
+        if found < wanted:
+            raise QueryCanceledError(
+                f"wait_for: the position {wanted} was not reached in time: the copy is at {found}",
+                retry=Retry.SAFE,
+                hint="wait for longer, or read from the leader; a position is of one tablespace, "
+                "and of no other",
+            )
+        return 0.0
 
     def begin(self, durability: str | None = None) -> None:
         self.runner.run(lambda: self.begin_transaction(durability), "BEGIN")

@@ -198,6 +198,8 @@ class Tablespace:
         self.failure: Error | None = None
         self.is_held = False  # see hold()
         self.follows = False
+        self.why_follows: Callable[[], Error] = follows_error
+        """What a write is told while it follows."""
         """Held to take in what others write, until lead()."""
         self._is_closing = False  # see end_hold()
         self._incoming: Entry | Noted | None = None
@@ -351,7 +353,7 @@ class Tablespace:
     def check_writable(self) -> None:
         """Raise why nothing can be written: the tablespace is held, or it stopped."""
         if self.is_held:
-            raise follows_error() if self.follows else held_error()
+            raise self.why_follows() if self.follows else held_error()
         failure = self.log.failure or self.failure
         if failure is not None:
             raise stopped_error(failure)

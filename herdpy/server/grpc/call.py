@@ -92,7 +92,7 @@ class Call:
 
     async def prove(self) -> None:
         """Log in a caller that has only said who it is."""
-        async with self.session(pb.Open(client="grpc login")) as session:
+        async with self.session(pb.Open(client="grpc login", read="nearest")) as session:
             proven = session.proven
         self.caller = self.caller._replace(password=None, proven=proven)
 

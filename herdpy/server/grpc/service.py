@@ -206,7 +206,7 @@ async def _list_tables(call: Call) -> None:
 
 async def _get_server(call: Call) -> None:
     await call.read_one(pb.GetServerRequest.FromString)
-    async with call.session(pb.Open()) as session:
+    async with call.session(pb.Open(read="nearest")) as session:
         shown = visible_states(session.database, call.caller.user or None)
         await call.write(
             pb.ServerInfo(

@@ -8,6 +8,7 @@ log what they say). Of /metrics, which takes some milliseconds for each hundred 
 are made at a time, on a worker, and 503 answers more.
 """
 
+from math import inf
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -76,6 +77,9 @@ def readiness(hub: "Hub") -> Page:
     words: list[str] = []
     if database.replica.space.is_full:
         words.append("the disk is full: writes are refused (53100)")
+    part = hub.default.part
+    if part is not None and part.follows:
+        words.append(f"this node follows, {part.lag_s():.1f} s behind at most")
     failing = [each.task for each in database.retries.failed]
     if failing:
         more = len(failing) - _FAILING_SHOWN_MAX
@@ -92,12 +96,14 @@ def status(hub: "Hub") -> bytes:
         checkpoint_error=shown(hub.database.replica.checkpoint_error),
         failure=shown(stopped_by(hub.database)),
     )
-    reason = hub.reason_not_ready()
+    reason, part = hub.reason_not_ready(), hub.default.part
     state = {
         "server": hub.name,
         "is_ready": reason is None,
         "reason": reason,
         "is_draining": hub.is_draining,
+        "follows": part is not None and part.follows,
+        "lag_s": None if part is None or part.lag_s() == inf else round(part.lag_s(), 3),
         "uptime_s": round(hub.uptime_s, 3),
         "connections": hub.connections_by_protocol(),
         "statements_waiting": hub.workers.waiting_count,

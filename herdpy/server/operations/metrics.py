@@ -93,7 +93,11 @@ class ServerMetrics:
 
 def families(hub: "Hub") -> "Iterator[Metric]":
     """Yield everything as prometheus_client's families."""
-    from prometheus_client.core import CounterMetricFamily, InfoMetricFamily
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        InfoMetricFamily,
+    )
 
     metrics, database = hub.metrics, hub.database
     build = {"version": hub.name, "python": platform.python_version()}
@@ -117,6 +121,12 @@ def families(hub: "Hub") -> "Iterator[Metric]":
     yield CounterMetricFamily(
         "herdpy_connections_accepted", "Connections.", value=metrics.connections_accepted
     )
+    if (part := hub.default.part) is not None:
+        yield GaugeMetricFamily(
+            "herdpy_follower_lag_seconds",
+            "How old what this node shows is at most; 0: it leads.",
+            value=part.lag_s(),
+        )
     lost = CounterMetricFamily(
         "herdpy_lines_lost", "Lines of the process's logs that were not written.", labels=["of"]
     )

@@ -18,9 +18,17 @@ from herdpy.engine.state.transactions import TransactionState
 from herdpy.engine.statements.lock_wait import LockWait, MustWaitError
 from herdpy.engine.statements.plan_cache import Prepared
 from herdpy.engine.writes.nonblocking import PendingWrite
-from herdpy.errors import Error, InternalError, OperationalError, ProgrammingError, Retry
+from herdpy.errors import (
+    Error,
+    InternalError,
+    OperationalError,
+    ProgrammingError,
+    QueryCanceledError,
+    Retry,
+)
 from herdpy.exec.result import Result
 from herdpy.features import BY_REQUEST, Feature
+from herdpy.model.lsn import START_LSN, Lsn
 from herdpy.model.role_settings import OPEN_RESULTS
 from herdpy.proto import messages
 from herdpy.proto.columns import SentColumns
@@ -32,6 +40,7 @@ from herdpy.server.limits import Account, Share, too_many_results
 from herdpy.server.login.audit import without_literals
 from herdpy.server.requests.exports import NO_SNAPSHOT, KeptExports, OpenExport, SnapshotIdentity
 from herdpy.server.requests.ingests import Ingests
+from herdpy.server.requests.part_check import PartCheck
 from herdpy.server.requests.results import OpenResult
 from herdpy.sql.plan import Parameters
 
@@ -70,13 +79,15 @@ class Requests:
         clock: Clock,
         audit: Callable[..., None],
         kept_exports: KeptExports,
+        part_check: PartCheck | None = None,
     ) -> None:
         """`encode` makes of a message what its client gets: the frame, or another form of it.
 
         `results` are the tablespace's open ones, `memory` that of this connection's parameters.
 
-        `audit` takes an event and its fields.
+        `audit` takes an event and its fields. part_check: None of what has no other copy.
         """
+        self._part_check = part_check
         self._session = session
         self._encode = encode
         session.leaves_waits = True
@@ -129,6 +140,8 @@ class Requests:
         """Answer a point read that was planned before and cannot wait; None: carry_out() has to."""
         session = self._session
         try:
+            if self._part_check is not None:
+                self._part_check.check(message)
             found = session.attempt(plan, parameters)
         except Error:
             return None  # once more, where errors are answered
@@ -186,6 +199,8 @@ class Requests:
         self.sqlstate = None
         wait: LockWait | None = None
         try:
+            if self._part_check is not None:
+                self._part_check.check(message)
             answer = self._answer_to(message)
             encoded = answer if isinstance(answer, bytes | memoryview) else self._encode(answer)
         except MustWaitError:
@@ -207,6 +222,26 @@ class Requests:
         if isinstance(message, messages.Execute) and self._session.is_audited:
             self._audit("changed", statement=without_literals(message.text))
         return encoded
+
+    def has_reached(self, message: messages.WaitFor) -> bool:
+        """Return whether the copy has a position; True as well of what is none."""
+        try:
+            wanted = Lsn.of_text(message.position or str(START_LSN))
+        except ValueError:
+            return True
+        return self._session.lsn >= wanted
+
+    def reached(self, message: messages.WaitFor, lag_s: float, *, is_cancelled: bool) -> Any:
+        """Return the answer behind a wait: Reached; 57014 when it has ended without that."""
+        self.sqlstate = None
+        session = self._session
+        try:
+            if is_cancelled:
+                raise QueryCanceledError("the wait for a position was cancelled")
+            session.await_position(message.position)
+        except Error as error:
+            return self.failed(message, error)
+        return self._encode(messages.Reached(message.request, lag_s, session.lsn))
 
     def carry_out_reserved(self, message: Any) -> "Any | LockWait | None":
         """Carry out what shows the server or ends what others do; None: it is not that.

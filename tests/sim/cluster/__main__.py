@@ -39,6 +39,11 @@ WANTED = (
     "lagging session",
     "a leader that the metadata store tells",
     "a leader that the metadata store does not tell",
+    "registers of a follower",
+    "an own write on a follower",
+    "a follower that does not answer",
+    "paused follower",
+    "follower without the metadata store",
     "unknown",
 )
 

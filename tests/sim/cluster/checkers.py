@@ -3,6 +3,7 @@
 chain  the list of ledgers is ascending; each listed ledger is CLOSED in the end, and begins with a
        header that names the end of the one before it, under an epoch that never falls; in a ledger
        of the tablespace that is not listed there is nothing but its header
+staleness, monotonic: see readers.py
 memory a node that follows has the rows of a large job in pages, whatever else it does with these
 """
 
@@ -19,7 +20,7 @@ from herdpy.log.record import BeginLedger, decode
 from tests.sim.ledger.checkers import CheckError as LedgerCheckError
 from tests.sim.server.checkers import CHECKERS as OF_SERVERS
 
-CHECKERS = (*OF_SERVERS, "chain", "memory")
+CHECKERS = (*OF_SERVERS, "chain", "memory", "staleness", "monotonic")
 
 
 class CheckError(LedgerCheckError):

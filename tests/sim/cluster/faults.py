@@ -44,6 +44,8 @@ class Faults:
             self.cut_client,
             self.lag,
             self.hang_leader,
+            self.pause_follower,
+            self.isolate_follower,
         ]
         self.kinds = rng.choice(
             (
@@ -89,6 +91,9 @@ class Faults:
                     [self.isolate_leader, self.lag, self.pause_leader],
                     [self.hang_leader],
                     [self.pause_leader, self.cut_client],
+                    [self.pause_follower, self.pause_follower, self.slow_bookie],
+                    [self.isolate_follower, self.isolate_follower, self.roll, self.roll],
+                    [self.isolate_follower, self.pause_follower, self.depose],
                 )
             )
 
@@ -164,6 +169,19 @@ class Faults:
         if leader is not None and leader.node is not None:
             self.world.pause(leader, self.rng.choice((0.01, 0.5, 1.5, 2.5)))
             self.world.happen("paused leader")
+
+    def pause_follower(self) -> None:
+        ready = [host for host in self.world.nodes if host.is_ready]
+        if ready:
+            self.world.pause(self.rng.choice(ready), self.rng.choice((0.2, 1.0, 2.0)))
+            self.world.happen("paused follower")
+
+    def isolate_follower(self) -> None:
+        """Let a node that follows hear no more of new ledgers."""
+        ready = [host for host in self.world.nodes if host.is_ready]
+        if ready:
+            self.world.leave_store(self.rng.choice(ready), self.rng.choice((1.0, 2.0, 3.0)))
+            self.world.happen("follower without the metadata store")
 
     def hang_leader(self) -> None:
         """Have the leader stand still for long, while its session is kept alive."""

@@ -27,6 +27,8 @@ class WorldPlan(server.WorldPlan):
     slow_link_share: float
     is_long: bool
     """Its clients live for longer than sessions with the metadata store do."""
+    reader_count: int = 0
+    """Programs that read on nodes that follow."""
     churn: float = 0.0
     is_maintained: bool = False
     """Nodes that follow checkpoint and compact all the time, on a slow disk that fails at times."""
@@ -76,6 +78,7 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         repeat_share=rng.choice((0.0, 0.0, 0.0, 0.02)),
         slow_link_share=rng.choice((0.0, 0.0, 0.2)),
     )
+    plan = replace(plan, reader_count=2 if plan.is_long else rng.choice((0, 1)))
     if plan.is_long or rng.random() < 0.7:
         return plan
     # Jobs of more rows than go one by one, beside what nodes that follow do with theirs.

@@ -1,5 +1,7 @@
 """The faults that the lives of a cluster have to find, each by a checker that it names."""
 
+import asyncio
+from contextlib import suppress
 from typing import Any
 
 from bookie.client.record_frames import join
@@ -9,9 +11,11 @@ from bookie.metadata.patience import BROKEN
 from herdpy.cluster.chain import LedgerChain
 from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.registration import Registration
+from herdpy.cluster.staleness import Staleness
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, Versioned
 from herdpy.cluster.tail import LedgerTail
 from herdpy.cluster.tenure import Tenure
+from herdpy.driver.remote.retrying import RetryingSession
 from herdpy.engine.maintenance import recovery
 from herdpy.engine.state.applier import Applier
 from herdpy.log.ledger_log import LedgerLog
@@ -214,7 +218,7 @@ def _check_the_leader_s_node(right: Any) -> Any:
 
     async def renew(self: Registration) -> bool:
         store, led = self._store, list(self._led)
-        session_id, sent_s = store.session_id, self._now_s()
+        session_id, sent_s = store.session_id, self.now_s()
         paths = [self._nodes.leader_path(each.named.record.id) for each in led]
         try:
             await store.multi(
@@ -235,7 +239,42 @@ def _adopt_at_once(right: Any) -> Any:
     return lambda applier, record: []
 
 
+def _from_the_answer(right: Any) -> Any:
+    """A look at the log is taken for one of the moment at which its answer was taken."""
+    return lambda staleness, sent_s, end: right(staleness, staleness.now_s(), end)
+
+
+def _of_any_ledger(right: Any) -> Any:
+    """The end of the ledger that is read is taken for the log's, whatever is listed behind it."""
+
+    async def look_for_end(self: LedgerTail) -> None:
+        assert self._staleness is not None
+        while True:
+            sent_s, reader = self._staleness.now_s(), self._reader
+            with suppress(BookieError):
+                if reader is not None:
+                    lac = await reader.read_last_confirmed()
+                    self._staleness.saw_end(sent_s, (reader.ledger_id, lac))
+            await asyncio.sleep(0.1)
+
+    return look_for_end
+
+
+def _reached_at_once(right: Any) -> Any:
+    """A position is not looked at."""
+    return lambda session, position, timeout_s=0.0: 0.0
+
+
 PLANTS: dict[str, Plant] = {
+    "staleness counted from the answer": Plant(
+        Staleness, "saw_end", _from_the_answer, ("staleness",)
+    ),
+    "staleness by a ledger that is not the last": Plant(
+        LedgerTail, "look_for_end", _of_any_ledger, ("staleness",)
+    ),
+    "no position is waited for": Plant(
+        RetryingSession, "await_position", _reached_at_once, ("monotonic",)
+    ),
     "answers without a tenure": Plant(Tenure, "holds", _always, ("register",)),
     "a tenure that outlasts the session": Plant(
         Tenure, "renew", _longer_than_a_session, ("register",)

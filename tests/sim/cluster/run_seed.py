@@ -15,6 +15,7 @@ from tests.fixtures.small_sizes import small_sizes
 from tests.sim.cluster.checkers import CheckError
 from tests.sim.cluster.faults import Faults
 from tests.sim.cluster.plan import draw_plan
+from tests.sim.cluster.readers import Reader
 from tests.sim.cluster.world import World
 from tests.sim.ledger.run_seed import check_nothing_left
 from tests.sim.server.checkers import Fate
@@ -57,9 +58,14 @@ async def _live(world: World) -> None:
     world.call_later(_ROUGH_S_MAX, world.calm)
     Faults(world, clients).plan()
     lives = [client.start() for client in clients]
+    readers = [Reader(world, number) for number in range(plan.reader_count)]
+    reading = [reader.start() for reader in readers]
     await asyncio.wait(lives, timeout=_ROUGH_S_MAX)
     world.calm()
+    for reader in readers:
+        reader.is_over = True
     left = [life for life, client in zip(lives, clients, strict=True) if client.node.is_alive]
+    left += reading
     _, pending = await asyncio.wait(left, timeout=_CALM_S_MAX)
     if pending:
         raise CheckError("liveness", f"{len(pending)} clients did not end in the calm")

@@ -27,12 +27,14 @@ from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.member import Member
 from herdpy.cluster.part import State, Waits
 from herdpy.cluster.registration import NodeRecord, Registration
+from herdpy.cluster.served_part import ServedPart
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.cluster.tail import Run
 from herdpy.cluster.tenure import Tenure
 from herdpy.cluster.upkeep import Limits
 from herdpy.config import Config
-from herdpy.driver.dsn import Address, address_of
+from herdpy.driver.dsn import address_of
+from herdpy.driver.remote.leaders import Told
 from herdpy.driver.remote.locators import SharedLocators
 from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.file_logs import LogSource
@@ -44,11 +46,11 @@ from herdpy.storage.tablespace_list import DEFAULT
 from tests.fixtures.digest import state_digest
 from tests.sim.cluster.checkers import CheckError, check_chain, check_memory
 from tests.sim.cluster.plan import WorldPlan
+from tests.sim.cluster.readers import TimedHistory
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.sim.ledger import world as ledger
 from tests.sim.ledger.world import PASSWORD, SESSION_TIMEOUT_S, SeededRng, StoreLink
 from tests.sim.loop import Node
-from tests.sim.server.checkers import History
 from tests.sim.server.world import HOST, PORT, Telling, new_plans_of, raise_of, server_config
 from tests.sim.switching import (
     LoopClock,
@@ -112,18 +114,16 @@ class LeaderDirectory:
     async def _open(self) -> MemoryStore:
         return MemoryStore(self._world.store_server, StoreLink(self._world, self._node.name))
 
-    def find(self, root: str, tablespace: str, done: Callable[[Address | Error], object]) -> None:
-        def tell(found: str | Error) -> None:
+    def find(self, root: str, tablespace: str, read: str, done: Callable[[Told], object]) -> None:
+        def tell(found: list[str] | Error) -> None:
             if isinstance(found, Error):
                 self._world.happen("a leader that the metadata store does not tell")
                 done(found)
                 return
-            address = address_of(found)
-            assert address is not None
             self._world.happen("a leader that the metadata store tells")
-            done(address)
+            done([address for each in found if (address := address_of(each)) is not None])
 
-        self._node.run(self._lookup.begin, root, tablespace, tell)
+        self._node.run(self._lookup.begin, root, tablespace, read, tell)
 
     def close(self) -> Ticket[None]:
         closing: Ticket[None] = Ticket()
@@ -187,6 +187,7 @@ class NodeHost:
         self.client: LedgerClient | None = None
         self.registration: Registration | None = None
         self.tenure: Tenure | None = None
+        self.part: ServedPart | None = None
         self.crash_after: str | None = None
         """The step of a take-over behind which its process is killed, once."""
         self.pause_after: str | None = None
@@ -326,22 +327,25 @@ class NodeHost:
 
     # --- the service of its member ---------------------------------------------------------------
 
-    async def serve(self, tenure: Tenure) -> None:
-        """Let clients in."""
+    async def begin(self, part: ServedPart) -> None:
+        """Let clients in, to read."""
         assert self.copy is not None
         assert self.copy.database is not None
-        self.step("alone")
+        self.part = part
         config = server_config(self.world.plan)
-        server = Server(
+        server = self.server = Server(
             self.copy.database,
             name=self.name,
             config=config,
             executor=self._new_executor,
-            tenure=tenure,
+            part=part,
         )
-        self.tenure = tenure
         await server.start(self.name, PORT)
-        self.server = server
+
+    async def serve(self, tenure: Tenure) -> None:
+        """Let them in to a leader."""
+        self.step("alone")
+        self.tenure = tenure
         self.world.led_by(self)
         self.step("serving")
 
@@ -351,6 +355,7 @@ class NodeHost:
             self.world.note_position(self)
             if self.tenure is not None and self.tenure.held_count:
                 self.world.happen("an answer that waited for a tenure")
+            self.tenure = None
             await self.server.drain(0.0)
             await self.server.close()
             self.server = None
@@ -480,7 +485,7 @@ class World(ledger.World):
         super().__init__(seed, plan, rng, say)  # type: ignore[arg-type]
         self.loop.network.delay_s = plan.link_delay_s
         self.mutexes = Mutexes(self.loop, random.Random(rng.getrandbits(64)), plan.preemption)
-        self.history = History()
+        self.history = TimedHistory(self.loop.time)
         self.host = Telling()
         """What clients were told, by one leader after the other."""
         self.nodes = [NodeHost(self, number) for number in range(1, plan.node_count + 1)]

@@ -49,7 +49,7 @@ TABLES = (
     "CREATE TABLE grp (id BIGINT PRIMARY KEY, v BIGINT)",
     "CREATE TABLE register (id BIGINT PRIMARY KEY, v BIGINT)",
 )
-_EXPECTED = {
+EXPECTED = {
     "40001",  # a statement that was run again too often
     "40P01",  # a deadlock
     "55P03",  # a lock that another transaction has had for too long
@@ -451,7 +451,7 @@ class Client:
             wait_for(asyncio.sleep(self.rng.random() * _AGAIN_S))
 
     def _note(self, error: Error) -> None:
-        if error.sqlstate not in _EXPECTED:
+        if error.sqlstate not in EXPECTED:
             raise CheckError("errors", f"{error.sqlstate} {error}") from error
         self.world.happen(f"error {error.sqlstate}")
 
@@ -637,7 +637,7 @@ def in_the_calm(
                 body(connection)
             return
         except Error as error:
-            if error.sqlstate not in _EXPECTED or world.loop.time() > end_s:
+            if error.sqlstate not in EXPECTED or world.loop.time() > end_s:
                 raise CheckError("liveness", f"in the calm: {error}") from error
             wait_for(asyncio.sleep(_AGAIN_S))
 

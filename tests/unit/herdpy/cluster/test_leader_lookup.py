@@ -94,7 +94,7 @@ def test_what_is_not_there() -> None:
         await cluster.store.delete("/herd/nodes/n1")
         gone = await error_of(cluster.find())
         assert (gone.sqlstate, gone.retry) == ("57P03", Retry.SAFE)
-        assert "node n1 leads it, and has left /herd/nodes/n1" in gone.message
+        assert "node n1 leads it, and /herd/nodes/n1 is gone" in gone.message
         await cluster.store.delete(cluster.nodes.leader_path(ID))
         unled = await error_of(cluster.find())
         assert (unled.sqlstate, unled.retry) == ("57P03", Retry.SAFE)
@@ -160,15 +160,15 @@ def test_a_store_that_was_not_reached_is_opened_by_the_next_question() -> None:
 def test_questions_that_are_begun_are_answered_also_by_close() -> None:
     async def body(cluster: Cluster) -> None:
         await cluster.make()
-        told: asyncio.Queue[str | Error] = asyncio.Queue()
-        cluster.lookup.begin("/herd", "a/b", told.put_nowait)
-        assert await told.get() == "h:7000"
-        cluster.lookup.begin("/herd", "other", told.put_nowait)
+        told: asyncio.Queue[list[str] | Error] = asyncio.Queue()
+        cluster.lookup.begin("/herd", "a/b", "leader", told.put_nowait)
+        assert await told.get() == ["h:7000"]
+        cluster.lookup.begin("/herd", "other", "leader", told.put_nowait)
         error = await told.get()
         assert isinstance(error, Error)
         assert error.sqlstate == "3D000"
         cluster.link.fate_of = lambda path, is_write: Fate.LOSE_REQUEST
-        cluster.lookup.begin("/herd", "a/b", told.put_nowait)
+        cluster.lookup.begin("/herd", "a/b", "leader", told.put_nowait)
         await asyncio.sleep(0.1)
         await cluster.lookup.close()
         closed = told.get_nowait()

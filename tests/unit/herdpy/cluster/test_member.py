@@ -26,6 +26,7 @@ from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.member import Member
 from herdpy.cluster.part import State, Waits
 from herdpy.cluster.registration import NodeRecord, Registration
+from herdpy.cluster.served_part import ServedPart
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.cluster.tenure import Tenure
 from herdpy.config import Config
@@ -47,6 +48,9 @@ class Served:
 
     def __init__(self) -> None:
         self.is_serving = False
+
+    async def begin(self, part: ServedPart) -> None:
+        self.part = part
 
     async def serve(self, tenure: Tenure) -> None:
         assert tenure.holds()
@@ -79,7 +83,7 @@ class Node:
             self._new_instance, self._new_chain, self.cluster.driver, ledger_bytes_max=4096
         )
         nodes = TablespaceNodes(self.store)
-        record = NodeRecord(id=self.name, life="1")
+        record = self.new_record()
         self.registration = Registration(self.store, nodes, record, now_s=OsClock().elapsed)
         await self.registration.start()
         self.member = Member(
@@ -97,6 +101,10 @@ class Node:
             on_state=self._on_state,
         )
         await self.member.start()
+
+    def new_record(self) -> NodeRecord:
+        """Return what the node registers."""
+        return NodeRecord(id=self.name, life="1")
 
     def _on_state(self, state: State) -> None:
         self.states.append(state)
@@ -141,6 +149,8 @@ class Node:
 class Cluster:
     """A loop in a thread, with bookies and a metadata store."""
 
+    new_node: "Callable[[Cluster, str], Node]" = Node
+
     def __init__(self) -> None:
         self.driver = ThreadDriver()
         self.thread = LoopThread(self.driver)
@@ -158,7 +168,7 @@ class Cluster:
 
     def node(self, name: str, disk: MemoryDisk | None = None) -> Node:
         async def start() -> Node:
-            node = Node(self, name, disk)
+            node = self.new_node(self, name) if disk is None else Node(self, name, disk)
             await node.start()
             return node
 

@@ -13,6 +13,7 @@ from herdpy.cluster.leader_node import LeaderNode
 from herdpy.cluster.member import Member
 from herdpy.cluster.part import State, Waits
 from herdpy.cluster.registration import NodeRecord, Registration
+from herdpy.cluster.served_part import ServedPart
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.cluster.tenure import Tenure
 from herdpy.cluster.upkeep import Ledger, Limits
@@ -95,6 +96,9 @@ class ScriptedCopy:
     def close(self) -> None:
         self.is_open = False
         self._call("close")
+
+    async def begin(self, part: ServedPart) -> None:
+        self._call("begin")
 
     async def serve(self, tenure: Tenure) -> None:
         self._call("serve")

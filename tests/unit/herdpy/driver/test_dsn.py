@@ -265,11 +265,20 @@ def test_half_a_character_is_refused_before_it_is_sent_or_looked_for() -> None:
         str(found.value).encode()
 
 
-@pytest.mark.parametrize("value", ["nearest", "follower", "", "Leader"])
-def test_who_is_read_from_is_the_leader(value: str) -> None:
-    with pytest.raises(NotSupportedError, match="goes to the leader") as caught:
+@pytest.mark.parametrize("value", ["", "Leader", "leader,follower"])
+def test_who_is_read_from_is_one_of_three(value: str) -> None:
+    with pytest.raises(InterfaceError, match="read: expected leader, follower or nearest"):
         parse_target(f"herd+zk://zk?read={value}")
-    assert caught.value.sqlstate == "0A000"
+
+
+@pytest.mark.parametrize("place", ["herd://h", "herd://a,b", "herd+zk://zk"])
+def test_reads_of_nodes_that_follow(place: str) -> None:
+    found = parse_target(f"{place}/t?read=nearest&max_staleness_s=2.5")
+    assert isinstance(found, RemoteTarget)
+    assert (found.read, found.max_staleness_s) == ("nearest", 2.5)
+    usual = parse_target(f"{place}/t")
+    assert isinstance(usual, RemoteTarget)
+    assert (usual.read, usual.max_staleness_s) == ("leader", 10.0)
 
 
 def test_a_node_of_a_cluster() -> None:

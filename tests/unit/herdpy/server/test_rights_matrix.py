@@ -352,7 +352,7 @@ OF_ANOTHER = {
 """What can only go on with what another request began, by the one who did."""
 FREE = {
     "Hello", "ScramStart", "ScramProof", "Ping", "Cancel", "Begin", "Commit", "Rollback",
-    "SetAutocommit", "ListTables", "Resolve", "TakeLease",
+    "SetAutocommit", "ListTables", "Resolve", "TakeLease", "WaitFor",
 }  # fmt: skip
 """What takes no right: it is about the connection itself, shows only what its user may see,
 or names what only its owner knows."""

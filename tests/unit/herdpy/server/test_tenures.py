@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import herdpy
+from herdpy.cluster.served_part import ServedPart
+from herdpy.cluster.staleness import Staleness
 from herdpy.cluster.tenure import Tenure
 from herdpy.errors import OperationalError, Retry
 from tests.fixtures.servers import RunningServer, running_server
@@ -61,11 +63,13 @@ class Leader:
 def leader() -> Iterator[Leader]:
     made: list[Watched] = []
 
-    def new_tenure(loop: asyncio.AbstractEventLoop) -> Watched:
+    def new_part(loop: asyncio.AbstractEventLoop) -> ServedPart:
         made.append(Watched(loop))
-        return made[0]
+        part = ServedPart("default", "n1", Staleness(lambda: 0.0))
+        part.lead(made[0])
+        return part
 
-    with running_server(new_tenure=new_tenure) as server:
+    with running_server(new_part=new_part) as server:
         yield Leader(server, made[0])
 
 

@@ -13,6 +13,7 @@ from herdpy.driver.remote.leaders import (
     LeaderConnector,
     LookedUp,
     SeedNodes,
+    Told,
     is_away,
     is_led_no_more,
     is_not_led,
@@ -79,15 +80,15 @@ class Directory:
     """Answers when the test says so."""
 
     def __init__(self) -> None:
-        self.asked: list[Callable[[Address | Error], object]] = []
+        self.asked: list[Callable[[Told], object]] = []
         self.has_asked = threading.Event()
         self.closed: Ticket[None] | None = None
 
-    def ask(self, done: Callable[[Address | Error], object]) -> None:
+    def ask(self, done: Callable[[Told], object]) -> None:
         self.asked.append(done)
         self.has_asked.set()
 
-    def find(self, root: str, tablespace: str, done: Callable[[Address | Error], object]) -> None:
+    def find(self, root: str, tablespace: str, read: str, done: Callable[[Told], object]) -> None:
         self.ask(done)
 
     def close(self) -> Ticket[None]:
@@ -118,8 +119,8 @@ class Counted(ThreadWaiting):
 
 
 class TestLookedUp:
-    @pytest.mark.parametrize("answer", [A, refused()])
-    def test_a_hundred_ask_once(self, answer: Address | Error) -> None:
+    @pytest.mark.parametrize("answer", [[A], refused()])
+    def test_a_hundred_ask_once(self, answer: Told) -> None:
         directory = Directory()
         looked_up, waits = LookedUp(directory.ask), Counted(100)
         told: list[Any] = []
@@ -148,7 +149,7 @@ class TestLookedUp:
         with Background() as background:
             background.start(lambda: looked_up.locate(WAITS))
             assert directory.has_asked.wait(60)
-            directory.asked.pop()(A)
+            directory.asked.pop()([A])
         old = looked_up.locate(WAITS)
         assert (old.address, directory.asked) == (A, [])
         looked_up.failed(old, refused())
@@ -156,18 +157,18 @@ class TestLookedUp:
         with Background() as background:
             background.start(lambda: looked_up.locate(WAITS))
             assert directory.has_asked.wait(60)
-            directory.asked.pop()(B)
+            directory.asked.pop()([B])
         looked_up.failed(old, refused())  # of another, which comes late
         assert looked_up.locate(WAITS).address == B
 
     def test_a_question_that_cannot_be_asked_does_not_stay(self) -> None:
         asked: list[int] = []
 
-        def ask(done: Callable[[Address | Error], object]) -> None:
+        def ask(done: Callable[[Told], object]) -> None:
             asked.append(1)
             if len(asked) == 1:
                 raise KeyboardInterrupt
-            done(A)
+            done([A])
 
         looked_up = LookedUp(ask)
         with pytest.raises(KeyboardInterrupt):

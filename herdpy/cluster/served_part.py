@@ -1,0 +1,135 @@
+"""ServedPart: what a node is for a tablespace, as the server of its copy has it. No I/O.
+
+While it follows, answers leave at once, and statements are refused that are a leader's, or when
+what the copy shows is too old. From where its copy may write until it leads no answer leaves: the
+former leader may answer still. While it leads answers leave under its tenure. Implements
+herdpy.server.served.Part. One thread, the loop's; what says so any thread.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from herdpy.cluster.staleness import Staleness
+from herdpy.cluster.tenure import Tenure
+from herdpy.errors import Error, OperationalError, Retry
+
+
+class Leader(NamedTuple):
+    """The node that leads, as this one knows."""
+
+    node_id: str
+    address: str | None
+
+    def __str__(self) -> str:
+        return f"node {self.node_id}" + (f" at {self.address}" if self.address else "")
+
+
+class ServedPart:
+    """See the module. `leader` is its owner's to set."""
+
+    def __init__(self, tablespace: str, node_id: str, staleness: Staleness) -> None:
+        self._tablespace = tablespace
+        self._node_id = node_id
+        self.staleness = staleness
+        self.leader: Leader | None = None
+        """None: none leads, as far as is known."""
+        self._tenure: Tenure | None = None
+        self._is_held = False
+        self._waiting: dict[Callable[[], None], None] = {}
+
+    # --- the owner's -----------------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """Let no answer leave until lead(): the copy is about to write."""
+        self._is_held = True
+
+    def lead(self, tenure: Tenure) -> None:
+        """Let answers leave under a tenure; those that wait do so now."""
+        self._tenure = tenure
+        waiting, self._waiting = self._waiting, {}
+        for each in waiting:
+            tenure.release(each)
+
+    # --- the server's ----------------------------------------------------------------------------
+
+    @property
+    def follows(self) -> bool:
+        """It neither leads nor is about to; any thread."""
+        return self._tenure is None and not self._is_held
+
+    def holds(self) -> bool:
+        """Return whether an answer that is made now may leave."""
+        tenure = self._tenure
+        return not self._is_held if tenure is None else tenure.holds()
+
+    def wait(self, callback: Callable[[], None]) -> None:
+        """Call back when that is to be asked again; perhaps never."""
+        if self._tenure is None:
+            self._waiting[callback] = None
+        else:
+            self._tenure.wait(callback)
+
+    def forget(self, callback: Callable[[], None]) -> None:
+        """Let something wait no more; repeatable."""
+        self._waiting.pop(callback, None)
+        if self._tenure is not None:
+            self._tenure.forget(callback)
+
+    @property
+    def is_over(self) -> bool:
+        """It led, and no answer leaves any more."""
+        return self._tenure is not None and self._tenure.is_over
+
+    def lag_s(self) -> float:
+        """Return how old what it shows is at most: 0 while it leads. Any thread."""
+        return self.staleness.lag_s() if self._tenure is None else 0.0
+
+    def check_hello(self, read: str, max_staleness_s: float) -> None:
+        """Raise 25006, SAFE, for a connection that wants another part, or what is not so old."""
+        if self._tenure is not None:
+            if read == "follower":
+                raise self._refusal(
+                    f"node {self._node_id} leads it, and a node that follows is asked for",
+                    "read=nearest takes any node",
+                )
+        elif read not in ("follower", "nearest"):
+            raise self._refusal(
+                self._follows(),
+                "connect there; read=follower or nearest in the URL reads here",
+            )
+        else:
+            self.check_lag(max_staleness_s)
+
+    def check_lag(self, max_staleness_s: float) -> None:
+        """Raise 25006, SAFE, when it follows and what it shows may be older. Any thread."""
+        if not self.follows:
+            return
+        lag_s = self.staleness.lag_s()
+        if lag_s > max_staleness_s:
+            known = f"{lag_s:.1f} s old" if lag_s < 1e6 else "of an age that is not known"
+            raise self._refusal(
+                f"{self._follows()}, and what it shows may be {known}: at most "
+                f"{max_staleness_s:g} s are asked for",
+                "read from the leader, or another node; max_staleness_s in the URL allows more",
+            )
+
+    def write_refusal(self) -> Error:
+        """Return what a statement is told that only a leader runs; any thread."""
+        # Not SAFE: at a connection that reads from followers it would fail again and again.
+        return self._refusal(
+            f"{self._follows()}, and the statement was not run: it is the leader's",
+            "use a connection to the leader: without read=follower or read=nearest",
+            retry=Retry.NEVER,
+        )
+
+    def _follows(self) -> str:
+        leader = self.leader
+        led = "no node is known to lead it" if leader is None else f"{leader} leads it"
+        return f"{led}; node {self._node_id} follows"
+
+    def _refusal(self, why: str, hint: str, *, retry: Retry = Retry.SAFE) -> Error:
+        error = OperationalError(
+            f'tablespace "{self._tablespace}": {why}', sqlstate="25006", retry=retry, hint=hint
+        )
+        error.leader = None if self.leader is None else self.leader.address
+        return error

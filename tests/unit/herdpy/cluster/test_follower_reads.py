@@ -1,0 +1,175 @@
+"""Programs that read on nodes that follow: servers on ports, over copies of one log."""
+
+from collections.abc import Iterator
+
+import pytest
+
+import herdpy
+from herdpy.cluster.part import State
+from herdpy.cluster.registration import NodeRecord
+from herdpy.cluster.served_part import ServedPart
+from herdpy.cluster.tenure import Tenure
+from herdpy.config import ServerConfig
+from herdpy.errors import Error, Retry
+from herdpy.server.server import Server
+from tests.fixtures.ports import own_port
+from tests.unit.herdpy.cluster.test_member import Cluster, Node
+
+
+class ServedNode(Node):
+    """A node whose clients are let in."""
+
+    def __init__(self, cluster: "Cluster", name: str) -> None:
+        super().__init__(cluster, name)
+        self.port = own_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self.service = self  # type: ignore[assignment]
+        self.server: Server | None = None
+        self.part: ServedPart | None = None
+
+    def new_record(self) -> NodeRecord:
+        return NodeRecord(id=self.name, life="1", addresses={"herd": self.address})
+
+    async def begin(self, part: ServedPart) -> None:
+        self.part = part
+        self.server = Server(self.database, name=self.name, config=ServerConfig(), part=part)
+        await self.server.start("127.0.0.1", self.port)
+
+    async def serve(self, tenure: Tenure) -> None:
+        assert self.part is not None
+        assert not self.part.follows
+
+    async def stop(self) -> None:
+        server, self.server = self.server, None
+        if server is not None:
+            await server.drain(0.0)
+            await server.close()
+
+
+class ServedCluster(Cluster):
+    new_node = ServedNode
+
+    def url(self, *nodes: Node, **options: str) -> str:
+        places = ",".join(node.address for node in nodes if isinstance(node, ServedNode))
+        options = {"tls": "off", "retry_timeout_s": "20"} | options
+        return f"herd://{places}/?" + "&".join(f"{name}={value}" for name, value in options.items())
+
+
+@pytest.fixture
+def cluster() -> Iterator[ServedCluster]:
+    made = ServedCluster()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def nodes(cluster: ServedCluster) -> list[Node]:
+    """Give a leader, with a table, and a node that follows."""
+    first = cluster.node("n1")
+    cluster.until(first, State.LEADING)
+    second = cluster.node("n2")
+    with herdpy.connect(cluster.url(first), autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+        connection.execute("INSERT INTO t VALUES (1, 'a')")
+    cluster.until(second, State.FOLLOWING)
+    cluster.level(second, first)
+    return [first, second]
+
+
+def refusal(url: str) -> Error:
+    with pytest.raises(Error) as caught:
+        herdpy.connect(url)
+    return caught.value
+
+
+def test_a_node_that_follows_names_the_leader_to_who_does_not_ask_for_it(
+    cluster: ServedCluster, nodes: list[Node]
+) -> None:
+    first, second = nodes
+    assert isinstance(first, ServedNode)
+    error = refusal(cluster.url(second, retry_timeout_s="0"))
+    assert (error.sqlstate, error.retry, error.leader) == ("25006", Retry.SAFE, first.address)
+    assert f"node n1 at {first.address} leads it; node n2 follows" in error.message
+    with herdpy.connect(cluster.url(second, first)) as connection:  # the driver goes there
+        assert connection.execute("SELECT v FROM t").fetchall() == [("a",)]
+        connection.execute("INSERT INTO t VALUES (2, 'b')")
+
+
+def test_reads_of_a_node_that_follows(cluster: ServedCluster, nodes: list[Node]) -> None:
+    first, second = nodes
+    assert isinstance(first, ServedNode)
+    assert isinstance(second, ServedNode)
+    url = cluster.url(first, second, read="follower")
+    with (
+        herdpy.connect(cluster.url(first), autocommit=True) as writer,
+        herdpy.connect(url, autocommit=True) as reader,
+    ):
+        assert second.server is not None
+        assert second.server.connection_count == 1
+        for number in range(2, 20):
+            writer.execute("INSERT INTO t VALUES (?, 'x')", (number,))
+            reader.wait_for(writer.position)
+            assert reader.execute("SELECT max(id) FROM t").fetchall() == [(number,)]
+            assert reader.execute("SELECT v FROM t WHERE id = ?", (number,)).fetchall() == [("x",)]
+        assert 0 < reader.lag < 10
+        assert writer.lag == 0
+        for text in ("INSERT INTO t VALUES (99, 'y')", "DELETE FROM t", "CREATE ROLE r"):
+            with pytest.raises(Error) as caught:
+                reader.execute(text)
+            error = caught.value
+            assert (error.sqlstate, error.retry, error.leader) == (
+                "25006",
+                Retry.NEVER,
+                first.address,
+            )
+        with pytest.raises(Error, match="25006"):
+            reader.lease(60).__enter__()
+        reader.execute("BEGIN")
+        with pytest.raises(Error, match="25006"):
+            reader.execute("SET TRANSACTION SNAPSHOT '1'")
+        reader.rollback()
+        with pytest.raises(Error, match="25006"):
+            reader.begin_staging("t", job="j")
+        with pytest.raises(Error, match="25006"):
+            reader.ingest("t", [{"id": 99, "v": "y"}])
+        with pytest.raises(Error, match=r"position 1000\.0\.0 was not reached") as caught:
+            reader.wait_for("1000.0.0", timeout=0.01)
+        assert (caught.value.sqlstate, caught.value.retry) == ("57014", Retry.SAFE)
+        assert reader.execute("SELECT count(*) FROM t").fetchall() == [(19,)]
+
+
+def test_a_leader_is_no_node_that_follows(cluster: ServedCluster, nodes: list[Node]) -> None:
+    first, second = nodes
+    error = refusal(cluster.url(first, read="follower"))
+    assert error.sqlstate == "25006"
+    assert "node n1 leads it, and a node that follows is asked for" in error.message
+    with herdpy.connect(cluster.url(first, second, read="nearest")) as connection:
+        assert connection.lag == 0
+
+
+def test_sessions_stay_when_their_node_comes_to_lead(
+    cluster: ServedCluster, nodes: list[Node]
+) -> None:
+    first, second = nodes
+    assert isinstance(second, ServedNode)
+    with herdpy.connect(cluster.url(second, read="follower"), autocommit=True) as reader:
+        assert reader.execute("SELECT count(*) FROM t").fetchall() == [(1,)]
+        cluster.thread.call(first.close())
+        cluster.nodes.remove(first)
+        cluster.until(second, State.LEADING)
+        reader.execute("INSERT INTO t VALUES (2, 'b')")
+        assert reader.execute("SELECT count(*) FROM t").fetchall() == [(2,)]
+        assert reader.lag == 0
+        assert second.server is not None
+        assert second.server.connection_count == 1
+        assert second.part is not None
+        tenure = second.part._tenure
+        assert tenure is not None
+        assert tenure.holds()
+
+
+def test_what_is_too_old_is_refused(cluster: ServedCluster, nodes: list[Node]) -> None:
+    url = cluster.url(nodes[1], read="follower", max_staleness_s="0.000001", retry_timeout_s="0")
+    error = refusal(url)
+    assert (error.sqlstate, error.retry) == ("25006", Retry.SAFE)
+    assert "at most 1e-06 s are asked for" in error.message
