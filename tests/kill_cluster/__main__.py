@@ -1,4 +1,4 @@
-"""`python -m tests.kill_cluster --rounds 100 [--seed N] [--only "kill leader,kill bookie"]`.
+"""`python -m tests.kill_cluster --rounds 100 [--seed N] [--only "kill leader;kill bookie"]`.
 
 A whole cluster (`herdpy cluster up`: ZooKeeper, three bookies, three nodes) under eight clients, to
 which something is done again and again; then all rows are read on each node. The history is kept
