@@ -206,7 +206,8 @@ async def _list_tables(call: Call) -> None:
 
 async def _get_server(call: Call) -> None:
     await call.read_one(pb.GetServerRequest.FromString)
-    async with call.session(pb.Open()) as session:
+    async with call.session(pb.Open(autocommit=True)) as session:
+        await session.ask(messages.Rollback)  # of nothing: its answer has waited for a tenure
         shown = visible_states(session.database, call.caller.user or None)
         await call.write(
             pb.ServerInfo(

@@ -1,21 +1,35 @@
-"""The gRPC port of a leader whose tenure has run out: what it has not answered, and what it says."""
+"""The gRPC port of a leader whose tenure has run out: what waits, and what it says of it."""
 
-import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import Any
 
 import grpc
 import pytest
 
 from herdpy.cluster.tenure import Tenure
 from herdpy.proto import herdpy_pb2 as pb
-from tests.fixtures.grpc_clients import Client, error_of, grpc_client
+from tests.fixtures.grpc_clients import WAIT_S, Client, error_of, grpc_client
 from tests.fixtures.servers import RunningServer, running_server
+
+
+class WatchedTenure(Tenure):
+    """A tenure that tells when an answer waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: 1.0)
+        self.is_waited_for = Event()
+
+    def wait(self, callback: Callable[[], None]) -> None:
+        super().wait(callback)
+        self.is_waited_for.set()
 
 
 class Leader:
     """A server, and the tenure under which it answers."""
 
-    def __init__(self, server: RunningServer, tenure: Tenure, client: Client) -> None:
+    def __init__(self, server: RunningServer, tenure: WatchedTenure, client: Client) -> None:
         self.server, self.tenure, self.client = server, tenure, client
 
     def lose(self) -> None:
@@ -30,19 +44,10 @@ class Leader:
 
         self.server.call(renew)
 
-    def wait_held(self) -> None:
-        """Wait until an answer is held."""
-
-        async def wait() -> None:
-            while not self.tenure.waiting_count:
-                await asyncio.sleep(0)
-
-        self.server.call(wait)
-
 
 @pytest.fixture
 def leader() -> Iterator[Leader]:
-    tenure = Tenure(lambda: 1.0)
+    tenure = WatchedTenure()
     tenure.renew(1.0, 10.0)
     with running_server(tenure=tenure) as server, grpc_client(server.grpc_url) as client:
         client.rows("CREATE TABLE t (id BIGINT PRIMARY KEY)")
@@ -53,9 +58,27 @@ def test_what_ran_is_not_called_unavailable_when_the_server_ends(leader: Leader)
     leader.lose()
     statement = pb.ExecuteRequest(text="INSERT INTO t VALUES (1)")
     replies = leader.client.Query(pb.QueryRequest(statement=statement))
-    leader.wait_held()
+    assert leader.tenure.is_waited_for.wait(WAIT_S)
     leader.server.call(leader.server.server.close)
     with pytest.raises(grpc.RpcError) as caught:
         next(replies)
     assert (error_of(caught.value).sqlstate, error_of(caught.value).retry) == ("57P01", "unknown")
     assert caught.value.code() is grpc.StatusCode.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("name", "request_"),
+    [("GetServer", pb.GetServerRequest()), ("GetTablespace", pb.GetTablespaceRequest())],
+)
+def test_what_a_server_says_of_itself_waits_for_a_tenure(
+    leader: Leader, name: str, request_: Any
+) -> None:
+    leader.lose()
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(getattr(leader.client, name), request_)
+        try:
+            assert leader.tenure.is_waited_for.wait(5)
+            assert not answer.done()
+        finally:
+            leader.renew()
+        assert answer.result(WAIT_S)
