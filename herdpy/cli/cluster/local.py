@@ -2,7 +2,7 @@
 
 ZooKeeper and the bookies are those of `bookie local`, which runs as a child; each node is a child
 of its own. In the directory: ledgers/ (that of `bookie local`), a folder and a log file for each
-node, and cluster.json with the ports of the nodes.
+node, cluster.json with the ports of the nodes, and LOCK, which the process has that runs it.
 """
 
 import asyncio
@@ -14,14 +14,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bookie.runtime.interfaces import DirectoryLock, DiskLockedError
 from bookie.runtime.os_child_process import ChildProcess, python_command
+from bookie.runtime.os_process import describe_process
 from herdpy.cli.cluster.options import herdpy_command
+from herdpy.driver.local import disk_of_directory
 from herdpy.errors import CorruptionError, OperationalError
 
 HOST = "127.0.0.1"
 ROOT = "/herd"
 LEDGERS = "/ledgers"
 _PLAN_FILE = "cluster.json"
+_LOCK = "LOCK"
 _NODE_PORT = 7000
 _LOOK_S = 0.05
 _START_LIMIT_S = 180.0
@@ -57,12 +61,20 @@ class LocalCluster:
         session_timeout_s: float,
         assignments: Sequence[str],
     ) -> None:
-        """OperationalError 58P01: the directory holds something else; nothing was written."""
+        """OperationalError: the directory holds something else (58P01), or runs (55006).
+
+        Nothing was written then.
+        """
         self.directory = directory
         self._bookie_count = bookie_count
         self._session_timeout_s = session_timeout_s
         self._assignments = assignments
-        self._ports = _ports(directory, node_count)
+        self._lock = _locked(directory)
+        try:
+            self._ports = _ports(directory, node_count)
+        except BaseException:
+            self._lock.close()
+            raise
         self._ledgers: ChildProcess | None = None
         self._nodes: dict[str, ChildProcess] = {}
         self.zookeeper = ""
@@ -86,13 +98,10 @@ class LocalCluster:
             command, self.directory / "ledgers.log", _environment()
         )
         end_s = asyncio.get_running_loop().time() + _START_LIMIT_S
-        while (found := _record(child.printed())) is None:
+        while (found := _record(child.printed(), "zookeeper")) is None:
             is_too_late = asyncio.get_running_loop().time() > end_s
             if is_too_late or child.exit_code() is not None:
-                raise OperationalError(
-                    f"ZooKeeper and bookies did not start (log: {child.log}):\n{child.log_tail()}",
-                    sqlstate="58000",
-                )
+                raise _not_started(child)
             await asyncio.sleep(_LOOK_S)
         self._take(folder, found)
 
@@ -164,6 +173,7 @@ class LocalCluster:
             child.stop(_NODE_GRACE_S)
         if self._ledgers is not None:
             self._ledgers.stop(_LOCAL_GRACE_S)
+        self._lock.close()
 
 
 def _environment() -> dict[str, str]:
@@ -175,30 +185,53 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _record(printed: str) -> dict[str, Any] | None:
-    """Return the line of JSON that `bookie local` prints when all are there."""
+def _record(printed: str, key: str) -> dict[str, Any] | None:
+    """Return the line of JSON with that key: `bookie local` has "zookeeper" or "error" in one."""
     for line in printed.splitlines():
         if line.startswith("{"):
             try:
-                return json.loads(line)
+                found = json.loads(line)
             except ValueError:
-                return None  # not all of it is there yet
+                continue  # not all of it is there yet
+            if key in found:
+                return found
     return None
 
 
-def _ports(directory: Path, count: int) -> list[int]:
-    """Return the nodes' ports that the directory had before, and others for nodes that are new."""
-    found = sorted(path.name for path in directory.iterdir())
-    file = directory / _PLAN_FILE
-    ports: list[int] = []
-    if found and _PLAN_FILE not in found:
+def _not_started(child: ChildProcess) -> OperationalError:
+    failure = _record(child.printed(), "error")
+    said = f"\n{child.log_tail()}".rstrip() if failure is None else f" {failure['message']}"
+    return OperationalError(
+        f"cluster up: ZooKeeper and bookies did not start (log: {child.log}):{said}",
+        sqlstate="58000",
+    )
+
+
+def _locked(directory: Path) -> DirectoryLock:
+    disk = disk_of_directory(str(directory))
+    found = sorted(disk.list(""))
+    if set(found) - {_LOCK} and _PLAN_FILE not in found:  # before the lock makes a file in it
         raise OperationalError(
             f"{directory}: expected an empty directory or that of an earlier run, found "
             f"{found[0]!r} in it",
             sqlstate="58P01",
             hint="name another one with --data; nothing was changed",
         )
-    if found:
+    try:
+        return disk.lock(_LOCK, describe_process())
+    except DiskLockedError as error:
+        raise OperationalError(
+            f"{directory}: a cluster runs there already, of {error.owner or 'another process'}",
+            sqlstate="55006",
+            hint="stop that one, or name another directory with --data",
+        ) from None
+
+
+def _ports(directory: Path, count: int) -> list[int]:
+    """Return the nodes' ports that the directory had before, and others for nodes that are new."""
+    file = directory / _PLAN_FILE
+    ports: list[int] = []
+    if file.exists():
         try:
             ports = [int(port) for port in json.loads(file.read_text())["node_ports"]]
         except (ValueError, TypeError, KeyError) as error:

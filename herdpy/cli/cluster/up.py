@@ -277,7 +277,12 @@ class _Showing:
 @contextlib.contextmanager
 def _directory(data: Path | None) -> Generator[Path]:
     if data is not None:
-        data.mkdir(parents=True, exist_ok=True)
+        try:
+            data.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OperationalError(
+                f"--data: {data} cannot be made: {error.strerror or error}", sqlstate="58030"
+            ) from None
         yield data.resolve()
         return
     temporary = Path(tempfile.mkdtemp(prefix="herdpy-cluster-"))

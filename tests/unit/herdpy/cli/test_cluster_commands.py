@@ -9,6 +9,7 @@ from rich.console import Console
 from herdpy.cli.app import app
 from herdpy.cli.cluster.view import as_record, as_tables, changes
 from herdpy.cluster.status import ClusterStatus, NodeStatus, TablespaceStatus
+from herdpy.driver.local import disk_of_directory
 
 
 def run(*arguments: str) -> Result:
@@ -51,6 +52,41 @@ def test_a_directory_of_something_else_is_no_cluster_s(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "found 'photo.jpg' in it (58P01)" in result.output
     assert [path.name for path in tmp_path.iterdir()] == ["photo.jpg"]
+
+
+def test_a_directory_that_runs_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").write_text('{"node_ports": [1]}')
+    (tmp_path / "ledgers.log").write_text("what the one that runs has printed")
+    lock = disk_of_directory(str(tmp_path)).lock("LOCK", "pid 7")
+    try:
+        result = run("cluster", "up", "--data", str(tmp_path))
+    finally:
+        lock.close()
+    assert result.exit_code == 1
+    assert "a cluster runs there already, of pid 7 (55006)" in result.output
+    assert "name another directory with --data" in result.output
+    assert (tmp_path / "cluster.json").read_text() == '{"node_ports": [1]}'
+    assert (tmp_path / "ledgers.log").read_text() == "what the one that runs has printed"
+
+
+def test_what_bookie_local_refuses_is_told(tmp_path: Path) -> None:
+    data = tmp_path / "c"
+    (data / "ledgers").mkdir(parents=True)
+    (data / "ledgers" / "local.json").write_text("{")
+    (data / "cluster.json").write_text('{"node_ports": [1]}')
+    result = run("cluster", "up", "--data", str(data))
+    assert result.exit_code == 1
+    said = "cluster up: ZooKeeper and bookies did not start (log: "
+    assert f"{said}{data / 'ledgers.log'}): " in result.output
+    assert "local.json: expected the ports of an earlier run" in result.output
+    assert "(58000)" in result.output
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = run("cluster", "up", "--data", str(tmp_path / "file" / "below"))
+    assert result.exit_code == 1
+    assert "below cannot be made: Not a directory (58030)" in result.output
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"node_ports": ["x"]}', "[]"])

@@ -5,7 +5,7 @@ import pytest
 
 from herdpy.proto import herdpy_pb2 as pb
 from tests.fixtures.grpc_clients import error_of, grpc_client
-from tests.unit.herdpy.server.test_tenures import Leader, leader
+from tests.unit.herdpy.server.test_tenures import Asking, Leader, leader
 
 __all__ = ["leader"]
 
@@ -23,3 +23,13 @@ def test_a_call_whose_login_waits_has_not_run(leader: Leader) -> None:
         error = error_of(caught.value)
         assert (error.sqlstate, error.retry) == ("57P01", "safe")
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_what_a_server_says_of_itself_waits_for_a_tenure(leader: Leader) -> None:
+    with grpc_client(leader.server.grpc_url) as client:
+        leader.lapse()
+        asking = Asking(lambda: client.GetServer(pb.GetServerRequest()).tablespaces)
+        leader.until_waiting()
+        assert asking.is_alive()
+        leader.renew()
+        assert "default" in asking.result()
