@@ -21,6 +21,9 @@ def run(*arguments: str) -> Result:
     [
         (("node", "--data", "x", "--port", "0"), "server.port: expected the port"),
         (("node", "--data", "x", "--host", "0.0.0.0"), "'0.0.0.0' is no address that clients"),
+        (("node", "--data", "x", "--advertised-address", "foo"), "expected HOST:PORT, found 'foo'"),
+        (("node", "--data", "x", "--advertised-address", "http://me:7"), "found 'http://me:7'"),
+        (("node", "--data", "x", "--advertised-address", "me:70000"), "found 'me:70000'"),
         (("cluster", "init", "--ack-quorum", "4"), "expected ack <= write <= ensemble, found 4"),
     ],
 )
@@ -38,6 +41,9 @@ def test_what_is_wrong_before_zookeeper_is_asked(arguments: tuple[str, ...], sai
         ("--root", "/", "a path such as /herd"),
         ("--zookeeper", "zk1", "host:port"),
         ("--zookeeper", "zk1:2181;zk2:2181", "host:port"),
+        ("--zookeeper", "zk1:2181,", "host:port"),
+        ("--zookeeper", "127.0.0.1:99999", "host:port"),
+        ("--zookeeper", "127.0.0.1:0", "host:port"),
     ],
 )
 def test_what_is_no_cluster_s_address(option: str, value: str, expected: str) -> None:
