@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import click
 from rich.console import Console
@@ -64,6 +65,11 @@ def run_cluster(
         finally:
             cluster.close()
     return 0
+
+
+def dsn_of(zookeeper: str, tablespace: str) -> str:
+    """Return the URL by which programs connect to a tablespace, whatever it is called."""
+    return f"herd+zk://{zookeeper}/{quote(tablespace, safe='')}"
 
 
 async def _until_signal(
@@ -235,7 +241,7 @@ class _Showing:
 
     @property
     def _dsn(self) -> str:
-        return f"herd+zk://{self._cluster.zookeeper}/{self._tablespace}"
+        return dsn_of(self._cluster.zookeeper, self._tablespace)
 
     def _record(self, status: ClusterStatus) -> dict[str, Any]:
         found = _tablespace(status, self._tablespace)

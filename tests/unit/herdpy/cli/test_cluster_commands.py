@@ -7,8 +7,10 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from herdpy.cli.app import app
+from herdpy.cli.cluster.up import dsn_of
 from herdpy.cli.cluster.view import as_record, as_tables, changes
 from herdpy.cluster.status import ClusterStatus, NodeStatus, TablespaceStatus
+from herdpy.driver.dsn import RemoteTarget, parse_target
 from herdpy.driver.local import disk_of_directory
 
 
@@ -93,6 +95,13 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     result = run("cluster", "up", "--data", str(tmp_path / "file" / "below"))
     assert result.exit_code == 1
     assert "below cannot be made: Not a directory (58030)" in result.output
+
+
+@pytest.mark.parametrize("name", ["sales", "a/b?x", "a#b", "100%", "é@:", ".."])
+def test_the_url_that_is_shown_names_the_tablespace(name: str) -> None:
+    target = parse_target(dsn_of("127.0.0.1:2181", name))
+    assert isinstance(target, RemoteTarget)
+    assert (target.tablespace, target.root) == (name, "/herd")
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"node_ports": ["x"]}', "[]"])
