@@ -19,6 +19,7 @@ from herdpy.cli.settings import Loaded
 from herdpy.cli.system import make_room, notify
 from herdpy.cluster.database_copy import DatabaseCopy
 from herdpy.cluster.node import Node, World
+from herdpy.cluster.node_identity import check_id
 from herdpy.cluster.tenure import Tenure
 from herdpy.config import ServerConfig
 from herdpy.driver.local import disk_of_directory, new_world
@@ -43,6 +44,8 @@ def run_node(
 
     load: gives the settings, and again at SIGHUP.
     """
+    if node_id is not None:
+        check_id(node_id)
     loaded = load()
     address = _address(loaded)
     log = set_up_logs(loaded.server.log_level, loaded.server.log_format)

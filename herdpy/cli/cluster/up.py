@@ -20,10 +20,11 @@ from rich.text import Text
 from bookie.errors import BookieError
 from bookie.metadata.interfaces import VersionedStore
 from herdpy.cli.cluster.local import LEDGERS, ROOT, LocalCluster, Program
-from herdpy.cli.cluster.making import create_tablespace, new_record
+from herdpy.cli.cluster.making import check_tablespace, create_tablespace, new_record
 from herdpy.cli.cluster.options import as_herdpy_errors, run, session
 from herdpy.cli.cluster.view import as_tables, changes
 from herdpy.cli.console import error_console, output_console
+from herdpy.cli.settings import load_here
 from herdpy.cluster.chain import Quorums
 from herdpy.cluster.cluster_record import create_cluster
 from herdpy.cluster.status import ClusterStatus, TablespaceStatus, read_status
@@ -48,6 +49,8 @@ def run_cluster(
     is_json: bool,
 ) -> int:
     """Run a cluster until a signal, and return the exit code; herdpy.Error: it did not start."""
+    check_tablespace(tablespace, ())
+    load_here(None, assignments, {}, {})  # which the nodes would refuse one by one
     with _directory(data) as directory:
         cluster = LocalCluster(
             directory,

@@ -26,6 +26,16 @@ def run(*arguments: str) -> Result:
         (("node", "--data", "x", "--advertised-address", "foo"), "expected HOST:PORT, found 'foo'"),
         (("node", "--data", "x", "--advertised-address", "http://me:7"), "found 'http://me:7'"),
         (("node", "--data", "x", "--advertised-address", "me:70000"), "found 'me:70000'"),
+        (("node", "--data", "x", "--id", "a b"), "node id: expected 1 to 63 letters"),
+        (("cluster", "create", "t", "--replicas", ""), "node id: expected 1 to 63 letters"),
+        (
+            ("cluster", "create", "t", "--replicas", "n1,n1"),
+            "each replica once; found 't' on n1, n1",
+        ),
+        (("cluster", "create", "", "--replicas", "n1"), "expected a name"),
+        (("cluster", "create", "\udcff", "--replicas", "n1"), "expected a name"),
+        (("cluster", "up", "--tablespace", ""), "expected a name"),
+        (("cluster", "up", "--set", "foo=1"), "there is no setting 'foo'"),
         (("cluster", "init", "--ack-quorum", "4"), "expected ack <= write <= ensemble, found 4"),
     ],
 )
@@ -34,6 +44,7 @@ def test_what_is_wrong_before_zookeeper_is_asked(arguments: tuple[str, ...], sai
     assert result.exit_code == 1
     assert said in result.output
     assert "(22023)" in result.output
+    assert "starting" not in result.output
 
 
 @pytest.mark.parametrize(
