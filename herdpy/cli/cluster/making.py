@@ -9,6 +9,7 @@ from herdpy.cluster.cluster_record import (
     create_cluster,
     read_cluster,
 )
+from herdpy.cluster.node_identity import check_id
 from herdpy.cluster.status import read_status
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.driver.local import new_rng
@@ -46,8 +47,21 @@ def new_record(ledgers: str, quorums: Quorums) -> ClusterRecord:
     )
 
 
+def check_tablespace(name: str, replicas: tuple[str, ...]) -> None:
+    """ProgrammingError 22023: no tablespace can have this name, or these replicas."""
+    is_text = name.encode(errors="ignore").decode() == name  # an argument may have other bytes
+    if not name or not is_text or len(set(replicas)) != len(replicas):
+        raise ProgrammingError(
+            f"expected a name, and each replica once; found {name!r:.80} on {', '.join(replicas)}",
+            sqlstate="22023",
+        )
+    for replica in replicas:
+        check_id(replica)
+
+
 async def make_tablespace(zookeeper: str, root: str, name: str, replicas: tuple[str, ...]) -> None:
     """Make a tablespace with a session of its own: that ends, and one of the replicas leads."""
+    check_tablespace(name, replicas)
     async with session(zookeeper) as store:
         await create_tablespace(store, root, name, replicas)
 
@@ -57,17 +71,13 @@ async def create_tablespace(
 ) -> None:
     """Make a tablespace; the session is to end soon, for it stands for the leader's until then.
 
-    ProgrammingError 42P04: there is one of the name; 22023: a replica is no node that is there, or
-    carries a tablespace already. OperationalError 53000: too few bookies. Nothing was made then.
+    It has passed check_tablespace(). ProgrammingError 42P04: there is one of the name; 22023: a
+    replica is no node that is there, or carries a tablespace already. OperationalError 53000: too
+    few bookies. Nothing was made then.
     """
     await check_bookie_count(store, await read_cluster(store, root))
     status = await read_status(store, root, patience_s=_PATIENCE_S)
     there = {node.id for node in status.nodes}
-    if not name or len(set(replicas)) != len(replicas):
-        raise ProgrammingError(
-            f"expected a name, and each replica once; found {name!r:.80} on {', '.join(replicas)}",
-            sqlstate="22023",
-        )
     for replica in replicas:
         if replica not in there:
             known = ", ".join(sorted(there)) or "none"

@@ -12,13 +12,14 @@ from rich.console import Console
 from bookie.runtime.os_executors import new_executor, new_loop
 from bookie.runtime.os_log import LineWriter
 from herdpy.cli.audit_file import AuditFile
-from herdpy.cli.cluster.options import as_herdpy_errors, session
+from herdpy.cli.cluster.options import as_herdpy_errors, is_place, session
 from herdpy.cli.logs import set_up_logs
 from herdpy.cli.serve import frequent_switches, listening, open_audit, rare_collections
 from herdpy.cli.settings import Loaded
 from herdpy.cli.system import make_room, notify
 from herdpy.cluster.database_copy import DatabaseCopy
 from herdpy.cluster.node import Node, World
+from herdpy.cluster.node_identity import check_id
 from herdpy.cluster.served_part import ServedPart
 from herdpy.cluster.tenure import Tenure
 from herdpy.config import ServerConfig
@@ -45,6 +46,8 @@ def run_node(
 
     load: gives the settings, and again at SIGHUP.
     """
+    if node_id is not None:
+        check_id(node_id)
     loaded = load()
     address = _address(loaded)
     log = set_up_logs(loaded.server.log_level, loaded.server.log_format)
@@ -71,8 +74,15 @@ def run_node(
 def _address(loaded: Loaded) -> str:
     """Return where clients reach this node's server, which is registered before it listens."""
     server = loaded.server
-    if loaded.node.advertised_address:
-        return loaded.node.advertised_address
+    advertised = loaded.node.advertised_address
+    if advertised and not is_place(advertised):
+        raise ProgrammingError(
+            f"node.advertised_address: expected HOST:PORT, found {advertised[:80]!r}",
+            sqlstate="22023",
+            hint="name what clients are to connect to, such as db1.example.org:7000",
+        )
+    if advertised:
+        return advertised
     if server.port == 0:
         raise ProgrammingError(
             "server.port: expected the port that clients are to find, found 0",

@@ -21,22 +21,28 @@ T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 _ZOOKEEPER = "127.0.0.1:2181"
 _ROOT = re.compile(r"(/[^/\s]+)+")
-_HOST = r"(\[[0-9A-Fa-f:.]+\]|[^\s:/,\[\]]+):\d{1,5}"
-_HOSTS = re.compile(rf"{_HOST}(,{_HOST})*")
+_PLACE = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/,@\[\]]+):([0-9]{1,5})")
+_PORT_MAX = 65_535
 _SESSION_TIMEOUT_S = 6.0
 _CONNECT_TIMEOUT_S = 15.0
 
 
-def _checked(pattern: re.Pattern[str], expected: str) -> Callable[..., str]:
+def is_place(text: str) -> bool:
+    """Return whether it is "host:port" or "[::1]:port", of a port that there can be."""
+    found = _PLACE.fullmatch(text)
+    return found is not None and 0 < int(found[2]) <= _PORT_MAX
+
+
+def _checked(is_right: Callable[[str], object], expected: str) -> Callable[..., str]:
     def check(_: click.Context, __: click.Parameter, value: str) -> str:
-        if not pattern.fullmatch(value):
+        if not is_right(value):
             raise click.BadParameter(f"expected {expected}, found {value[:80]!r}")
         return value
 
     return check
 
 
-checked_path = _checked(_ROOT, "a path such as /herd")
+checked_path = _checked(_ROOT.fullmatch, "a path such as /herd")
 
 zookeeper_option = click.option(
     "--zookeeper",
@@ -45,7 +51,10 @@ zookeeper_option = click.option(
     default=_ZOOKEEPER,
     show_default=True,
     metavar="HOST:PORT,...",
-    callback=_checked(_HOSTS, "host:port, or several with commas between"),
+    callback=_checked(
+        lambda value: all(map(is_place, value.split(","))),
+        "host:port, or several with commas between",
+    ),
     help="The servers of ZooKeeper.",
 )
 root_option = click.option(

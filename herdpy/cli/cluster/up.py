@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import click
 from rich.console import Console
@@ -19,10 +20,11 @@ from rich.text import Text
 from bookie.errors import BookieError
 from bookie.metadata.interfaces import VersionedStore
 from herdpy.cli.cluster.local import LEDGERS, ROOT, LocalCluster, Program
-from herdpy.cli.cluster.making import create_tablespace, new_record
+from herdpy.cli.cluster.making import check_tablespace, create_tablespace, new_record
 from herdpy.cli.cluster.options import as_herdpy_errors, run, session
 from herdpy.cli.cluster.view import as_tables, changes
 from herdpy.cli.console import error_console, output_console
+from herdpy.cli.settings import load_here
 from herdpy.cluster.chain import Quorums
 from herdpy.cluster.cluster_record import create_cluster
 from herdpy.cluster.status import ClusterStatus, TablespaceStatus, read_status
@@ -47,6 +49,8 @@ def run_cluster(
     is_json: bool,
 ) -> int:
     """Run a cluster until a signal, and return the exit code; herdpy.Error: it did not start."""
+    check_tablespace(tablespace, ())
+    load_here(None, assignments, {}, {})  # which the nodes would refuse one by one
     with _directory(data) as directory:
         cluster = LocalCluster(
             directory,
@@ -64,6 +68,11 @@ def run_cluster(
         finally:
             cluster.close()
     return 0
+
+
+def dsn_of(zookeeper: str, tablespace: str) -> str:
+    """Return the URL by which programs connect to a tablespace, whatever it is called."""
+    return f"herd+zk://{zookeeper}/{quote(tablespace, safe='')}"
 
 
 async def _until_signal(
@@ -235,7 +244,7 @@ class _Showing:
 
     @property
     def _dsn(self) -> str:
-        return f"herd+zk://{self._cluster.zookeeper}/{self._tablespace}"
+        return dsn_of(self._cluster.zookeeper, self._tablespace)
 
     def _record(self, status: ClusterStatus) -> dict[str, Any]:
         found = _tablespace(status, self._tablespace)

@@ -7,8 +7,10 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from herdpy.cli.app import app
+from herdpy.cli.cluster.up import dsn_of
 from herdpy.cli.cluster.view import as_record, as_tables, changes
 from herdpy.cluster.status import ClusterStatus, NodeStatus, TablespaceStatus
+from herdpy.driver.dsn import RemoteTarget, parse_target
 from herdpy.driver.local import disk_of_directory
 
 
@@ -21,6 +23,19 @@ def run(*arguments: str) -> Result:
     [
         (("node", "--data", "x", "--port", "0"), "server.port: expected the port"),
         (("node", "--data", "x", "--host", "0.0.0.0"), "'0.0.0.0' is no address that clients"),
+        (("node", "--data", "x", "--advertised-address", "foo"), "expected HOST:PORT, found 'foo'"),
+        (("node", "--data", "x", "--advertised-address", "http://me:7"), "found 'http://me:7'"),
+        (("node", "--data", "x", "--advertised-address", "me:70000"), "found 'me:70000'"),
+        (("node", "--data", "x", "--id", "a b"), "node id: expected 1 to 63 letters"),
+        (("cluster", "create", "t", "--replicas", ""), "node id: expected 1 to 63 letters"),
+        (
+            ("cluster", "create", "t", "--replicas", "n1,n1"),
+            "each replica once; found 't' on n1, n1",
+        ),
+        (("cluster", "create", "", "--replicas", "n1"), "expected a name"),
+        (("cluster", "create", "\udcff", "--replicas", "n1"), "expected a name"),
+        (("cluster", "up", "--tablespace", ""), "expected a name"),
+        (("cluster", "up", "--set", "foo=1"), "there is no setting 'foo'"),
         (("cluster", "init", "--ack-quorum", "4"), "expected ack <= write <= ensemble, found 4"),
     ],
 )
@@ -29,6 +44,7 @@ def test_what_is_wrong_before_zookeeper_is_asked(arguments: tuple[str, ...], sai
     assert result.exit_code == 1
     assert said in result.output
     assert "(22023)" in result.output
+    assert "starting" not in result.output
 
 
 @pytest.mark.parametrize(
@@ -38,6 +54,9 @@ def test_what_is_wrong_before_zookeeper_is_asked(arguments: tuple[str, ...], sai
         ("--root", "/", "a path such as /herd"),
         ("--zookeeper", "zk1", "host:port"),
         ("--zookeeper", "zk1:2181;zk2:2181", "host:port"),
+        ("--zookeeper", "zk1:2181,", "host:port"),
+        ("--zookeeper", "127.0.0.1:99999", "host:port"),
+        ("--zookeeper", "127.0.0.1:0", "host:port"),
     ],
 )
 def test_what_is_no_cluster_s_address(option: str, value: str, expected: str) -> None:
@@ -87,6 +106,13 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     result = run("cluster", "up", "--data", str(tmp_path / "file" / "below"))
     assert result.exit_code == 1
     assert "below cannot be made: Not a directory (58030)" in result.output
+
+
+@pytest.mark.parametrize("name", ["sales", "a/b?x", "a#b", "100%", "é@:", ".."])
+def test_the_url_that_is_shown_names_the_tablespace(name: str) -> None:
+    target = parse_target(dsn_of("127.0.0.1:2181", name))
+    assert isinstance(target, RemoteTarget)
+    assert (target.tablespace, target.root) == (name, "/herd")
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"node_ports": ["x"]}', "[]"])
