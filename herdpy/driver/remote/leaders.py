@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.ticket import Ticket
 from herdpy.driver.dsn import Address, RemoteTarget, address_of
-from herdpy.driver.interfaces import Found, Locator, Waits
+from herdpy.driver.interfaces import Found, Locator, Pauses, Waits
 from herdpy.errors import (
     Error,
     LogFailedError,
@@ -30,7 +30,9 @@ _UNREACHABLE = frozenset(("08001", "08006"))
 _OTHERS_MAY_KNOW = frozenset(("08001", "3D000"))
 """Refusals for good that are about one node: another one may lead all the same."""
 ANSWER_S = 15.0
-"""How long the answer to a question is waited for that other connections may have asked."""
+"""How long an answer is waited for at most, to a question that other connections may have asked."""
+_LAST_ANSWER_S = 0.5
+"""How long when retry_timeout_s is over."""
 
 
 def is_not_led(error: Error) -> bool:
@@ -69,7 +71,7 @@ class SeedNodes:
         """By a node, and not among the places."""
         self._number = 0
 
-    def locate(self, waits: Waits) -> Found:
+    def locate(self, waits: Waits, limit_s: float) -> Found:
         with self._mutex:
             return Found(self._named or self._places[self._index], self._number)
 
@@ -92,36 +94,45 @@ class LookedUp:
 
     tries = 2  # what was known, and what is true now
 
-    def __init__(self, ask: Callable[[Callable[[Address | Error], object]], object]) -> None:
-        """ask(done) begins to look, and calls done() once, in any thread."""
+    def __init__(
+        self, ask: Callable[[Callable[[Address | Error], object]], object], where: str
+    ) -> None:
+        """ask(done) begins to look, and calls done() once, in any thread; `where`, for messages."""
         self._ask = ask
+        self._where = where
         self._mutex = new_mutex()
         # Under the mutex.
         self._found: Found | None = None
         self._asked: Ticket[Found | Error] | None = None
+        self._asked_s = 0.0
+        """When it was; by the clock of the caller, which all callers share."""
         self._number = 0
 
-    def locate(self, waits: Waits) -> Found:
+    def locate(self, waits: Waits, limit_s: float) -> Found:
+        limit_s, now_s = min(limit_s, ANSWER_S), waits.monotonic()
         with self._mutex:
             if self._found is not None:
                 return self._found
             asked = self._asked
-            is_first = asked is None
-            asked = self._asked = asked or Ticket()
-        try:
-            if is_first:
+            is_first = asked is None or now_s - self._asked_s >= ANSWER_S
+            if asked is None or is_first:
+                asked, self._asked_s = Ticket(), now_s
+            self._asked = asked
+        if is_first:
+            try:
                 self._ask(partial(self._answer, asked))
-            if not waits.wait(asked, waits.monotonic() + ANSWER_S):
-                raise OperationalError(
-                    f"connect: which node leads was not told in {ANSWER_S:g} s",
-                    sqlstate="08001",
-                    retry=Retry.SAFE,
-                )
-        except BaseException:
-            with self._mutex:
-                if self._asked is asked and is_first:
-                    self._asked = None  # the next one asks anew
-            raise
+            except BaseException:
+                with self._mutex:
+                    if self._asked is asked:
+                        self._asked = None  # the next one asks anew
+                raise
+        if not waits.wait(asked, now_s + limit_s):  # the question stays, for others and later
+            raise OperationalError(
+                f"connect: {self._where} did not tell in {limit_s:.3g} s which node leads",
+                sqlstate="08001",
+                retry=Retry.SAFE,
+                hint="is ZooKeeper running there?",
+            )
         found = asked.result()
         if isinstance(found, Error):
             raise copy(found)  # each thread has a traceback of its own
@@ -160,8 +171,8 @@ class LeaderConnector:
         self._found: Found | None = None
         """Where the connection leads."""
 
-    def connect(self, autocommit: bool) -> "RemoteSession":
-        """Return a connection to the leader.
+    def connect(self, autocommit: bool, pauses: Pauses | None = None) -> "RemoteSession":
+        """Return a connection to the leader; pauses: whose budget there is for its being found.
 
         OperationalError for which is_away() is true: no node led, in one round of them. Another
         Error: it is not about the node.
@@ -170,7 +181,9 @@ class LeaderConnector:
         tried: list[Address] = []
         told: list[str] = []
         for _ in range(self._locator.tries):
-            found = self._locator.locate(self._waits)
+            # The last try begins at the end of the budget, and is to be answered, too.
+            limit_s = ANSWER_S if pauses is None else max(_LAST_ANSWER_S, pauses.left_s)
+            found = self._locator.locate(self._waits, limit_s)
             if found.address in tried:
                 break  # all that are known were tried, or others are just trying them
             tried.append(found.address)

@@ -64,7 +64,9 @@ class SharedLocators:
             shared.holders.add(holder)
             if name not in shared.locators:
                 directory = shared.directory
-                shared.locators[name] = LookedUp(lambda done: directory.find(*name, done))
+                shared.locators[name] = LookedUp(
+                    lambda done: directory.find(*name, done), f"the ZooKeeper at {hosts}"
+                )
             return shared.locators[name]
 
     def release(self, holder: object) -> Ticket[None] | None:
