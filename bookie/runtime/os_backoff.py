@@ -28,6 +28,11 @@ class Backoff:
         self._end_s = monotonic() + budget_s
         self._pause_s = _FIRST_S
 
+    @property
+    def left_s(self) -> float:
+        """How much of the budget is left; 0: nothing."""
+        return max(0.0, self._end_s - self._monotonic())
+
     def wait(self) -> bool:
         """Pause before the next attempt; False, at once, when the budget is used up."""
         pause_s = self.next_pause_s()
@@ -38,8 +43,8 @@ class Backoff:
 
     def next_pause_s(self) -> float | None:
         """Return how long the caller is to pause; None when the budget is used up."""
-        left_s = self._end_s - self._monotonic()
-        if left_s <= 0:
+        left_s = self.left_s
+        if not left_s:
             return None
         pause_s = min(left_s, self._pause_s * (0.5 + self._rng.random() / 2))
         self._pause_s = min(2 * self._pause_s, _MAX_S)

@@ -68,6 +68,10 @@ class _LoopPauses:
         self._backoff = backoff
         self.next_pause_s = backoff.next_pause_s
 
+    @property
+    def left_s(self) -> float:
+        return self._backoff.left_s
+
     def wait(self) -> bool:
         pause_s = self._backoff.next_pause_s()
         if pause_s is None:

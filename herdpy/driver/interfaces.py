@@ -170,6 +170,11 @@ class Stream(Protocol):
 class Pauses(Protocol):
     """Pauses between attempts, within a budget."""
 
+    @property
+    def left_s(self) -> float:
+        """How much of the budget is left; 0: nothing."""
+        ...
+
     def next_pause_s(self) -> float | None:
         """Return how long the caller is to pause itself; None: the budget is used up."""
         ...
@@ -227,8 +232,8 @@ class Locator(Protocol):
         """How many nodes are worth trying before a pause."""
         ...
 
-    def locate(self, waits: Waits) -> Found:
-        """Return the node to try next; an Error, SAFE: none leads now, or the answer is late."""
+    def locate(self, waits: Waits, limit_s: float) -> Found:
+        """Return the node to try next; an Error, SAFE: none leads now, or is told of in limit_s."""
         ...
 
     def failed(self, found: Found, error: Error) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.ticket import Ticket
 from herdpy.driver.dsn import Address, RemoteTarget, address_of
-from herdpy.driver.interfaces import Found, Locator, Waits
+from herdpy.driver.interfaces import Found, Locator, Pauses, Waits
 from herdpy.errors import (
     Error,
     LogFailedError,
@@ -35,7 +35,9 @@ Told = list[Address] | Error
 """Nodes to try, in their order, or why there are none."""
 _TRIES_OF_READERS = 8
 ANSWER_S = 15.0
-"""How long the answer to a question is waited for that other connections may have asked."""
+"""How long an answer is waited for at most, to a question that other connections may have asked."""
+_LAST_ANSWER_S = 0.5
+"""How long when retry_timeout_s is over."""
 
 
 def is_not_led(error: Error) -> bool:
@@ -75,7 +77,7 @@ class SeedNodes:
         """By a node, and not among the places."""
         self._number = 0
 
-    def locate(self, waits: Waits) -> Found:
+    def locate(self, waits: Waits, limit_s: float) -> Found:
         with self._mutex:
             found = Found(self._named or self._places[self._index], self._number)
             if self._read == "follower":
@@ -103,10 +105,14 @@ class LookedUp:
     """Locator by a directory; one question at a time, whose answer all get that wait for it."""
 
     def __init__(
-        self, ask: Callable[[Callable[[Told], object]], object], read: str = "leader"
+        self,
+        ask: Callable[[Callable[[Told], object]], object],
+        where: str,
+        read: str = "leader",
     ) -> None:
-        """ask(done) begins to look, and calls done() once, in any thread."""
+        """ask(done) begins to look, and calls done() once, in any thread; `where`, for messages."""
         self._ask = ask
+        self._where = where
         self._read = read
         # What was known of the leader, and what is true now.
         self.tries = 2 if read == "leader" else _TRIES_OF_READERS
@@ -115,31 +121,37 @@ class LookedUp:
         self._known: list[Address] = []
         """Of what was told, what has not failed since."""
         self._asked: Ticket[Found | Error] | None = None
+        self._asked_s = 0.0
+        """When it was; by the clock of the caller, which all callers share."""
         self._number = 0
 
-    def locate(self, waits: Waits) -> Found:
+    def locate(self, waits: Waits, limit_s: float) -> Found:
+        limit_s, now_s = min(limit_s, ANSWER_S), waits.monotonic()
         with self._mutex:
             if self._known:
                 if self._read == "follower":
                     self._known = [*self._known[1:], self._known[0]]
                 return Found(self._known[0], self._number)
             asked = self._asked
-            is_first = asked is None
-            asked = self._asked = asked or Ticket()
-        try:
-            if is_first:
+            is_first = asked is None or now_s - self._asked_s >= ANSWER_S
+            if asked is None or is_first:
+                asked, self._asked_s = Ticket(), now_s
+            self._asked = asked
+        if is_first:
+            try:
                 self._ask(partial(self._answer, asked))
-            if not waits.wait(asked, waits.monotonic() + ANSWER_S):
-                raise OperationalError(
-                    f"connect: which node leads was not told in {ANSWER_S:g} s",
-                    sqlstate="08001",
-                    retry=Retry.SAFE,
-                )
-        except BaseException:
-            with self._mutex:
-                if self._asked is asked and is_first:
-                    self._asked = None  # the next one asks anew
-            raise
+            except BaseException:
+                with self._mutex:
+                    if self._asked is asked:
+                        self._asked = None  # the next one asks anew
+                raise
+        if not waits.wait(asked, now_s + limit_s):  # the question stays, for others and later
+            raise OperationalError(
+                f"connect: {self._where} did not tell in {limit_s:.3g} s which node leads",
+                sqlstate="08001",
+                retry=Retry.SAFE,
+                hint="is ZooKeeper running there?",
+            )
         found = asked.result()
         if isinstance(found, Error):
             raise copy(found)  # each thread has a traceback of its own
@@ -178,8 +190,8 @@ class LeaderConnector:
         self._found: Found | None = None
         """Where the connection leads."""
 
-    def connect(self, autocommit: bool) -> "RemoteSession":
-        """Return a connection to the leader.
+    def connect(self, autocommit: bool, pauses: Pauses | None = None) -> "RemoteSession":
+        """Return a connection to the leader; pauses: whose budget there is for its being found.
 
         OperationalError for which is_away() is true: no node led, in one round of them. Another
         Error: it is not about the node.
@@ -188,7 +200,9 @@ class LeaderConnector:
         tried: list[Address] = []
         told: list[str] = []
         for _ in range(self._locator.tries):
-            found = self._locator.locate(self._waits)
+            # The last try begins at the end of the budget, and is to be answered, too.
+            limit_s = ANSWER_S if pauses is None else max(_LAST_ANSWER_S, pauses.left_s)
+            found = self._locator.locate(self._waits, limit_s)
             if found.address in tried:
                 break  # all that are known were tried, or others are just trying them
             tried.append(found.address)

@@ -65,7 +65,9 @@ class SharedLocators:
             if name not in shared.locators:
                 directory = shared.directory
                 shared.locators[name] = LookedUp(
-                    lambda done: directory.find(*name, done), target.read
+                    lambda done: directory.find(*name, done),
+                    f"the ZooKeeper at {hosts}",
+                    target.read,
                 )
             return shared.locators[name]
 

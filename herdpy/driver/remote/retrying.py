@@ -56,14 +56,14 @@ COMMITTED, REFUSED = "committed", "refused"
 class RetryingSession:
     def __init__(
         self,
-        connect: "Callable[[bool], RemoteSession]",
+        connect: "Callable[[bool, Pauses | None], RemoteSession]",
         new_pauses: Callable[[], Pauses] | None,
         *,
         autocommit: bool,
         connector: "LeaderConnector | None" = None,
         reads_followers: bool = False,
     ) -> None:
-        """connect(autocommit) makes a connection; new_pauses None: a lost one stays lost.
+        """connect(autocommit, pauses) makes a connection; new_pauses None: a lost one stays lost.
 
         `connector` is what it is the method of, when it leads to the leader of a cluster: then the
         first connection is tried again as well, and so is what a node has refused that does not
@@ -95,7 +95,7 @@ class RetryingSession:
             pauses = self._new_pauses()
         while True:
             try:
-                return self._connect(self._autocommit)
+                return self._connect(self._autocommit, pauses)
             except Error as error:
                 if pauses is None or not is_away(error) or not pauses.wait():
                     raise
@@ -396,7 +396,7 @@ class RetryingSession:
         self._lsn = self.lsn
         while True:
             try:
-                session = self._connect(self._autocommit)
+                session = self._connect(self._autocommit, pauses)
                 try:
                     if lost is self._ended and lost.token_session:
                         # The server may not have noticed the loss, and what runs next would wait

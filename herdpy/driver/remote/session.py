@@ -9,7 +9,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.drivers import new_mutex
@@ -798,8 +798,11 @@ class RemoteClaim:
         def new_pauses() -> Pauses:
             return waits.new_pauses(target.retry_timeout_s)
 
+        def connect_to_it(autocommit: bool, _: Pauses | None) -> RemoteSession:
+            return connect_to(target, autocommit)
+
         connector: LeaderConnector | None = None
-        connect = partial(connect_to, target)
+        connect = connect_to_it
         if target.is_cluster:
             self._locators = waits.locators
             locator = self._locators.hold(target, self)

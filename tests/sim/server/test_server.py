@@ -40,6 +40,7 @@ _GRPC = (
     "proto/grpc_codes",
 )
 NEVER_SIMULATED = {
+    "server/requests/part_check.py",  # of a cluster's nodes: tests/sim/cluster
     "aio/handles.py",  # leases, stages and pipelines awaited: around the blocking ones
     "driver/abandoned_claims.py",  # what the collector finds
     "driver/all_dumps.py",  # of all tablespaces, as the next one

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+import herdpy
 from bookie.runtime.ticket import Ticket
 from herdpy.driver.dsn import Address, RemoteTarget, parse_target
 from herdpy.driver.local import ThreadWaiting
 from herdpy.driver.remote.leaders import (
+    ANSWER_S,
     LeaderConnector,
     LookedUp,
     SeedNodes,
@@ -43,10 +45,10 @@ def refused(leader: str | None = None) -> Error:
 
 def order_of(seeds: SeedNodes, *errors: Error) -> list[Address]:
     """Return which nodes come when each one fails with these."""
-    found = [seeds.locate(WAITS)]
+    found = [seeds.locate(WAITS, ANSWER_S)]
     for error in errors:
         seeds.failed(found[-1], error)
-        found.append(seeds.locate(WAITS))
+        found.append(seeds.locate(WAITS, ANSWER_S))
     return [each.address for each in found]
 
 
@@ -58,10 +60,10 @@ class TestSeedNodes:
 
     def test_one_failure_that_many_meet_counts_once(self) -> None:
         seeds = SeedNodes([A, B, C])
-        old = seeds.locate(WAITS)
+        old = seeds.locate(WAITS, ANSWER_S)
         for _ in range(50):
             seeds.failed(old, refused())
-        assert seeds.locate(WAITS).address == B
+        assert seeds.locate(WAITS, ANSWER_S).address == B
 
     def test_a_node_names_the_leader(self) -> None:
         seeds = SeedNodes([A, B, C])
@@ -118,16 +120,25 @@ class Counted(ThreadWaiting):
         return super().wait(ticket, deadline)
 
 
+class Late(ThreadWaits):
+    """Has the time that the test says."""
+
+    now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
 class TestLookedUp:
     @pytest.mark.parametrize("answer", [[A], refused()])
     def test_a_hundred_ask_once(self, answer: Told) -> None:
         directory = Directory()
-        looked_up, waits = LookedUp(directory.ask), Counted(100)
+        looked_up, waits = LookedUp(directory.ask, "it"), Counted(100)
         told: list[Any] = []
 
         def locate() -> None:
             try:
-                told.append(looked_up.locate(waits).address)
+                told.append(looked_up.locate(waits, ANSWER_S).address)
             except Error as error:
                 told.append(error)
 
@@ -145,21 +156,21 @@ class TestLookedUp:
 
     def test_what_is_known_is_told_until_it_fails(self) -> None:
         directory = Directory()
-        looked_up = LookedUp(directory.ask)
+        looked_up = LookedUp(directory.ask, "it")
         with Background() as background:
-            background.start(lambda: looked_up.locate(WAITS))
+            background.start(lambda: looked_up.locate(WAITS, ANSWER_S))
             assert directory.has_asked.wait(60)
             directory.asked.pop()([A])
-        old = looked_up.locate(WAITS)
+        old = looked_up.locate(WAITS, ANSWER_S)
         assert (old.address, directory.asked) == (A, [])
         looked_up.failed(old, refused())
         directory.has_asked.clear()
         with Background() as background:
-            background.start(lambda: looked_up.locate(WAITS))
+            background.start(lambda: looked_up.locate(WAITS, ANSWER_S))
             assert directory.has_asked.wait(60)
             directory.asked.pop()([B])
         looked_up.failed(old, refused())  # of another, which comes late
-        assert looked_up.locate(WAITS).address == B
+        assert looked_up.locate(WAITS, ANSWER_S).address == B
 
     def test_a_question_that_cannot_be_asked_does_not_stay(self) -> None:
         asked: list[int] = []
@@ -170,10 +181,38 @@ class TestLookedUp:
                 raise KeyboardInterrupt
             done([A])
 
-        looked_up = LookedUp(ask)
+        looked_up = LookedUp(ask, "it")
         with pytest.raises(KeyboardInterrupt):
-            looked_up.locate(WAITS)
-        assert looked_up.locate(WAITS).address == A
+            looked_up.locate(WAITS, ANSWER_S)
+        assert looked_up.locate(WAITS, ANSWER_S).address == A
+
+    def test_a_question_that_no_time_is_left_for_is_the_next_one_s(self) -> None:
+        directory = Directory()
+        looked_up = LookedUp(directory.ask, "the one at x")
+        for _ in range(3):
+            with pytest.raises(OperationalError, match="the one at x did not tell in 0 s") as late:
+                looked_up.locate(WAITS, 0.0)
+            assert (late.value.sqlstate, late.value.retry) == ("08001", Retry.SAFE)
+        (done,) = directory.asked
+        done([A])
+        assert looked_up.locate(WAITS, 0.0).address == A
+
+    def test_a_question_that_is_never_answered_is_asked_again(self) -> None:
+        directory, waits = Directory(), Late()
+        looked_up = LookedUp(directory.ask, "it")
+        for now_s in (0.0, ANSWER_S - 1.0, ANSWER_S, ANSWER_S + 1.0):
+            waits.now_s = now_s
+            with pytest.raises(OperationalError):
+                looked_up.locate(waits, 0.0)
+        assert len(directory.asked) == 2
+        directory.asked[0]([B])  # of old
+        directory.asked[1]([A])
+        assert looked_up.locate(waits, 0.0).address == A
+
+    def test_no_more_than_the_budget_that_is_left_is_waited_for(self) -> None:
+        url = "herd+zk://127.0.0.1:1/t?retry_timeout_s=0.001"  # no ZooKeeper: it says so after 5 s
+        with pytest.raises(OperationalError, match=r"127\.0\.0\.1:1 did not tell in"):
+            herdpy.connect(url)
 
 
 def connector(url: str, connect: Callable[[RemoteTarget, bool], Any]) -> LeaderConnector:
