@@ -178,7 +178,7 @@ def test_what_zookeeper_has_not_is_told(cluster: Registered, face: str) -> None:
         herdpy.connect(cluster.url + "&retry_timeout_s=0.1")
     assert (nobody.value.sqlstate, nobody.value.retry) == ("57P03", Retry.SAFE)
     cluster.name("n9")
-    with pytest.raises(OperationalError, match="node n9 leads it, and .*n9 is gone") as gone:
+    with pytest.raises(OperationalError, match=r"node n9 leads it, and .*n9 is gone") as gone:
         herdpy.connect(cluster.url + "&retry_timeout_s=0.1")
     assert gone.value.retry is Retry.SAFE
 
