@@ -90,8 +90,11 @@ class ServedPart:
             self.check_lag(max_staleness_s)
 
     def check_lag(self, max_staleness_s: float) -> None:
-        """Raise 25006, SAFE, when it follows and what it shows may be older. Any thread."""
-        if not self.follows:
+        """Raise 25006, SAFE, when what it shows may be older. Any thread.
+
+        Also while it takes over: until the rest of the log is taken in the copy is what it was.
+        """
+        if self._tenure is not None:
             return
         lag_s = self.staleness.lag_s()
         if lag_s > max_staleness_s:

@@ -35,7 +35,7 @@ class CheckedPart(Protocol):
         ...
 
     def check_lag(self, max_staleness_s: float) -> None:
-        """Raise 25006, SAFE, when it follows and what it shows may be older."""
+        """Raise 25006, SAFE, when it does not lead, and what it shows may be older."""
         ...
 
     def write_refusal(self) -> Error:
@@ -55,10 +55,7 @@ class PartCheck:
 
     def check(self, message: Any) -> None:
         """Raise 25006 when this node does not run a request, as it is now."""
-        part = self._part
-        if not part.follows:
-            return
         if isinstance(message, _READING):
-            part.check_lag(self._max_staleness_s)
-        elif isinstance(message, _OF_LEADERS):
-            raise part.write_refusal()
+            self._part.check_lag(self._max_staleness_s)
+        elif isinstance(message, _OF_LEADERS) and self._part.follows:
+            raise self._part.write_refusal()

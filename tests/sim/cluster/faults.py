@@ -94,6 +94,7 @@ class Faults:
                     [self.pause_follower, self.pause_follower, self.slow_bookie],
                     [self.isolate_follower, self.isolate_follower, self.roll, self.roll],
                     [self.isolate_follower, self.pause_follower, self.depose],
+                    [self.delay_follower, self.delay_follower, self.pause_follower],
                 )
             )
 
@@ -175,6 +176,20 @@ class Faults:
         if ready:
             self.world.pause(self.rng.choice(ready), self.rng.choice((0.2, 1.0, 2.0)))
             self.world.happen("paused follower")
+
+    def delay_follower(self) -> None:
+        """Have what bookies answer to a node that follows be long on its way, then stay out."""
+        ready = [host for host in self.world.nodes if host.is_ready]
+        if not ready:
+            return
+        host, network, world = self.rng.choice(ready), self.world.loop.network, self.world
+        for bookie in world.hosts:
+            way = (bookie.name, host.name)
+            network.link(*way).delay_s = 0.2
+            for number in range(1, 5):
+                world.call_later(number, network.block, *way)
+                world.call_later(number + 0.5, network.open, *way)
+        world.happen("answers that are long on their way")
 
     def isolate_follower(self) -> None:
         """Let a node that follows hear no more of new ledgers."""

@@ -11,7 +11,6 @@ from bookie.metadata.patience import BROKEN
 from herdpy.cluster.chain import LedgerChain
 from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.registration import Registration
-from herdpy.cluster.staleness import Staleness
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, Versioned
 from herdpy.cluster.tail import LedgerTail
 from herdpy.cluster.tenure import Tenure
@@ -239,11 +238,6 @@ def _adopt_at_once(right: Any) -> Any:
     return lambda applier, record: []
 
 
-def _from_the_answer(right: Any) -> Any:
-    """A look at the log is taken for one of the moment at which its answer was taken."""
-    return lambda staleness, sent_s, end: right(staleness, staleness.now_s(), end)
-
-
 def _of_any_ledger(right: Any) -> Any:
     """The end of the ledger that is read is taken for the log's, whatever is listed behind it."""
 
@@ -266,9 +260,6 @@ def _reached_at_once(right: Any) -> Any:
 
 
 PLANTS: dict[str, Plant] = {
-    "staleness counted from the answer": Plant(
-        Staleness, "saw_end", _from_the_answer, ("staleness",)
-    ),
     "staleness by a ledger that is not the last": Plant(
         LedgerTail, "look_for_end", _of_any_ledger, ("staleness",)
     ),

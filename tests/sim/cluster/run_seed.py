@@ -10,12 +10,14 @@ import random
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
+from unittest.mock import patch
 
+from herdpy.cluster import tail
 from tests.fixtures.small_sizes import small_sizes
 from tests.sim.cluster.checkers import CheckError
 from tests.sim.cluster.faults import Faults
 from tests.sim.cluster.plan import draw_plan
-from tests.sim.cluster.readers import Reader
+from tests.sim.cluster.readers import LOOK_S, Reader
 from tests.sim.cluster.world import World
 from tests.sim.ledger.run_seed import check_nothing_left
 from tests.sim.server.checkers import Fate
@@ -36,7 +38,8 @@ def run_seed(seed: int, say: Callable[[str], object] | None = None) -> Outcome:
     plan = draw_plan(rng)
     if say is not None:
         say(f"seed {seed}: {plan}")
-    with small_sizes() if plan.has_small_sizes else nullcontext():
+    often = patch.object(tail, "_LOOK_S", LOOK_S)
+    with often, small_sizes() if plan.has_small_sizes else nullcontext():
         return run_life(seed, World(seed, plan, rng, say), _live, _LIFE_S)
 
 

@@ -60,6 +60,7 @@ EXPECTED = {
     "08004",  # no login in time
     "08006",  # the connection was lost
     "08007",  # it is not known what became of a COMMIT
+    "25006",  # a node of a cluster that follows
     "25P03",  # idle in a transaction for too long
     "53100",  # the disk is full
     "53200",  # no memory

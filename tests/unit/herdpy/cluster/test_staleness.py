@@ -105,6 +105,8 @@ def test_no_answer_leaves_from_where_it_may_write_until_it_leads(
     part.hold()
     assert not part.holds()
     assert not part.follows
+    with pytest.raises(OperationalError, match="of an age that is not known"):
+        part.check_lag(10.0)  # it does not have the rest of the log yet
     part.wait(lambda: told.append("leads"))
     tenure = Tenure(clock)
     tenure.renew(100.0, 2.0)
