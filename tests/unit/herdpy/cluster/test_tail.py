@@ -8,6 +8,7 @@ import pytest
 
 from bookie.ledger.record_frame import join
 from herdpy.cluster.ledgers_info import LedgersInfo
+from herdpy.cluster.staleness import End, Staleness
 from herdpy.cluster.tail import LedgerTail
 from herdpy.errors import CorruptionError, OperationalError
 from herdpy.model.lsn import START_LSN, Lsn
@@ -190,5 +191,54 @@ def test_a_tablespace_that_is_not_there_has_no_tail() -> None:
         with pytest.raises(OperationalError) as caught:
             await take(cluster, 1)
         assert caught.value.sqlstate == "58P01"
+
+    simulate(body)
+
+
+class Looks(Staleness):
+    """Notes when each look was sent, and when it was answered."""
+
+    __slots__ = ("noted",)
+
+    def __init__(self) -> None:
+        super().__init__(asyncio.get_running_loop().time)
+        self.noted: list[tuple[float, float]] = []
+
+    def saw_end(self, sent_s: float, end: End) -> None:
+        super().saw_end(sent_s, end)
+        self.noted.append((sent_s, self.now_s()))
+
+
+def test_how_old_a_copy_is_counts_from_where_the_look_for_the_end_was_sent() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        leader = await leads(cluster, 1)
+        await write(leader, range(ENTRIES))
+        found, looks = await node(cluster), Looks()
+        store = found.listing._store
+        followed = LedgerTail(
+            found.client, store, found.listing, password=PASSWORD, staleness=looks
+        )
+        right = store.sync
+
+        async def late(path: str) -> None:
+            await right(path)
+            await asyncio.sleep(0.2)  # in the virtual time of the loop
+
+        store.sync = late  # type: ignore[method-assign]
+        looking = asyncio.ensure_future(followed.look_for_end())
+        runs = followed.runs(START_LSN)
+        taken = 0
+        async for run in runs:
+            taken += len(run)
+            if taken >= ENTRIES - 2:  # the last may not be known to be confirmed
+                break
+        async with asyncio.timeout(20):
+            while len(looks.noted) < 3:  # noqa: ASYNC110 - in virtual time
+                await asyncio.sleep(0.1)
+        assert min(told_s - sent_s for sent_s, told_s in looks.noted) >= 0.2
+        looking.cancel()
+        await asyncio.wait([looking])
+        await runs.aclose()  # type: ignore[attr-defined]
+        await followed.close()
 
     simulate(body)
