@@ -106,6 +106,7 @@ def test_what_a_killed_leader_has_told_is_there(tmp_path: Path) -> None:
         assert found["name"] == "sales"
 
 
+@pytest.mark.long  # of `make test` the short kill-cluster has one of its kinds
 def test_a_leader_that_hangs_is_deposed_and_follows_when_it_wakes(tmp_path: Path) -> None:
     skip_without_zookeeper()
     with RealCluster(tmp_path / "cluster", nodes=2) as cluster:
