@@ -126,6 +126,7 @@ def follows_error() -> Error:
     return OperationalError(
         "this node follows, and writes nothing; the statement was not run",
         sqlstate="25006",
+        retry=Retry.SAFE,
         hint="Connect to the node that leads the tablespace.",
     )
 
