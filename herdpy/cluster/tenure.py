@@ -41,7 +41,10 @@ class Tenure:
         return self._now_s() < self.until_s
 
     def wait(self, callback: Callable[[], None]) -> None:
-        """Call back when it is renewed: to ask again. Never, when it is over."""
+        """Call back, on the loop, when it is renewed: to ask again. Never, when it is over.
+
+        One callback waits once, however often it is given.
+        """
         self.held_count += 1
         if not self.is_over:
             self._waiting[callback] = None
@@ -60,7 +63,10 @@ class Tenure:
         return len(self._waiting)
 
     def renew(self, sent_s: float, session_timeout_s: float) -> None:
-        """Take in that the store has confirmed what was sent then, on that session."""
+        """Take in that the store has confirmed what was sent then, on a session of so many seconds.
+
+        What was sent before another one that was confirmed changes nothing: answers may cross.
+        """
         until_s = sent_s + SHARE * session_timeout_s
         if self.is_over or until_s <= self.until_s:
             return
