@@ -121,14 +121,27 @@ def live_threads() -> set[threading.Thread]:
     }
 
 
+def _is_of_spark(handler: object) -> bool:
+    """Tell the handler of a Spark context, which is there for as long as the process."""
+    return getattr(handler, "__module__", "").startswith("pyspark.")
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
-    """Fail a test that leaves a thread, or an open file below pytest's folders, behind (I14)."""
+    """Fail a test that leaves a thread, or an open file below pytest's folders, behind (I14).
+
+    And one that leaves Ctrl-C to a handler of its own: the tests behind it in this process get it.
+    """
     folder = tmp_path_factory.getbasetemp().resolve()
     threads_before, files_before = live_threads(), open_files(folder)
+    handler_before = signal.getsignal(signal.SIGINT)
     yield
+    handler = signal.getsignal(signal.SIGINT)
+    if handler != handler_before and not _is_of_spark(handler):
+        signal.signal(signal.SIGINT, handler_before)
+        pytest.fail(f"left behind: {handler} for SIGINT")
     if not request.node.stash.get(_has_passed, False):
         return  # the traceback keeps the frames of a failed test, and with them what they opened
     if live_threads() - threads_before or open_files(folder) - files_before:

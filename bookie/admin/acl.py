@@ -5,7 +5,7 @@ import sys
 import click
 
 from bookie.admin.output import Output, confirm
-from bookie.admin.world import Cluster, cluster_options, run
+from bookie.admin.world import Cluster, cluster_options
 from bookie.errors import IllegalOperationError
 from bookie.management.acls import (
     Deviation,
@@ -18,6 +18,7 @@ from bookie.management.acls import (
 )
 from bookie.metadata.acl import OPEN, Acl, acl_text
 from bookie.metadata.interfaces import VersionedStore
+from bookie.runtime.os_executors import run
 
 _SHOWN_MAX = 100
 _STATES = ("secured", "open")

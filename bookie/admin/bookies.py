@@ -4,9 +4,10 @@ import click
 
 from bookie.admin.lifecycle import COMMANDS
 from bookie.admin.output import Output, bytes_text
-from bookie.admin.world import Cluster, client_options, cluster_options, operations, run
+from bookie.admin.world import Cluster, client_options, cluster_options, operations
 from bookie.management.cluster import bookie_row
 from bookie.metadata.bookies import BookieDirectory
+from bookie.runtime.os_executors import run
 
 
 @click.group()

@@ -8,13 +8,14 @@ import click
 from bookie.admin.directories import absolute_ledgers, directory_options
 from bookie.admin.ids import BOOKIE_ID, LEDGER_ID, distinct
 from bookie.admin.output import Output, confirm
-from bookie.admin.world import Cluster, cluster_options, run
+from bookie.admin.world import Cluster, cluster_options
 from bookie.config import parse_ledger_directory
 from bookie.errors import IllegalOperationError
 from bookie.ledger.types import BookieId
 from bookie.lifecycle.operations import Operations
 from bookie.metadata.cookies import Cookie, CookieStore, no_such_bookie
 from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_executors import run
 from bookie.runtime.os_rng import OsRng
 from bookie.server.identity import cookie_of
 

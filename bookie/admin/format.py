@@ -3,10 +3,11 @@
 import click
 
 from bookie.admin.output import Output
-from bookie.admin.world import Cluster, cluster_options, run
+from bookie.admin.world import Cluster, cluster_options
 from bookie.errors import IllegalOperationError
 from bookie.metadata.cluster import initialize, read_instance_id, remove
 from bookie.metadata.ledger_paths import Layout
+from bookie.runtime.os_executors import run
 from bookie.runtime.os_rng import OsRng
 
 LAYOUTS = {

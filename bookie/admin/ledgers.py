@@ -10,14 +10,7 @@ import click
 
 from bookie.admin.ids import LEDGER_ID, distinct
 from bookie.admin.output import Output, confirm, printable
-from bookie.admin.world import (
-    Cluster,
-    client_options,
-    cluster_options,
-    operations,
-    password_option,
-    run,
-)
+from bookie.admin.world import Cluster, client_options, cluster_options, operations, password_option
 from bookie.errors import (
     IncorrectParameterError,
     MetadataFormatError,
@@ -26,6 +19,7 @@ from bookie.ledger.types import DigestType
 from bookie.management.cluster import ledger_row
 from bookie.metadata.ledgers import LedgerManager
 from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_executors import run
 from bookie.runtime.os_rng import OsRng
 
 _READ_AT_ONCE = 100

@@ -12,13 +12,14 @@ import click
 
 from bookie.admin.ids import BOOKIE_ID, LEDGER_ID, distinct
 from bookie.admin.output import Output, confirm
-from bookie.admin.world import Cluster, client_context, cluster_options, run
+from bookie.admin.world import Cluster, client_context, cluster_options
 from bookie.ledger.types import BookieId
 from bookie.lifecycle.operations import Json, Operations
 from bookie.management.turn_read_only import put_read_only, turn_read_only
 from bookie.metadata.bookies import BookieDirectory
 from bookie.metadata.service_info import Address
 from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_executors import run
 from bookie.runtime.os_rng import OsRng
 
 _COLUMNS = ("bookie_id", "lifecycle", "registered", "ledgers_left", "ledgers_total", "reason")

@@ -23,13 +23,14 @@ import click
 from rich.text import Text
 
 from bookie.admin.output import Output
-from bookie.admin.world import LOGIN_VARIABLE, Cluster, json_option, run
+from bookie.admin.world import LOGIN_VARIABLE, Cluster, json_option
 from bookie.admin.zookeeper_jars import fetch, is_fetch_needed
 from bookie.admin.zookeeper_process import HOST, ZooKeeperProcess, free_port, start_zookeeper
 from bookie.errors import BookieStartError, CorruptFileError
 from bookie.metadata.bookies import BookieDirectory
 from bookie.metadata.cluster import DEFAULT_ROOT, initialize, is_initialized
 from bookie.runtime.os_child_process import ChildProcess, python_command
+from bookie.runtime.os_executors import run
 from bookie.runtime.os_rng import OsRng
 
 BOOKIES_MAX = 64

@@ -13,7 +13,7 @@ import click
 from bookie.admin.bookies import bookies
 from bookie.admin.ids import BOOKIE_ID, LEDGER_ID, distinct
 from bookie.admin.output import Output, bytes_text, confirm
-from bookie.admin.world import Cluster, Seconds, client_options, cluster_options, run
+from bookie.admin.world import Cluster, Seconds, client_options, cluster_options
 from bookie.autorecovery.manual import Named, ledgers_naming, named, recover_ledgers
 from bookie.autorecovery.manual import decommission as decommission_bookie
 from bookie.autorecovery.operations import ReplicationOperations
@@ -25,6 +25,7 @@ from bookie.ledger.types import BookieId
 from bookie.lifecycle.operations import Operations
 from bookie.metadata.cookies import CookieStore
 from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_executors import run
 from bookie.runtime.os_rng import OsRng
 
 _ASSUMED_BYTES_PER_S = 50 * 1024 * 1024

@@ -1,9 +1,7 @@
 """`bookie autorecovery` and `bookie replication …`: run auditor and worker, look at their work."""
 
-import asyncio
 import contextlib
 import os
-import signal
 import socket
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -23,7 +21,6 @@ from bookie.admin.world import (
     cluster_options,
     kept,
     operations,
-    run,
 )
 from bookie.autorecovery.operations import DELAY_S_MAX, ReplicationOperations
 from bookie.autorecovery.service import AutoRecovery
@@ -32,6 +29,7 @@ from bookie.ledger.types import BookieId
 from bookie.lifecycle.operations import Operations
 from bookie.management.make import make_api
 from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_executors import run, stop_event
 from bookie.runtime.os_log import LineWriter
 from bookie.runtime.os_rng import OsRng
 from bookie.server.health import HealthServer
@@ -101,9 +99,7 @@ async def _run(
     webhooks: WebhookOptions | None,
     log: LineWriter,
 ) -> None:
-    told = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told.set)
+    told = stop_event()
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(
             kept((cluster.tls, http.tls), BookieConfig().tls_cert_files_refresh_duration_s)

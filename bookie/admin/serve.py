@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
-import signal
 import socket
 import types
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,6 @@ from bookie.admin.world import (
     cluster_options,
     kept,
     operations,
-    run,
 )
 from bookie.autorecovery.replicas import LedgerReplicas
 from bookie.autorecovery.service import AutoRecovery
@@ -42,7 +40,7 @@ from bookie.metadata.kazoo_client import KAZOO_LOGGER
 from bookie.runtime.http import Api
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_disk import OsDisk
-from bookie.runtime.os_executors import new_executor
+from bookie.runtime.os_executors import new_executor, run, stop_event
 from bookie.runtime.os_input_files import Reread
 from bookie.runtime.os_log import LineWriter, LogLines
 from bookie.runtime.os_rng import OsRng
@@ -528,9 +526,7 @@ async def _serve(
 async def _wait_for_end(node: BookieNode) -> None:
     """Return when told to stop; raise what ended the bookie by itself."""
     loop = asyncio.get_running_loop()
-    told = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
+    told = stop_event()
     waits: list[asyncio.Task[Any]] = [loop.create_task(told.wait()), loop.create_task(node.wait())]
     try:
         done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -9,10 +9,11 @@ import click
 
 from bookie.admin.ledgers import quorum_options
 from bookie.admin.output import Advance, Output, bytes_text
-from bookie.admin.world import Cluster, client_options, run
+from bookie.admin.world import Cluster, client_options
 from bookie.client.client import LedgerClient
 from bookie.errors import BookieError, DigestMismatchError
 from bookie.ledger.types import DigestType
+from bookie.runtime.os_executors import run
 
 _AT_ONCE = 500
 _PASSWORD = b"simpletest"

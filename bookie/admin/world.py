@@ -7,7 +7,7 @@ import os
 import re
 import ssl
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +26,6 @@ from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.zookeeper import ZooKeeperStore
 from bookie.metadata.zookeeper_login import Login, parse_logins
 from bookie.runtime.os_clock import OsClock
-from bookie.runtime.os_executors import new_loop
 from bookie.runtime.os_input_files import Reread, exposed_mode
 from bookie.runtime.os_rng import OsRng
 from bookie.server.tls import TlsContexts, load_certificate
@@ -162,12 +161,6 @@ class Seconds(click.FloatRange):
 def operations(cluster: Cluster, store: ZooKeeperStore) -> ClusterOperations:
     """Return what is asked of a cluster over a session."""
     return ClusterOperations(store, cluster.root, OsRng(), OsClock(), cluster.tls)
-
-
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run to the end on a loop of its own, uvloop's when installed. Ctrl-C cancels it."""
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(coroutine)
 
 
 def json_option(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,14 +1,20 @@
 """What runs work, made at the edge and passed in: executors (threads for what blocks), loops."""
 
+import signal
+from collections.abc import Coroutine
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.os_process import usual_timers
 
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Executor", "new_executor", "new_loop"]
+__all__ = ["Executor", "new_executor", "new_loop", "run", "stop_event"]
+
+T = TypeVar("T")
+
+_ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
 def new_executor(name: str, thread_count: int = 1) -> Executor:
@@ -25,3 +31,31 @@ def new_loop() -> "asyncio.AbstractEventLoop":
 
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a command to the end on a loop of its own. Ctrl-C cancels it.
+
+    Call it in the main thread. Signals that the coroutine had handled are handled as before
+    when it has ended.
+    """
+    import asyncio
+
+    before = [(number, signal.getsignal(number)) for number in (*_ENDING, signal.SIGHUP)]
+    try:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            return runner.run(coroutine)
+    finally:
+        for number, handler in before:  # uvloop leaves its own behind, which does nothing
+            signal.signal(number, handler)
+
+
+def stop_event() -> "asyncio.Event":
+    """Return what SIGTERM and SIGINT set from now on until run() ends, in place of their effect."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+    for number in _ENDING:
+        loop.add_signal_handler(number, told.set)
+    return told

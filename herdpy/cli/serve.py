@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bookie.runtime.interfaces import Clock
-from bookie.runtime.os_executors import new_loop
+from bookie.runtime.os_executors import run, stop_event
 from bookie.runtime.os_log import LineWriter, takes_a_line
 from bookie.runtime.os_process import precise_timers
 from herdpy.cli.audit_file import AuditFile
@@ -45,9 +45,8 @@ def run_server(
         with (
             rare_collections(),
             frequent_switches(loaded.server.switch_interval_us / 1e6),
-            asyncio.Runner(loop_factory=new_loop) as runner,
         ):
-            runner.run(_serve(database, directory, loaded.server, console, load_again, log))
+            run(_serve(database, directory, loaded.server, console, load_again, log))
     finally:
         database.close()
 
@@ -118,9 +117,7 @@ async def _serve(
     server = Server(database, name=name, config=config, write_audit=write_audit, lines=lines)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, _reload, server, audit, load_again)
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_event()
     try:
         http_port = None
         if config.http_port >= 0:

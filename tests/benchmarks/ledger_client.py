@@ -12,11 +12,12 @@ import sys
 import time
 from typing import Any
 
-from bookie.admin.world import Cluster, run
+from bookie.admin.world import Cluster
 from bookie.client.client import LedgerClient
 from bookie.client.writer import LedgerWriter
 from bookie.config import ClientConfig
 from bookie.errors import BookieError
+from bookie.runtime.os_executors import run
 
 ENSEMBLE, WRITE_QUORUM, ACK_QUORUM = 3, 3, 2
 RECORDS_AT_ONCE = 1000

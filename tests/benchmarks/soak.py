@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from bookie.admin.world import run
 from bookie.admin.zookeeper_process import start_zookeeper
 from bookie.client.client import LedgerClient
 from bookie.client.writer import LedgerWriter
+from bookie.runtime.os_executors import run
 from tests.benchmarks.harness import Bench, busy_machine, fdatasync_us
 from tests.fixtures.bookie_processes import OurBookie, client_of, new_cluster, our_bookies
 

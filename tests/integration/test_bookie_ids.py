@@ -14,7 +14,6 @@ from click.testing import CliRunner, Result
 
 from bookie.admin.app import app
 from bookie.admin.ids import BOOKIE_ID, LEDGER_ID
-from bookie.admin.world import run
 from bookie.admin.zookeeper_process import ZooKeeperProcess
 from bookie.ledger.types import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
 from bookie.lifecycle.states import Step
@@ -23,6 +22,7 @@ from bookie.metadata.cookies import Cookie, CookieStore
 from bookie.metadata.ledgers import LedgerManager
 from bookie.metadata.zookeeper import ZooKeeperStore
 from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_executors import run
 from bookie.runtime.os_rng import OsRng
 from tests.fixtures.zookeeper import zookeeper, zookeeper_root
 

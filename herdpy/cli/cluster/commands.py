@@ -8,13 +8,8 @@ from typing import Any
 
 import click
 
-from herdpy.cli.cluster.options import (
-    as_herdpy_errors,
-    checked_path,
-    cluster_options,
-    run,
-    session,
-)
+from bookie.runtime.os_executors import run
+from herdpy.cli.cluster.options import as_herdpy_errors, checked_path, cluster_options, session
 from herdpy.cli.console import output_console, reporting
 from herdpy.cli.settings import Loaded, load_here, node_options
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bookie.runtime.os_executors import new_executor, new_loop
+from bookie.runtime.os_executors import new_executor, run, stop_event
 from bookie.runtime.os_log import LineWriter
 from herdpy.cli.audit_file import AuditFile
 from herdpy.cli.cluster.options import as_herdpy_errors, is_place, session
@@ -62,10 +62,9 @@ def run_node(
         with (
             rare_collections(),
             frequent_switches(config.switch_interval_us / 1e6),
-            asyncio.Runner(loop_factory=new_loop) as runner,
             as_herdpy_errors("node"),
         ):
-            runner.run(_live(zookeeper, root, world, node_id, address, loaded, services, console))
+            run(_live(zookeeper, root, world, node_id, address, loaded, services, console))
     finally:
         if audit is not None:
             audit.close()
@@ -141,9 +140,7 @@ async def _live(
     console: Console,
 ) -> None:
     loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_event()
     loop.add_signal_handler(signal.SIGHUP, services.reload)
     await _check_ports(loaded.server)
     stopping = loop.create_task(stop.wait())

@@ -1,9 +1,8 @@
 """What names a cluster on the command line, and a session with its metadata store."""
 
-import asyncio
 import re
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
@@ -13,7 +12,6 @@ from bookie.errors import BookieError, StoreUnreachableError
 from bookie.errors import Retry as BookieRetry
 from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.zookeeper import ZooKeeperStore
-from bookie.runtime.os_executors import new_loop
 from herdpy.cluster.cluster_record import DEFAULT_ROOT
 from herdpy.errors import OperationalError, Retry
 
@@ -105,12 +103,6 @@ def as_herdpy_errors(what: str) -> Generator[None]:
             sqlstate="58030",
             retry=Retry.SAFE if is_safe else Retry.UNKNOWN,
         ) from error
-
-
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run to the end on a loop of its own; Ctrl-C cancels it."""
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(coroutine)
 
 
 def herdpy_command(*arguments: str) -> list[str]:

@@ -5,7 +5,6 @@ import contextlib
 import json
 import shlex
 import shutil
-import signal
 import tempfile
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -19,9 +18,10 @@ from rich.text import Text
 
 from bookie.errors import BookieError
 from bookie.metadata.interfaces import VersionedStore
+from bookie.runtime.os_executors import run, stop_event
 from herdpy.cli.cluster.local import LEDGERS, ROOT, LocalCluster, Program
 from herdpy.cli.cluster.making import check_tablespace, create_tablespace, new_record
-from herdpy.cli.cluster.options import as_herdpy_errors, run, session
+from herdpy.cli.cluster.options import as_herdpy_errors, session
 from herdpy.cli.cluster.view import as_tables, changes
 from herdpy.cli.console import error_console, output_console
 from herdpy.cli.settings import load_here
@@ -79,9 +79,7 @@ async def _until_signal(
     cluster: LocalCluster, showing: "_Showing", tablespace: str, bookie_count: int
 ) -> None:
     loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_event()
     running = loop.create_task(_live(cluster, showing, tablespace, bookie_count))
     stopping = loop.create_task(stop.wait())
     await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)

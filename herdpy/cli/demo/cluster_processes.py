@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bookie.runtime.os_child_process import ChildProcess
-from herdpy.cli.cluster.options import as_herdpy_errors, herdpy_command, run, session
+from bookie.runtime.os_executors import run
+from herdpy.cli.cluster.options import as_herdpy_errors, herdpy_command, session
 from herdpy.cluster.status import ClusterStatus, TablespaceStatus, read_status
 from herdpy.errors import OperationalError
 

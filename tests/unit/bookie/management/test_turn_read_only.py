@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from bookie.admin.world import client_context
-from bookie.admin.world import run as run_now
 from bookie.ledger.types import BookieId
 from bookie.management.turn_read_only import put_read_only, turn_read_only
 from bookie.metadata.bookies import BookieDirectory
 from bookie.metadata.service_info import Address, Endpoint, ServiceInfo
+from bookie.runtime.os_executors import run as run_now
 from tests.fixtures.authorities import Authority
 from tests.fixtures.metadata import ROOT, MetadataWorld, run
 
