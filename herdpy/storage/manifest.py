@@ -40,6 +40,7 @@ from herdpy.errors import (
     damaged,
     expecting_file,
 )
+from herdpy.model.lsn import START_LSN
 
 T = TypeVar("T")
 FILE_ID_BYTES = 16
@@ -270,7 +271,14 @@ def without_pins(state: ManifestState) -> ManifestState:
 
 
 def without_log(state: ManifestState) -> ManifestState:
-    """Return the state as that of a tablespace whose log begins behind the checkpoint."""
+    """Return the state as that of a tablespace whose log, of files, begins behind the checkpoint.
+
+    Of a node's copy the checkpoint's Lsn is one in ledgers, which mean nothing elsewhere.
+    """
+    if state.identity.log_kind != FILE_LOG:
+        identity = msgspec.structs.replace(state.identity, log_kind=FILE_LOG)
+        beginning = (START_LSN.ledger_id, START_LSN.entry_id, START_LSN.index)
+        state = msgspec.structs.replace(state, identity=identity, checkpoint_lsn=beginning)
     return msgspec.structs.replace(
         state,
         log_files=(),

@@ -6,9 +6,11 @@ from errno import EIO
 import pytest
 
 from bookie.runtime.interfaces import Disk
+from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.engine.maintenance.file_logs import LogSource
 from herdpy.errors import Error, LogFailedError, NotSupportedError, SerializationError
 from herdpy.storage.manifest import LEDGER_LOG
+from tests.fixtures.backups import backed_up, restored
 from tests.fixtures.engines import Engine, rows, run
 from tests.fixtures.ledger_logs import LedgerHome
 from tests.sim.disk import SimulatedDisk
@@ -59,6 +61,24 @@ def test_a_node_killed_in_its_first_checkpoint_opens_again(home: LedgerHome) -> 
     again.database.run_checkpoint()
     again.close()
     db.close()
+
+
+def test_a_backup_of_a_node_s_copy_is_one_of_a_database(home: LedgerHome) -> None:
+    """It has no ledgers where it is restored: its log begins there, in files, at the beginning."""
+    of_node = node(home)
+    table(of_node)
+    fill(of_node, 0, 20)
+    data = backed_up(of_node.database)
+    of_node.close()
+    alone = Engine(disk=MemoryDisk())
+    alone.close()
+    for disk, is_replacing in ((MemoryDisk(), False), (alone.disk, True)):
+        restored(data, disk, is_replacing=is_replacing)
+        db = Engine(disk=disk)
+        fill(db, 20, 10)
+        db.reopen()  # by the log, behind the checkpoint
+        assert keys(db) == list(range(30))
+        db.close()
 
 
 def fill(db: Engine, first: int, count: int) -> None:
