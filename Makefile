@@ -96,8 +96,8 @@ sql: setup ## the *.test files of SQL
 dbapi: setup ## the public DB-API suite and ours, in memory and on a directory
 	$(IN_MEMORY) $(PYTEST) tests/dbapi
 
-faces: setup ## the SQL and DB-API suites over local, tcp and grpc, blocking and asyncio
-	HERDPY_FACES=all $(PYTEST) tests/sql tests/dbapi
+faces: setup ## the SQL and DB-API suites over local, tcp, grpc and a cluster of three nodes, blocking and asyncio; ON=cluster: that alone
+	HERDPY_FACES=$(or $(ON),all) $(PYTEST) tests/sql tests/dbapi
 
 second-tablespace: setup ## the suites of SQL, the DB-API and the wire, and N simulated crashes, in a tablespace beside default
 	HERDPY_TEST_TABLESPACE=second $(IN_MEMORY) $(PYTEST) tests/sql tests/dbapi tests/contract/test_frame_document.py tests/contract/test_row_rules.py tests/crash/test_digest.py

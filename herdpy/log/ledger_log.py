@@ -46,8 +46,12 @@ _FRAME_RECORDS = 16_384
 
 With one record of record_bytes_max it is within the largest entry of a bookie."""
 _UNSENT_BYTES_MAX = 16 * 1024 * 1024
-"""In memory, of frames that are not acknowledged; more waits in prepare(). Less than what a client
-has under way (pending_add_bytes_max), so that it refuses none."""
+"""In memory, of frames that are not acknowledged; more waits in prepare(), but for an append that
+is larger alone."""
+_IN_FLIGHT_BYTES_MAX = 16 * 1024 * 1024
+"""Of entries under way; the others of a larger append leave as those are acknowledged. Less than
+what a client has under way (pending_add_bytes_max), so that it refuses none: that would break the
+ledger, and end the leader."""
 _AGAIN_S = 0.25
 """Behind a step of the worker that found no memory."""
 _URGENT_BYTES = 4 * 1024 * 1024
@@ -130,6 +134,7 @@ class LedgerLog:
         self._open_bytes = 0
         self._ready: deque[tuple[_Frame, list[bytes]]] = deque()  # sealed, and not sent
         self._in_flight: deque[_Frame] = deque()
+        self._in_flight_bytes = 0
         self._unsent_bytes = 0  # open, sealed or under way
         self._ledger_bytes = 0
         self._wanted = START_LSN  # up to where durability was asked for
@@ -318,8 +323,11 @@ class LedgerLog:
                     return
                 self._seal()
             frame, records = self._ready[0]
+            if in_flight and self._in_flight_bytes + frame.byte_count > _IN_FLIGHT_BYTES_MAX:
+                return  # the next acknowledgement goes on
             payload = join(records)
             in_flight.append(frame)
+            self._in_flight_bytes += frame.byte_count
             self._ready.popleft()
             self.entry_count += 1
             self._chain.send(payload, partial(self._on_added, frame))
@@ -347,6 +355,7 @@ class LedgerLog:
 
     def _acknowledge(self, frame: _Frame) -> None:
         self._unsent_bytes -= frame.byte_count
+        self._in_flight_bytes -= frame.byte_count
         self.durable_lsn = frame.last
 
     def _take_waiting(self) -> list[Ticket[None]]:

@@ -86,6 +86,7 @@ def in_default(target: str) -> str:
     return target if PATH == "" else target.removesuffix(PATH)
 
 
+@pytest.mark.makes_tablespaces
 def test_backup_of_all_tablespaces(target: str, tmp_path: Path) -> None:
     with herdpy.connect(in_default(target), autocommit=True) as connection:
         connection.execute("CREATE TABLE t (v TEXT)")
@@ -116,6 +117,7 @@ def test_backup_of_all_tablespaces(target: str, tmp_path: Path) -> None:
         assert stock.execute("SHOW TABLES").fetchall() == []
 
 
+@pytest.mark.makes_tablespaces
 def test_dump_of_all_tablespaces(target: str, tmp_path: Path) -> None:
     with herdpy.connect(in_default(target), autocommit=True) as connection:
         connection.execute("CREATE TABLE t (v TEXT)")

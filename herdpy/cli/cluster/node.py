@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def run_node(
     world = _world(data)
     config = loaded.server
     audit = open_audit(config.audit_log, world.clock) if config.audit_log else None
-    services = _Services(config, log, audit, lambda: load().server)
+    services = _Services(config, [log], audit, lambda: load().server)
     try:
         with (
             rare_collections(),
@@ -190,13 +190,13 @@ class _Services:
     def __init__(
         self,
         config: ServerConfig,
-        log: LineWriter,
+        lines: Sequence[LineWriter],
         audit: AuditFile | None,
         load_again: Callable[[], ServerConfig],
     ) -> None:
         self.config = config
         self.write_audit = None if audit is None else audit.write
-        self.lines = [log] if audit is None else [log, audit.lines]
+        self.lines = [*lines] if audit is None else [*lines, audit.lines]
         self._audit = audit
         self._load_again = load_again
         self.drain_s = 0.0

@@ -9,25 +9,22 @@ from collections.abc import Awaitable, Callable, Iterator
 import msgspec
 import pytest
 
-from bookie.client.blocking import LoopThread
 from bookie.metadata.cluster import initialize
 from bookie.metadata.memory import MemoryStore, MemoryStoreServer
-from bookie.runtime.drivers import ThreadDriver
 from bookie.runtime.memory_disk import MemoryDisk
 from bookie.runtime.os_rng import OsRng
 from herdpy.cluster.cluster_record import ClusterRecord, cluster_path, create_cluster, read_cluster
-from herdpy.cluster.database_copy import DatabaseCopy
 from herdpy.cluster.node import Node
 from herdpy.cluster.node_identity import FILE, LOCK, NodeIdentity
 from herdpy.cluster.part import State
 from herdpy.cluster.status import read_status
-from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
+from herdpy.cluster.tablespace_nodes import TablespaceNodes
 from herdpy.config import Config, NodeConfig
 from herdpy.errors import Error, NotSupportedError, OperationalError, ProgrammingError
 from herdpy.model.settings import Settings
 from tests.fixtures.cluster_nodes import Disks, Served
 from tests.fixtures.engines import rows, run
-from tests.fixtures.ledger_cluster import LedgerCluster, ledger_cluster
+from tests.fixtures.node_cluster import NodeCluster
 from tests.sim.clock import SimulatedClock
 from tests.sim.loop import SimulatedLoop
 
@@ -228,82 +225,15 @@ def test_a_cluster_is_made_once_and_beside_a_bookkeeper_with_bookies() -> None:
 # --- its tablespaces ---------------------------------------------------------------------------
 
 
-class Cluster:
-    """A loop in a thread, with bookies, a metadata store, and nodes."""
-
-    def __init__(self) -> None:
-        self.thread = LoopThread(ThreadDriver())
-        self._manager = ledger_cluster(3)
-        self.bookies: LedgerCluster = self.thread.call(self._manager.__aenter__())
-        self.thread.call(create_cluster(self.bookies.store, ROOT, ClusterRecord(id=CLUSTER)))
-        self.nodes: list[Node] = []
-        self.stores: list[MemoryStore] = []
-        self.services: dict[str, list[Served]] = {}
-
-    def node(self, name: str, disks: Disks | None = None) -> Node:
-        async def start() -> Node:
-            store = MemoryStore(self.bookies.store_server)
-            self.stores.append(store)
-            services = self.services[name] = []
-
-            def serve(tablespace: str, copy: DatabaseCopy) -> Served:
-                services.append(Served(tablespace, copy))
-                return services[-1]
-
-            node = Node(
-                store,
-                (disks or Disks()).world(),
-                root=ROOT,
-                node_id=name,
-                address=f"{name}:7000",
-                config=NodeConfig(session_timeout_s=1.0),
-                database=Config(),
-                new_service=serve,
-            )
-            self.nodes.append(node)
-            await node.start()
-            return node
-
-        return self.thread.call(start())
-
-    def create(self, name: str, *replicas: str, tablespace_id: str) -> None:
-        async def make() -> None:
-            store = MemoryStore(self.bookies.store_server)
-            record = TablespaceRecord(id=tablespace_id, leader=replicas[0], replicas=replicas)
-            await TablespaceNodes(store, ROOT).create(name, record)
-            await store.close()  # its maker is no leader
-
-        self.thread.call(make())
-
-    def until(self, is_so: Callable[[], bool]) -> None:
-        async def wait() -> None:
-            async with asyncio.timeout(20):
-                while not is_so():  # noqa: ASYNC110 - by threads, too
-                    await asyncio.sleep(0.005)
-
-        self.thread.call(wait())
-
-    def close(self) -> None:
-        for node in self.nodes:
-            self.thread.call(node.close())
-        self.thread.call(self._end())
-        self.thread.close()
-
-    async def _end(self) -> None:
-        for store in self.stores:
-            await store.close()
-        await self._manager.__aexit__(None, None, None)
-
-
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    made = Cluster()
+def cluster() -> Iterator[NodeCluster]:
+    made = NodeCluster()
     yield made
     made.close()
 
 
 def test_nodes_lead_and_follow_what_names_them(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
+    cluster: NodeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     disks = Disks()
     first, second, third = cluster.node("n1", disks), cluster.node("n2"), cluster.node("n3")
@@ -311,7 +241,7 @@ def test_nodes_lead_and_follow_what_names_them(
     cluster.until(lambda: sorted(_states(first, second)) == ["following", "leading"])
     assert third.parts == {}
     leader, follower = (first, second) if _states(first) == ["leading"] else (second, first)
-    (serving,), (other,) = cluster.services[leader.id], cluster.services[follower.id]
+    (serving,), (other,) = cluster.served[leader.id], cluster.served[follower.id]
     assert (serving.is_serving, other.is_serving) == (True, False)
     assert list(disks.folders) == ["", "1" * 32]
 
@@ -351,7 +281,7 @@ def test_nodes_lead_and_follow_what_names_them(
     assert status.tablespaces[1].leader == follower.id
 
 
-def test_a_tablespace_that_is_dropped_is_let_go_of(cluster: Cluster) -> None:
+def test_a_tablespace_that_is_dropped_is_let_go_of(cluster: NodeCluster) -> None:
     node = cluster.node("n1")
     cluster.create("sales", "n1", tablespace_id="1" * 32)
     cluster.until(lambda: node.parts == {"sales": State.LEADING})
@@ -362,7 +292,7 @@ def test_a_tablespace_that_is_dropped_is_let_go_of(cluster: Cluster) -> None:
 
     cluster.thread.call(drop())
     cluster.until(lambda: node.parts == {})
-    assert not cluster.services["n1"][0].is_serving
+    assert not cluster.served["n1"][0].is_serving
 
 
 def _states(*nodes: Node) -> list[str]:

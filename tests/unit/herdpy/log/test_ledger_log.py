@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bookie.config import ClientConfig
 from bookie.errors import BookieError, WriteError
 from bookie.ledger.record_frame import split
 from bookie.runtime.drivers import ThreadDriver, new_mutex
@@ -164,6 +165,23 @@ def test_a_full_frame_leaves_without_being_asked_for() -> None:
     assert len(chain.frames) == 4  # two and more are under way
     chain.acknowledge(3)
     assert len(chain.frames) == 2
+
+
+def test_what_is_larger_than_a_client_takes_at_once_leaves_by_and_by() -> None:
+    """A client refuses what is too much, and an entry that is refused ends the leader."""
+    taken_bytes = ClientConfig().pending_add_bytes_max
+    chain = HeldChain()
+    log = log_of(chain, ledger_bytes_max=MIB)
+    last = put(log, *[b"x" * 1_000_000] * (2 * taken_bytes // 1_000_000))
+    log.request(Durability.SYNC)
+    while log.durable_lsn < last:
+        under_way = len(chain.sent)
+        assert 0 < under_way * MIB <= taken_bytes / 2
+        assert [entry for entry, _, _ in chain.sent] == list(
+            range(log.durable_lsn.entry_id + 1, log.durable_lsn.entry_id + 1 + under_way)
+        )
+        chain.acknowledge()
+    assert not chain.sent
 
 
 def test_a_frame_of_tiny_records_is_an_entry_that_a_bookie_takes() -> None:
