@@ -318,10 +318,10 @@ class Client:
         rows = [{"id": each, "client": self.number} for each in numbers]
         job = f"job {number}"
         history = self.world.history
-        for each in numbers:
-            history.end(each, Fate.UNKNOWN)
         is_committing = False
         for attempt in range(_JOB_ATTEMPTS):
+            for each in numbers:  # the client may go away behind a COMMIT, in any attempt
+                history.end(each, Fate.UNKNOWN)
             try:
                 connection = self._alone()
                 assert isinstance(connection, Connection)

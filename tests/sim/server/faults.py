@@ -203,11 +203,15 @@ class Faults:
             self.world.happen("checkpoint behind lost answers")
             assert node is not None
             self._aside(node, partial(self._checkpoint, database))
-            self.world.loop.call_later(0.05, self.world.host.kill)
+            self.world.loop.call_later(0.05, self._kill_amid_faults)
             self.world.loop.call_later(0.05, self._open, ways)
         elif looks_left and self.world.is_rough:
             again = partial(self.checkpoint_behind_lost_answers, looks_left - 1)
             self.world.loop.call_later(0.000_5, again)
+
+    def _kill_amid_faults(self) -> None:
+        if self.world.is_rough:  # else it may be closing in good order
+            self.kill()
 
     def _checkpoint(self, database: Database) -> None:
         try:
