@@ -337,7 +337,8 @@ class Tablespaces:
                 database.entry = made
                 self._finish(made)
             except BaseException as error:
-                self._let_go(entry)
+                with suppress(Exception):  # what failed first is told, and says what there is
+                    self._let_go(entry)
                 self._forget_error(entry)
                 if isinstance(error, Exception):
                     self._remove_leftovers()

@@ -914,6 +914,25 @@ def test_a_log_that_fails_in_create_leaves_nothing_unknown(op: str) -> None:
     assert Retry.UNKNOWN not in {failed.retry for failed in failures}
 
 
+def test_what_fails_first_in_create_is_told() -> None:
+    """Crash seed 200004553: its log failed, too, as it was closed; that said 08007 of commits."""
+    doubt_count = 0
+    for after in range(8):
+        disk = SimulatedDisk(1)
+        with instance(disk) as found:
+            do(found, "CREATE USER ada")
+            disk.fail("rename", errno.EIO, after=1, path=TABLESPACES)  # the one that decides
+            disk.fail("write", errno.EIO, after=after, path="/log/")
+            with pytest.raises(OperationalError) as failed:
+                do(found, "CREATE TABLESPACE sales OWNER ada")
+            disk.heal()
+            is_doubt = found.tablespaces._list_failure is not None
+            if is_doubt and "which one the disk has is not known" not in str(failed.value):
+                raise failed.value
+            doubt_count += is_doubt
+    assert doubt_count
+
+
 def test_a_tablespace_whose_end_is_in_doubt_is_not_served() -> None:
     """What would be written to it would be gone when the directory is opened again."""
     disk = SimulatedDisk(1)
