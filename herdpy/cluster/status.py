@@ -27,6 +27,22 @@ class NodeStatus(NamedTuple):
     """Of the store, that its registration lives with: another one for each life of the process."""
 
 
+class ReplicaStatus(NamedTuple):
+    """What a node with a copy has said of it last, which may be old."""
+
+    node: str
+    is_there: bool
+    """The node is registered now."""
+    part: str | None
+    """State of herdpy/cluster/part.py; None, as the next ones: it has said nothing yet."""
+    position: str | None
+    """Up to where its copy has the log; None: it was not open."""
+    lag_s: float | None
+    """How old what it shows was at most, in seconds; None: that was not known."""
+    said_ms: int | None
+    """When it said that, in milliseconds since 1970 of the store's clock."""
+
+
 class TablespaceStatus(NamedTuple):
     name: str
     id: str
@@ -41,6 +57,8 @@ class TablespaceStatus(NamedTuple):
     expected: int
     ledgers: tuple[int, ...]
     first_ledger: int | None
+    states: tuple[ReplicaStatus, ...] = ()
+    """One for each of `replicas`."""
 
 
 class ClusterStatus(NamedTuple):

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import herdpy
 from bookie.admin.zookeeper_process import ZooKeeperProcess
+from herdpy.cli.app import app
 from tests.fixtures.commanded_cluster import commanded
 from tests.fixtures.ports import own_port
 from tests.fixtures.real_cluster import HERDPY, RealCluster, is_alive, log_tail, wait_for
@@ -104,6 +106,55 @@ def test_what_a_killed_leader_has_told_is_there(tmp_path: Path) -> None:
         assert node.is_running, log_tail(node)
         (found,) = status(again)["tablespaces"]
         assert found["name"] == "sales"
+        operator_sees(again, len(rows))
+
+
+def operator_sees(cluster: RealCluster, row_count: int) -> None:
+    """Look at the cluster's tablespace and its log by commands, in this process: in milliseconds.
+
+    row_count: in table t, each inserted by itself.
+    """
+
+    def said(*arguments: str, code: int = 0) -> str:
+        options = ["--zookeeper", cluster.zookeeper]
+        found = CliRunner().invoke(app, [*arguments, *options])
+        assert found.exit_code == code, found.output
+        return found.output
+
+    leader = cluster.leader()
+    (listed,) = json.loads(said("tablespace", "list", "--json"))["tablespaces"]
+    assert (listed["name"], listed["leader"]) == ("sales", leader.node)
+    shown = json.loads(said("tablespace", "show", "sales", "--json"))
+    assert (shown["leader"], shown["epoch"]) == (leader.node, leader.epoch)
+    assert [each["state"] for each in shown["ledgers"][:-1]] == ["closed"] * (
+        len(listed["ledgers"]) - 1
+    )
+    assert shown["ledgers"][-1]["state"] == "open"
+    assert shown["bytes"] == sum(each["bytes"] for each in shown["ledgers"])
+    ledgers = json.loads(said("log", "ledgers", "sales", "--json"))["ledgers"]
+    assert [each["id"] for each in ledgers] == listed["ledgers"]
+    chain = json.loads(said("log", "chain", "sales", "--json"))
+    assert chain["is_whole"]
+    ends = [(each["id"], each["last_entry"]) for each in ledgers]
+    headers = [(each["previous_ledger"], each["previous_entry"]) for each in chain["ledgers"]]
+    assert headers == [(-1, -1), *ends[:-1]]
+    assert "the chain is whole" in said("log", "chain", "sales")
+    start = str(listed["ledgers"][0])
+    lines = said("log", "tail", "sales", "--json", "--from", start).splitlines()
+    records = [json.loads(line)["record"] for line in lines]
+    assert sum(": 1 inserted" in each for each in records) == row_count
+    # What looked has fenced nothing: the same leader commits to the same ledger.
+    with cluster.connect(autocommit=True) as writer:
+        writer.execute("INSERT INTO t VALUES (1000, 'after')")
+    assert cluster.leader() == leader
+    assert json.loads(said("tablespace", "list", "--json"))["tablespaces"] == [listed]
+    for arguments, expected in (
+        (("tablespace", "show", "none"), '"none" does not exist (3D000)'),
+        (("log", "ledgers", "none"), "(3D000)"),
+        (("log", "tail", "sales", "--root", "/other"), "expected a herdpy cluster, found none"),
+        (("log", "tail", "sales", "--from", "999"), "position 999.0.0: expected one in the log"),
+    ):
+        assert expected in said(*arguments, code=1)
 
 
 @pytest.mark.long  # of `make test` the short kill-cluster has one of its kinds

@@ -9,12 +9,16 @@ from typing import Any
 import click
 
 from bookie.runtime.os_executors import run
-from herdpy.cli.cluster.options import as_herdpy_errors, checked_path, cluster_options, session
+from herdpy.cli.cluster.log_commands import log
+from herdpy.cli.cluster.options import (
+    as_herdpy_errors,
+    checked_path,
+    cluster_options,
+    json_option,
+)
+from herdpy.cli.cluster.tablespace_commands import tablespace
 from herdpy.cli.console import output_console, reporting
 from herdpy.cli.settings import Loaded, load_here, node_options
-
-_json_option = click.option("--json", "is_json", is_flag=True, help="Print one JSON record.")
-_PATIENCE_S = 10.0
 
 
 @click.command()
@@ -110,19 +114,15 @@ def create(zookeeper: str, root: str, name: str, replicas: str) -> None:
 
 @cluster.command()
 @cluster_options
-@_json_option
+@json_option
 @reporting()
 def status(zookeeper: str, root: str, is_json: bool) -> None:
     """Show nodes, tablespaces, which node leads each under which epoch, ledgers and bookies."""
+    from herdpy.cli.cluster.making import status_of
     from herdpy.cli.cluster.view import as_record, as_tables
-    from herdpy.cluster.status import ClusterStatus, read_status
-
-    async def read() -> ClusterStatus:
-        async with session(zookeeper) as store:
-            return await read_status(store, root, patience_s=_PATIENCE_S)
 
     with as_herdpy_errors("cluster status"):
-        found = run(read())
+        found = run(status_of(zookeeper, root))
     if is_json:
         click.echo(json.dumps(as_record(found)))
     else:
@@ -156,7 +156,7 @@ def status(zookeeper: str, root: str, is_json: bool) -> None:
     metavar="NAME=VALUE",
     help="A setting of each node, such as database.memory_bytes_max=2GiB.",
 )
-@_json_option
+@json_option
 @reporting()
 def up(
     node_count: int,
@@ -199,4 +199,4 @@ def demo() -> None:
     sys.exit(run_cluster_demo())
 
 
-COMMANDS = (node, cluster)
+COMMANDS = (node, cluster, tablespace, log)

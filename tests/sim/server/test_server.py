@@ -82,6 +82,7 @@ NEVER_SIMULATED = {
     "exec/vector/wide_texts.py",  # of texts beyond what a life writes
     "log/followed_log.py",  # a life's log is of files, and followed by no copy, as the next one
     "log/ledger_log.py",
+    "log/record_text.py",  # of commands
     "proto/typed_session.py",  # of gRPC, as the one below
     "proto/typed_values.py",
     "server/operations/health.py",  # HTTP
