@@ -10,6 +10,7 @@ asyncio loop, on which the store and the client of the bookies live, too.
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
@@ -21,6 +22,7 @@ from herdpy.cluster.leader_node import LeaderNode
 from herdpy.cluster.listing import ClaimLostError, LedgerListing
 from herdpy.cluster.part import Do, PartMachine, State, Waits
 from herdpy.cluster.registration import Registration
+from herdpy.cluster.replica_node import CopyState, ReplicaNode
 from herdpy.cluster.served_part import Leader, ServedPart
 from herdpy.cluster.staleness import Staleness
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, Versioned
@@ -49,6 +51,11 @@ class Copy(Protocol):
     @property
     def position(self) -> Lsn:
         """Up to where it has the log, while it is open."""
+        ...
+
+    @property
+    def durable_position(self) -> Lsn | None:
+        """Up to where it has what the log surely has; None: it is not open."""
         ...
 
     def open(self) -> None:
@@ -152,6 +159,9 @@ class Member:
         self._step: asyncio.Task[None] | None = None
         """What is under way; what comes next waits for its end."""
         self._worker: asyncio.Task[None] | None = None
+        self._replica: ReplicaNode | None = None
+        self._telling: asyncio.Task[None] | None = None
+        """What the replica's node is kept by."""
         self._timer: asyncio.TimerHandle | None = None
         self._tail: LedgerTail | None = None
         """What is followed now."""
@@ -179,6 +189,14 @@ class Member:
             ),
             self._store.on_session(self._on_session),
         ]
+        self._replica = ReplicaNode(
+            self._store,
+            self._nodes.replica_path(self._id, self._node_id),
+            self._node_id,
+            self._copy_state,
+            self._registration.now_s,
+        )
+        self._telling = self._loop.create_task(self._replica.keep())
         self._worker = self._loop.create_task(self._work())
         self._act(self.machine.begin())
         self._look(self._look_at_leader)
@@ -188,6 +206,11 @@ class Member:
     def epoch(self) -> int:
         """Under which it leads, or is about to."""
         return self.machine.epoch
+
+    def _copy_state(self) -> CopyState:
+        part = self._part
+        lag_s = math.inf if part is None else part.lag_s()
+        return CopyState(self.machine.state.value, self._copy.durable_position, lag_s)
 
     def want(self) -> None:
         """Lead as soon as it can, also from a leader that lives."""
@@ -203,6 +226,8 @@ class Member:
                 self._timer.cancel()
             for look in self._looks:
                 look.cancel()
+            if self._telling is not None:
+                self._telling.cancel()
             self._put(None)
         if self._worker is not None:
             await asyncio.shield(self._worker)
@@ -397,7 +422,7 @@ class Member:
                         await changed.wait()
         finally:
             watch.close()
-        self._tenure = await self._registration.lead(self.name, named)
+        self._tenure = await self._registration.lead(self.name, named, self._replica)
 
     async def _depose(self, named: Versioned, timeout_s: float) -> None:
         """Take the node of a leader away that neither resigns nor loses its session.

@@ -3,6 +3,7 @@
 Each part is read by itself, so two of them may be of two moments. One asyncio loop.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from bookie.errors import NoNodeError
@@ -13,6 +14,7 @@ from herdpy.cluster.cluster_record import read_cluster
 from herdpy.cluster.leader_node import LeaderNode
 from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.registration import NodeRecord
+from herdpy.cluster.replica_node import ReplicaRecord
 from herdpy.cluster.tablespace_nodes import TablespaceNodes
 from herdpy.errors import ProgrammingError
 
@@ -107,6 +109,14 @@ async def read_status(store: VersionedStore, root: str, *, patience_s: float) ->
                 expected=record.expected,
                 ledgers=info.ledgers,
                 first_ledger=info.first,
+                states=tuple(
+                    [
+                        await _replica(
+                            store, names.replica_path(record.id, each), each, nodes, patience_s
+                        )
+                        for each in record.replicas
+                    ]
+                ),
             )
         )
     modes = await read_modes(store, cluster.ledgers)
@@ -118,6 +128,19 @@ async def read_status(store: VersionedStore, root: str, *, patience_s: float) ->
         nodes=tuple(nodes[each] for each in sorted(nodes)),
         tablespaces=tuple(tablespaces),
         bookies={str(bookie): mode.value for bookie, mode in modes.items()},
+    )
+
+
+async def _replica(
+    store: VersionedStore, path: str, node: str, nodes: Mapping[str, object], patience_s: float
+) -> ReplicaStatus:
+    try:
+        data, stat = await ask(store, patience_s, lambda: store.read(path))
+    except NoNodeError:
+        return ReplicaStatus(node, node in nodes, None, None, None, None)
+    found = ReplicaRecord.of_bytes(data, path)
+    return ReplicaStatus(
+        node, node in nodes, found.part, found.position, found.lag_s, stat.mtime_ms
     )
 
 

@@ -42,11 +42,13 @@ class World:
 class NodeOf:
     """A node with a session of its own."""
 
+    new_store = MemoryStore
+
     def __init__(self, world: World, name: str, life: str = "1") -> None:
         self.world = world
         self.name = name
         self.link = ScriptedLink()
-        self.store = MemoryStore(world.server, self.link)
+        self.store = self.new_store(world.server, self.link)
         self.nodes = TablespaceNodes(self.store)
         self.registration = Registration(
             self.store,
