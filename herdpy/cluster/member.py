@@ -20,12 +20,13 @@ from bookie.errors import BookieError
 from bookie.metadata.interfaces import SessionState, VersionedStore, Watch
 from herdpy.cluster.leader_node import LeaderNode
 from herdpy.cluster.listing import ClaimLostError, LedgerListing
+from herdpy.cluster.observability.figures import PartFigures
+from herdpy.cluster.observability.replica_node import CopyState, ReplicaNode
 from herdpy.cluster.part import Do, PartMachine, State, Waits
 from herdpy.cluster.registration import Registration
-from herdpy.cluster.replica_node import CopyState, ReplicaNode
 from herdpy.cluster.served_part import Leader, ServedPart
 from herdpy.cluster.staleness import Staleness
-from herdpy.cluster.tablespace_nodes import TablespaceNodes, Versioned
+from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord, Versioned
 from herdpy.cluster.tail import LedgerTail, Run
 from herdpy.cluster.tenure import Tenure
 from herdpy.cluster.upkeep import Ledger, Limits, Upkeep
@@ -130,6 +131,7 @@ class Member:
         waits: Waits = Waits(),  # noqa: B008 - immutable
         ledger_limits: Limits = Limits(),  # noqa: B008 - immutable
         on_state: Callable[[State], object] = lambda _: None,
+        figures: PartFigures | None = None,
     ) -> None:
         self.name = name
         self._node_id = node_id
@@ -141,6 +143,7 @@ class Member:
         self._registration = registration
         self._in_thread = in_thread
         self._on_state = on_state
+        self._figures = figures or PartFigures()
         self._hang_timeouts = waits.hang_timeouts
         self._ledger_limits = ledger_limits
         self.machine = PartMachine(draw, waits)
@@ -151,6 +154,8 @@ class Member:
         self._part: ServedPart | None = None
         """Of the copy that is open."""
         self._known: Leader | None = None
+        self.record: TablespaceRecord | None = None
+        """The newest that this node has seen; any thread may read it."""
         self._id = ""
         self._seen_epoch = 0
         self._password = b""
@@ -178,7 +183,7 @@ class Member:
         if self._is_closed:
             return
         self._id, self._password = found.record.id, bytes.fromhex(found.record.password)
-        self._seen_epoch = found.record.epoch
+        self._seen_epoch, self.record = found.record.epoch, found.record
         leader = self._leader = LeaderNode(
             self._store, self._nodes.leader_path(self._id), self._node_id
         )
@@ -193,11 +198,12 @@ class Member:
             self._store,
             self._nodes.replica_path(self._id, self._node_id),
             self._node_id,
-            self._copy_state,
+            self.copy_state,
             self._registration.now_s,
         )
         self._telling = self._loop.create_task(self._replica.keep())
         self._worker = self._loop.create_task(self._work())
+        self._figures.enter(self.machine.state, self._loop.time())
         self._act(self.machine.begin())
         self._look(self._look_at_leader)
         self._look(self._look_at_record)  # it may have changed before the watch was there
@@ -207,7 +213,14 @@ class Member:
         """Under which it leads, or is about to."""
         return self.machine.epoch
 
-    def _copy_state(self) -> CopyState:
+    @property
+    def leader_id(self) -> str | None:
+        """The node that leads; None: none does, as far as this one knows. Any thread."""
+        known = self._known
+        return None if known is None else known.node_id
+
+    def copy_state(self) -> CopyState:
+        """Return what its copy is now; any thread."""
         part = self._part
         lag_s = math.inf if part is None else part.lag_s()
         return CopyState(self.machine.state.value, self._copy.durable_position, lag_s)
@@ -269,7 +282,7 @@ class Member:
             self._part.leader = known
 
     async def _look_at_record(self) -> None:
-        record = (await self._nodes.read(self.name)).record
+        record = self.record = (await self._nodes.read(self.name)).record
         if record.epoch > self._seen_epoch:
             self._seen_epoch = record.epoch
             if record.leader != self._node_id:
@@ -290,6 +303,7 @@ class Member:
             self._timer = self._loop.call_at(self.machine.wakes_at_s, self._on_time)
         if self.machine.state is not self._told:
             self._told = self.machine.state
+            self._figures.enter(self._told, self._loop.time())
             self._on_state(self._told)
 
     def _put(self, action: Do | None) -> None:
@@ -341,6 +355,7 @@ class Member:
             await self._name()
         elif action is Do.CLAIM:
             await self._through(lambda: self._copy.claim(self.machine.epoch))
+            self._figures.claims += 1
         elif action is Do.LEAD:
             assert self._part is not None
             self._part.hold()
@@ -399,6 +414,7 @@ class Member:
         if taken is None:
             raise _TakenError(self.name)
         self._named, self.machine.epoch = taken, taken.record.epoch
+        self.record = taken.record
 
     async def _be_alone(self) -> None:
         """Wait until the former leader's node is gone, make this one's, and begin a tenure."""

@@ -21,7 +21,8 @@ from bookie.errors import BadVersionError, BookieError, NodeExistsError, NoNodeE
 from bookie.metadata.interfaces import Check, SessionState, VersionedStore, Write
 from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
 from herdpy.cluster.json_nodes import read_node
-from herdpy.cluster.replica_node import ReplicaNode
+from herdpy.cluster.observability.figures import TenureFigures
+from herdpy.cluster.observability.replica_node import ReplicaNode
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, Versioned
 from herdpy.cluster.tenure import Tenure
 from herdpy.errors import Error, InternalError, OperationalError, ProgrammingError, Retry
@@ -83,6 +84,7 @@ class Registration:
         *,
         now_s: Callable[[], float],
         on_refused: Callable[[Error], object] = lambda _: None,
+        figures: TenureFigures | None = None,
         patience_s: float = PATIENCE_S,
     ) -> None:
         """now_s: seconds of a clock that goes on while the machine sleeps.
@@ -97,6 +99,8 @@ class Registration:
         self._on_refused = on_refused
         self._patience_s = patience_s
         self._led: list[_Leadership] = []
+        self._figures = figures or TenureFigures()
+        self._figures.count_held = lambda: sum(each.tenure.held_count for each in list(self._led))
         self._changed = asyncio.Event()
         """There is something to renew, or to make anew."""
         self._task: asyncio.Task[None] | None = None
@@ -165,7 +169,10 @@ class Registration:
         """Let no answer leave under it any more; repeatable."""
         tenure.end()
         for each in self._led:
-            if each.tenure is tenure and each.replica is not None:
+            if each.tenure is not tenure:
+                continue
+            self._figures.held += tenure.held_count
+            if each.replica is not None:
                 each.replica.rides = False
         self._led = [each for each in self._led if each.tenure is not tenure]
 
@@ -260,16 +267,20 @@ class Registration:
         except (BadVersionError, NoNodeError):
             for replica, _ in riding:
                 replica.failed()
+            self._figures.refused += 1
             await self._look_again(led)
             return False
         except BROKEN:
+            self._figures.unanswered += 1
             return False
         except BookieError:
             for replica, _ in riding:
                 replica.failed()
+            self._figures.refused += 1
             raise
         for replica, write in riding:
             replica.wrote(write)
+        self._figures.confirmed += 1
         if store.session_id != session_id:
             return False  # whose session it was on is not sure
         for each in led:

@@ -13,8 +13,8 @@ from bookie.metadata.patience import ask
 from herdpy.cluster.cluster_record import read_cluster
 from herdpy.cluster.leader_node import LeaderNode
 from herdpy.cluster.listing import LedgerListing
+from herdpy.cluster.observability.replica_node import ReplicaRecord
 from herdpy.cluster.registration import NodeRecord
-from herdpy.cluster.replica_node import ReplicaRecord
 from herdpy.cluster.tablespace_nodes import TablespaceNodes
 from herdpy.errors import ProgrammingError
 

@@ -11,7 +11,7 @@ from bookie.runtime.os_executors import stop_event
 from herdpy.cli.cluster.options import session
 from herdpy.cluster.cluster_record import read_cluster
 from herdpy.cluster.listing import LedgerListing
-from herdpy.cluster.log_reading import LogReading
+from herdpy.cluster.observability.log_reading import LogReading
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.cluster.tail import LedgerTail
 from herdpy.driver.local import new_world

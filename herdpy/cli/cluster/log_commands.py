@@ -30,7 +30,7 @@ def ledgers(zookeeper: str, root: str, name: str, is_json: bool) -> None:
     """
     from herdpy.cli.cluster.log_access import log_access
     from herdpy.cli.cluster.log_view import ledger_record, ledger_table
-    from herdpy.cluster.log_reading import LedgerFacts
+    from herdpy.cluster.observability.log_reading import LedgerFacts
 
     async def read() -> list[LedgerFacts]:
         async with log_access(zookeeper, root, name) as access:
@@ -56,7 +56,7 @@ def chain(zookeeper: str, root: str, name: str, is_json: bool) -> None:
     """
     from herdpy.cli.cluster.log_access import log_access
     from herdpy.cli.cluster.log_view import chain_record, chain_table
-    from herdpy.cluster.log_reading import Link
+    from herdpy.cluster.observability.log_reading import Link
 
     async def read() -> list[Link]:
         async with log_access(zookeeper, root, name) as access:

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from herdpy.cli.cluster.view import new_table
-from herdpy.cluster.log_reading import LedgerFacts, Link
+from herdpy.cluster.observability.log_reading import LedgerFacts, Link
 from herdpy.log.record import decode
 from herdpy.log.record_text import record_text
 

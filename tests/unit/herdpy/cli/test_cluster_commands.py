@@ -12,7 +12,7 @@ from herdpy.cli.cluster.log_view import chain_record, chain_table, record_line
 from herdpy.cli.cluster.tablespace_view import Shown, shown_record, shown_tables
 from herdpy.cli.cluster.up import dsn_of
 from herdpy.cli.cluster.view import as_record, as_tables, changes
-from herdpy.cluster.log_reading import LedgerFacts, Link
+from herdpy.cluster.observability.log_reading import LedgerFacts, Link
 from herdpy.cluster.status import ClusterStatus, NodeStatus, ReplicaStatus, TablespaceStatus
 from herdpy.driver.dsn import RemoteTarget, parse_target
 from herdpy.driver.local import disk_of_directory

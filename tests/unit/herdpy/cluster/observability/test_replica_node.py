@@ -7,7 +7,7 @@ from typing import Any
 
 from bookie.metadata.interfaces import Operation, Stat, Write
 from bookie.metadata.memory import MemoryStore
-from herdpy.cluster.replica_node import CopyState, ReplicaNode, ReplicaRecord
+from herdpy.cluster.observability.replica_node import CopyState, ReplicaNode, ReplicaRecord
 from herdpy.model.lsn import Lsn
 from tests.unit.herdpy.cluster.test_registration import ID, NAME, TIMEOUT_S, NodeOf, World, run
 

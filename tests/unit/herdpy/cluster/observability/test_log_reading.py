@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from bookie.ledger.types import LedgerState
-from herdpy.cluster.log_reading import LedgerFacts, LogReading
+from herdpy.cluster.observability.log_reading import LedgerFacts, LogReading
 from herdpy.errors import CorruptionError, ProgrammingError
 from herdpy.model.lsn import START_LSN, Lsn
 from tests.fixtures.ledger_cluster import LedgerCluster
