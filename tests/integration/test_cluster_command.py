@@ -42,7 +42,9 @@ def test_what_a_killed_leader_has_told_is_there(tmp_path: Path) -> None:
             for key in range(200):
                 writer.execute("INSERT INTO t VALUES (?, ?)", (key, "x" * 20))
                 told.append(key)
-            cluster.kill(first.node)
+            killed = cluster.command("cluster", "kill", first.node, "--data", str(data))
+            assert f"killed {first.node} (pid " in killed.stdout, killed.stderr
+            assert not cluster.programs[first.node].is_running
             with pytest.raises(herdpy.OperationalError):
                 writer.execute("INSERT INTO t VALUES (200, 'told of by no answer')")
 
@@ -148,6 +150,7 @@ def operator_sees(cluster: RealCluster, row_count: int) -> None:
         writer.execute("INSERT INTO t VALUES (1000, 'after')")
     assert cluster.leader() == leader
     assert json.loads(said("tablespace", "list", "--json"))["tablespaces"] == [listed]
+    copies_are_told(cluster, leader.node)
     for arguments, expected in (
         (("tablespace", "show", "none"), '"none" does not exist (3D000)'),
         (("log", "ledgers", "none"), "(3D000)"),
@@ -155,6 +158,35 @@ def operator_sees(cluster: RealCluster, row_count: int) -> None:
         (("log", "tail", "sales", "--from", "999"), "position 999.0.0: expected one in the log"),
     ):
         assert expected in said(*arguments, code=1)
+
+
+def copies_are_told(cluster: RealCluster, leader: str) -> None:
+    """Wait until every node has said that its copy has all of the log, also by SQL."""
+
+    def told() -> bool:
+        (found,) = cluster.status()["tablespaces"]
+        parts = {each["node"]: each["part"] for each in found["states"]}
+        wanted = dict.fromkeys(("n1", "n2", "n3"), "following") | {leader: "leading"}
+        return parts == wanted and len({each["position"] for each in found["states"]}) == 1
+
+    wait_for(told, "replicas do not say that they are level")
+    (found,) = cluster.status()["tablespaces"]
+    assert all(each["is_there"] and each["lag_s"] < 60 for each in found["states"])
+    ((position,),) = {(each["position"],) for each in found["states"]}
+    with cluster.connect(autocommit=True) as connection:
+
+        def shown() -> bool:
+            text = "SELECT node_id, part, position FROM systablespacereplicastate ORDER BY node_id"
+            rows = connection.execute(text).fetchall()
+            return rows == [(each["node"], each["part"], position) for each in found["states"]]
+
+        wait_for(shown, "the leader does not know of its replicas")
+        rows = connection.execute("SELECT node_id, is_this FROM sysnodes ORDER BY 1").fetchall()
+        assert rows == [(node, node == leader) for node in ("n1", "n2", "n3")]
+        text = "SELECT leader, replicas, expected_replicas FROM systablespaces"
+        assert connection.execute(text).fetchall() == [(leader, "n1, n2, n3", 3)]
+        text = "SELECT tablespace, node_id, part, last_position FROM syslog"
+        assert connection.execute(text).fetchall() == [("sales", leader, "leading", position)]
 
 
 @pytest.mark.long  # of `make test` the short kill-cluster has one of its kinds

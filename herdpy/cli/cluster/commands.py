@@ -188,6 +188,46 @@ def up(
     )
 
 
+_data_option = click.option(
+    "--data",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="That of `herdpy cluster up`, which prints it.",
+)
+
+
+@cluster.command()
+@_data_option
+@json_option
+@reporting()
+def stop(data: Path, is_json: bool) -> None:
+    """End a cluster that `herdpy cluster up` runs on this machine, in good order.
+
+    Nodes give their parts away, then bookies and ZooKeeper end; it returns when all have.
+    """
+    from herdpy.cli.cluster.running import stop_cluster
+
+    stop_cluster(data)
+    click.echo(json.dumps({"stopped": str(data)}) if is_json else f"stopped {data}")
+
+
+@cluster.command()
+@_data_option
+@click.argument("name", metavar="NODE")
+@json_option
+@reporting()
+def kill(data: Path, name: str, is_json: bool) -> None:
+    """End one process of a cluster on this machine as a crash would, by SIGKILL: n1, bookie-2, ...
+
+    `herdpy cluster up` prints the command that starts it again.
+    """
+    from herdpy.cli.cluster.running import kill_program
+
+    killed = kill_program(data, name)
+    said = {"killed": killed.name, "pid": killed.pid}
+    click.echo(json.dumps(said) if is_json else f"killed {killed.name} (pid {killed.pid})")
+
+
 @cluster.command()
 def demo() -> None:
     """Run a program on a directory, then on a cluster whose processes are killed under it.
