@@ -1,6 +1,8 @@
 """`herdpy node` and `herdpy cluster` as processes: a killed leader, and what is refused."""
 
 import json
+import os
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,16 @@ import herdpy
 from bookie.admin.zookeeper_process import ZooKeeperProcess
 from herdpy.cli.app import app
 from tests.fixtures.commanded_cluster import commanded
+from tests.fixtures.line_process import LineProcess
 from tests.fixtures.ports import own_port
-from tests.fixtures.real_cluster import HERDPY, RealCluster, is_alive, log_tail, wait_for
+from tests.fixtures.real_cluster import (
+    HERDPY,
+    LIMIT_S,
+    RealCluster,
+    is_alive,
+    log_tail,
+    wait_for,
+)
 from tests.fixtures.zookeeper import skip_without_zookeeper, zookeeper, zookeeper_root
 
 __all__ = ["zookeeper", "zookeeper_root"]
@@ -146,8 +156,20 @@ def operator_sees(cluster: RealCluster, row_count: int) -> None:
     records = [json.loads(line)["record"] for line in lines]
     assert sum(": 1 inserted" in each for each in records) == row_count
     # What looked has fenced nothing: the same leader commits to the same ledger.
-    with cluster.connect(autocommit=True) as writer:
-        writer.execute("INSERT INTO t VALUES (1000, 'after')")
+    command = [*HERDPY, "log", "tail", "sales", "--follow", "--json"]
+    with (
+        LineProcess([*command, "--zookeeper", cluster.zookeeper]) as follower,
+        cluster.connect(autocommit=True) as writer,
+    ):
+        for statement, told in (
+            ("INSERT INTO t VALUES (1000, 'x')", ": 1 inserted"),
+            ("DELETE FROM t WHERE id = 1000", ": 1 deleted"),
+        ):
+            writer.execute(statement)
+            while told not in follower.until("record", LIMIT_S):
+                pass
+        os.kill(follower.pid, signal.SIGINT)
+        assert follower.finish()[-1]["position"] > follower.lines[0]["position"]
     assert cluster.leader() == leader
     assert json.loads(said("tablespace", "list", "--json"))["tablespaces"] == [listed]
     copies_are_told(cluster, leader.node)
