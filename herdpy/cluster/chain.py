@@ -29,6 +29,7 @@ from herdpy.cluster.continuity import (
     missing,
 )
 from herdpy.cluster.listing import LedgerListing
+from herdpy.cluster.observability.figures import LogFigures
 from herdpy.errors import CorruptionError
 from herdpy.log.ledger_log import OnAdded
 from herdpy.log.record import BeginLedger, encode
@@ -59,12 +60,15 @@ class LedgerChain:
         tablespace: bytes,
         password: bytes = b"",
         quorums: Quorums | None = None,
+        figures: LogFigures | None = None,
     ) -> None:
         self._client = client
         self._listing = listing
         self._tablespace = tablespace
         self._password = password
         self._quorums = quorums or Quorums()
+        self._figures = figures or LogFigures()
+        self._has_begun = False
         self._epoch = 0
         self._writer: LedgerWriter | None = None
         self._refusal: BookieError | None = None
@@ -93,7 +97,10 @@ class LedgerChain:
 
     async def _recover(self, ledger_id: int) -> int:
         try:
-            metadata = await self._client.recover(ledger_id, self._password)
+            metadata = await self._client.metadata(ledger_id)
+            if not metadata.is_closed:
+                metadata = await self._client.recover(ledger_id, self._password)
+                self._figures.recovered += 1
         except NoSuchLedgerMetadataError:
             raise missing(self._listing.path, ledger_id) from None
         return metadata.last_entry_id
@@ -183,6 +190,8 @@ class LedgerChain:
                     await self._client.delete(ledger_id)
             raise
         self._writer, self._refusal = writer, None
+        self._figures.rolls += self._has_begun
+        self._has_begun = True
         return ledger_id
 
     def _width(self) -> int:

@@ -47,13 +47,13 @@ def end_before_first(info: LedgersInfo, after: Lsn) -> End | None:
     return (after.ledger_id, after.entry_id) if after.ledger_id >= 0 else NOTHING
 
 
-def check_header(ledger_id: int, records: list[bytes], before: End | None) -> None:
-    """Raise CorruptionError when entry 0 of a ledger does not name the end before it."""
+def check_header(ledger_id: int, records: list[bytes], before: End | None) -> BeginLedger:
+    """Return a ledger's header; CorruptionError: entry 0 does not name the end before it."""
     with suppress(ValueError, IndexError):
         found = decode(records[0])
         if isinstance(found, BeginLedger) and len(records) == 1:
             if before is None or (found.previous_ledger, found.previous_entry) == before:
-                return
+                return found
             raise CorruptionError(
                 f"ledger {ledger_id} goes on behind entry {found.previous_entry} of ledger "
                 f"{found.previous_ledger}, and the log ends with entry {before[1]} of ledger "

@@ -53,6 +53,15 @@ class DatabaseCopy:
     def position(self) -> Lsn:
         return self._opened().tablespace.state.lsn
 
+    @property
+    def durable_position(self) -> Lsn | None:
+        database = self.database
+        if database is None:
+            return None
+        tablespace = database.tablespace
+        # A leader's state is ahead of what a quorum has.
+        return min(tablespace.state.lsn, tablespace.log.durable_lsn)
+
     def open(self) -> None:
         self.database = self._new_instance(_FOLLOWED).start()
 

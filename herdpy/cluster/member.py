@@ -10,6 +10,7 @@ asyncio loop, on which the store and the client of the bookies live, too.
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
@@ -19,11 +20,13 @@ from bookie.errors import BookieError
 from bookie.metadata.interfaces import SessionState, VersionedStore, Watch
 from herdpy.cluster.leader_node import LeaderNode
 from herdpy.cluster.listing import ClaimLostError, LedgerListing
+from herdpy.cluster.observability.figures import PartFigures
+from herdpy.cluster.observability.replica_node import CopyState, ReplicaNode
 from herdpy.cluster.part import Do, PartMachine, State, Waits
 from herdpy.cluster.registration import Registration
 from herdpy.cluster.served_part import Leader, ServedPart
 from herdpy.cluster.staleness import Staleness
-from herdpy.cluster.tablespace_nodes import TablespaceNodes, Versioned
+from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord, Versioned
 from herdpy.cluster.tail import LedgerTail, Run
 from herdpy.cluster.tenure import Tenure
 from herdpy.cluster.upkeep import Ledger, Limits, Upkeep
@@ -49,6 +52,11 @@ class Copy(Protocol):
     @property
     def position(self) -> Lsn:
         """Up to where it has the log, while it is open."""
+        ...
+
+    @property
+    def durable_position(self) -> Lsn | None:
+        """Up to where it has what the log surely has; None: it is not open."""
         ...
 
     def open(self) -> None:
@@ -123,6 +131,7 @@ class Member:
         waits: Waits = Waits(),  # noqa: B008 - immutable
         ledger_limits: Limits = Limits(),  # noqa: B008 - immutable
         on_state: Callable[[State], object] = lambda _: None,
+        figures: PartFigures | None = None,
     ) -> None:
         self.name = name
         self._node_id = node_id
@@ -134,6 +143,7 @@ class Member:
         self._registration = registration
         self._in_thread = in_thread
         self._on_state = on_state
+        self._figures = figures or PartFigures()
         self._hang_timeouts = waits.hang_timeouts
         self._ledger_limits = ledger_limits
         self.machine = PartMachine(draw, waits)
@@ -144,6 +154,8 @@ class Member:
         self._part: ServedPart | None = None
         """Of the copy that is open."""
         self._known: Leader | None = None
+        self.record: TablespaceRecord | None = None
+        """The newest that this node has seen; any thread may read it."""
         self._id = ""
         self._seen_epoch = 0
         self._password = b""
@@ -152,6 +164,9 @@ class Member:
         self._step: asyncio.Task[None] | None = None
         """What is under way; what comes next waits for its end."""
         self._worker: asyncio.Task[None] | None = None
+        self._replica: ReplicaNode | None = None
+        self._telling: asyncio.Task[None] | None = None
+        """What the replica's node is kept by."""
         self._timer: asyncio.TimerHandle | None = None
         self._tail: LedgerTail | None = None
         """What is followed now."""
@@ -168,7 +183,7 @@ class Member:
         if self._is_closed:
             return
         self._id, self._password = found.record.id, bytes.fromhex(found.record.password)
-        self._seen_epoch = found.record.epoch
+        self._seen_epoch, self.record = found.record.epoch, found.record
         leader = self._leader = LeaderNode(
             self._store, self._nodes.leader_path(self._id), self._node_id
         )
@@ -179,7 +194,16 @@ class Member:
             ),
             self._store.on_session(self._on_session),
         ]
+        self._replica = ReplicaNode(
+            self._store,
+            self._nodes.replica_path(self._id, self._node_id),
+            self._node_id,
+            self.copy_state,
+            self._registration.now_s,
+        )
+        self._telling = self._loop.create_task(self._replica.keep())
         self._worker = self._loop.create_task(self._work())
+        self._figures.enter(self.machine.state, self._loop.time())
         self._act(self.machine.begin())
         self._look(self._look_at_leader)
         self._look(self._look_at_record)  # it may have changed before the watch was there
@@ -188,6 +212,18 @@ class Member:
     def epoch(self) -> int:
         """Under which it leads, or is about to."""
         return self.machine.epoch
+
+    @property
+    def leader_id(self) -> str | None:
+        """The node that leads; None: none does, as far as this one knows. Any thread."""
+        known = self._known
+        return None if known is None else known.node_id
+
+    def copy_state(self) -> CopyState:
+        """Return what its copy is now; any thread."""
+        part = self._part
+        lag_s = math.inf if part is None else part.lag_s()
+        return CopyState(self.machine.state.value, self._copy.durable_position, lag_s)
 
     def want(self) -> None:
         """Lead as soon as it can, also from a leader that lives."""
@@ -203,6 +239,8 @@ class Member:
                 self._timer.cancel()
             for look in self._looks:
                 look.cancel()
+            if self._telling is not None:
+                self._telling.cancel()
             self._put(None)
         if self._worker is not None:
             await asyncio.shield(self._worker)
@@ -244,7 +282,7 @@ class Member:
             self._part.leader = known
 
     async def _look_at_record(self) -> None:
-        record = (await self._nodes.read(self.name)).record
+        record = self.record = (await self._nodes.read(self.name)).record
         if record.epoch > self._seen_epoch:
             self._seen_epoch = record.epoch
             if record.leader != self._node_id:
@@ -265,6 +303,7 @@ class Member:
             self._timer = self._loop.call_at(self.machine.wakes_at_s, self._on_time)
         if self.machine.state is not self._told:
             self._told = self.machine.state
+            self._figures.enter(self._told, self._loop.time())
             self._on_state(self._told)
 
     def _put(self, action: Do | None) -> None:
@@ -316,6 +355,7 @@ class Member:
             await self._name()
         elif action is Do.CLAIM:
             await self._through(lambda: self._copy.claim(self.machine.epoch))
+            self._figures.claims += 1
         elif action is Do.LEAD:
             assert self._part is not None
             self._part.hold()
@@ -374,6 +414,7 @@ class Member:
         if taken is None:
             raise _TakenError(self.name)
         self._named, self.machine.epoch = taken, taken.record.epoch
+        self.record = taken.record
 
     async def _be_alone(self) -> None:
         """Wait until the former leader's node is gone, make this one's, and begin a tenure."""
@@ -397,7 +438,7 @@ class Member:
                         await changed.wait()
         finally:
             watch.close()
-        self._tenure = await self._registration.lead(self.name, named)
+        self._tenure = await self._registration.lead(self.name, named, self._replica)
 
     async def _depose(self, named: Versioned, timeout_s: float) -> None:
         """Take the node of a leader away that neither resigns nor loses its session.

@@ -37,6 +37,8 @@ from herdpy.cluster.node_identity import (
     read_identity,
     write_identity,
 )
+from herdpy.cluster.observability.figures import NodeFigures, PartFigures
+from herdpy.cluster.observability.known_cluster import KnownCluster
 from herdpy.cluster.part import State, Waits
 from herdpy.cluster.registration import NodeRecord, Registration
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
@@ -103,6 +105,7 @@ class _Host(NamedTuple):
     name: str
     member: Member
     executor: Executor
+    known: KnownCluster
 
 
 class Node:
@@ -120,6 +123,7 @@ class Node:
         database: Config,
         new_service: Callable[[str, DatabaseCopy], Service],
         version: str = "",
+        figures: NodeFigures | None = None,
     ) -> None:
         """store: connected, the caller's, who closes it after the node.
 
@@ -137,6 +141,7 @@ class Node:
         self._address = address
         self._new_service = new_service
         self._version = version
+        self._figures = figures or NodeFigures()
         self._nodes = TablespaceNodes(store, root)
         self._loop = asyncio.get_running_loop()
         self._failed: asyncio.Future[Error] = self._loop.create_future()
@@ -181,6 +186,7 @@ class Node:
             record,
             now_s=self._world.elapsed,
             on_refused=self._fail,
+            figures=self._figures.tenures,
         )
         await self._registration.start()
         write_identity(disk, identity)  # only now nothing is left to refuse
@@ -304,9 +310,10 @@ class Node:
         world, client, registration = self._world, self._client, self._registration
         assert client is not None
         assert registration is not None
+        figures = self._figures.parts[record.id] = PartFigures()
         copy = DatabaseCopy(
             partial(self._new_instance, record.id),
-            partial(self._new_chain, record),
+            partial(self._new_chain, record, figures),
             world.driver,
             ledger_bytes_max=self._config.ledger_bytes_max,
         )
@@ -328,9 +335,14 @@ class Node:
                 session_s=self._config.session_timeout_s,
             ),
             on_state=lambda state: self._tell(name, member, state),
+            figures=figures,
         )
-        self._hosts[record.id] = _Host(name, member, executor)
+        known = KnownCluster(
+            self._store, self._nodes, member, node_id=self.id, tablespace_id=record.id
+        )
+        self._hosts[record.id] = _Host(name, member, executor, known)
         try:
+            known.start()
             await member.start()
         except BaseException:
             await self._end(record.id)
@@ -340,8 +352,10 @@ class Node:
         """Close a member; repeatable, also when it was cancelled."""
         host = self._hosts[tablespace_id]
         await host.member.close()
+        await host.known.close()
         host.executor.shutdown()
         self._hosts.pop(tablespace_id, None)
+        self._figures.parts.pop(tablespace_id, None)
 
     def _new_instance(self, tablespace_id: str, logs: LogSource) -> Instance:
         world = self._world
@@ -356,9 +370,10 @@ class Node:
             temp_directory=f"{where}/default/temp",
             logs=logs,
             governor=world.governor,
+            cluster=self._hosts[tablespace_id].known,
         )
 
-    def _new_chain(self, record: TablespaceRecord) -> BlockingChain:
+    def _new_chain(self, record: TablespaceRecord, figures: PartFigures) -> BlockingChain:
         client, cluster = self._client, self._cluster
         assert client is not None
         assert cluster is not None
@@ -368,6 +383,7 @@ class Node:
             tablespace=record.id.encode(),
             password=bytes.fromhex(record.password),
             quorums=cluster.quorums,
+            figures=figures.log,
         )
         return BlockingChain(NodeLoop(self._loop), chain)
 

@@ -21,6 +21,8 @@ from bookie.errors import BadVersionError, BookieError, NodeExistsError, NoNodeE
 from bookie.metadata.interfaces import Check, SessionState, VersionedStore, Write
 from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
 from herdpy.cluster.json_nodes import read_node
+from herdpy.cluster.observability.figures import TenureFigures
+from herdpy.cluster.observability.replica_node import ReplicaNode
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, Versioned
 from herdpy.cluster.tenure import Tenure
 from herdpy.errors import Error, InternalError, OperationalError, ProgrammingError, Retry
@@ -68,6 +70,7 @@ class _Leadership:
     session_id: int
     """Of the leader's node in the store."""
     tenure: Tenure
+    replica: ReplicaNode | None
 
 
 class Registration:
@@ -81,6 +84,7 @@ class Registration:
         *,
         now_s: Callable[[], float],
         on_refused: Callable[[Error], object] = lambda _: None,
+        figures: TenureFigures | None = None,
         patience_s: float = PATIENCE_S,
     ) -> None:
         """now_s: seconds of a clock that goes on while the machine sleeps.
@@ -95,6 +99,8 @@ class Registration:
         self._on_refused = on_refused
         self._patience_s = patience_s
         self._led: list[_Leadership] = []
+        self._figures = figures or TenureFigures()
+        self._figures.count_held = lambda: sum(each.tenure.held_count for each in list(self._led))
         self._changed = asyncio.Event()
         """There is something to renew, or to make anew."""
         self._task: asyncio.Task[None] | None = None
@@ -117,9 +123,8 @@ class Registration:
         """End all tenures, and let the node be gone; repeatable."""
         for watch in self._watches:
             watch.close()
-        for each in self._led:
-            each.tenure.end()
-        self._led.clear()
+        for each in list(self._led):
+            self.end(each.tenure)
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -130,16 +135,18 @@ class Registration:
 
     # --- tenures ---------------------------------------------------------------------------------
 
-    async def lead(self, name: str, named: Versioned) -> Tenure:
+    async def lead(self, name: str, named: Versioned, replica: ReplicaNode | None = None) -> Tenure:
         """Return the tenure of a leadership, renewed once, and renew it from now on.
 
         named: the tablespace's record as this node has named itself in it; the leader's node is
-        this session's. OperationalError 40001, SAFE: another node has named itself since, or the
-        session is over.
+        this session's. replica: written with renewals when it is due. OperationalError 40001,
+        SAFE: another node has named itself since, or the session is over.
         """
         tenure = Tenure(self.now_s, self._loop.call_soon)
-        led = _Leadership(name, named, self._store.session_id, tenure)
+        led = _Leadership(name, named, self._store.session_id, tenure, replica)
         self._led.append(led)
+        if replica is not None:
+            replica.rides = True
         again_s = self._again_s()
         while not led.tenure.holds():
             if self._store.session_id != led.session_id or led.tenure.is_over:
@@ -161,6 +168,12 @@ class Registration:
     def end(self, tenure: Tenure) -> None:
         """Let no answer leave under it any more; repeatable."""
         tenure.end()
+        for each in self._led:
+            if each.tenure is not tenure:
+                continue
+            self._figures.held += tenure.held_count
+            if each.replica is not None:
+                each.replica.rides = False
         self._led = [each for each in self._led if each.tenure is not tenure]
 
     async def address_of(self, node_id: str) -> str | None:
@@ -199,9 +212,8 @@ class Registration:
     def _on_session(self, state: SessionState) -> None:
         if state is SessionState.LOST:
             self._has_node = False
-            for each in self._led:
-                each.tenure.end()  # of a session that is over, with its leaders' nodes
-            self._led.clear()
+            for each in list(self._led):
+                self.end(each.tenure)  # of a session that is over, with its leaders' nodes
         self._changed.set()
 
     async def _run(self) -> None:
@@ -245,13 +257,30 @@ class Registration:
         store, led = self._store, list(self._led)
         session_id, sent_s = store.session_id, self.now_s()
         checks = [Check(self._nodes.path(each.name), each.named.version) for each in led]
+        riding: list[tuple[ReplicaNode, Write]] = []
+        for each in led:
+            if each.replica is not None and (write := each.replica.due()) is not None:
+                riding.append((each.replica, write))
+        also = [write for _, write in riding]
         try:
-            await store.multi([Write(self._path, self._record_now()), *checks])
+            await store.multi([Write(self._path, self._record_now()), *checks, *also])
         except (BadVersionError, NoNodeError):
+            for replica, _ in riding:
+                replica.failed()
+            self._figures.refused += 1
             await self._look_again(led)
             return False
         except BROKEN:
+            self._figures.unanswered += 1
             return False
+        except BookieError:
+            for replica, _ in riding:
+                replica.failed()
+            self._figures.refused += 1
+            raise
+        for replica, write in riding:
+            replica.wrote(write)
+        self._figures.confirmed += 1
         if store.session_id != session_id:
             return False  # whose session it was on is not sure
         for each in led:

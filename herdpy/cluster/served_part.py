@@ -80,6 +80,22 @@ class ServedPart:
         """It led, and no answer leaves any more."""
         return self._tenure is not None and self._tenure.is_over
 
+    def reason_not_ready(self, max_staleness_s: float) -> str | None:
+        """Return why it cannot serve now what is asked for; without names. Any thread."""
+        if self._tenure is not None:
+            if self._tenure.holds():
+                return None
+            return "answers wait: the metadata store does not confirm that this node leads"
+        if self._is_held:
+            return "answers wait: this node is taking over"
+        lag_s = self.staleness.lag_s()
+        if lag_s <= max_staleness_s:
+            return None
+        return (
+            f"this node follows, and what it shows may be {_age(lag_s)}: at most "
+            f"{max_staleness_s:g} s are allowed"
+        )
+
     def lag_s(self) -> float:
         """Return how old what it shows is at most: 0 while it leads. Any thread."""
         return self.staleness.lag_s() if self._tenure is None else 0.0
@@ -109,9 +125,8 @@ class ServedPart:
             return
         lag_s = self.staleness.lag_s()
         if lag_s > max_staleness_s:
-            known = f"{lag_s:.1f} s old" if lag_s < 1e6 else "of an age that is not known"
             raise self._refusal(
-                f"{self._follows()}, and what it shows may be {known}: at most "
+                f"{self._follows()}, and what it shows may be {_age(lag_s)}: at most "
                 f"{max_staleness_s:g} s are asked for",
                 "read from the leader, or another node; max_staleness_s in the URL allows more",
             )
@@ -136,3 +151,7 @@ class ServedPart:
         )
         error.leader = None if self.leader is None else self.leader.address
         return error
+
+
+def _age(lag_s: float) -> str:
+    return f"{lag_s:.1f} s old" if lag_s < 1e6 else "of an age that is not known"

@@ -3,6 +3,7 @@
 Each part is read by itself, so two of them may be of two moments. One asyncio loop.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from bookie.errors import NoNodeError
@@ -12,6 +13,7 @@ from bookie.metadata.patience import ask
 from herdpy.cluster.cluster_record import read_cluster
 from herdpy.cluster.leader_node import LeaderNode
 from herdpy.cluster.listing import LedgerListing
+from herdpy.cluster.observability.replica_node import ReplicaRecord
 from herdpy.cluster.registration import NodeRecord
 from herdpy.cluster.tablespace_nodes import TablespaceNodes
 from herdpy.errors import ProgrammingError
@@ -25,6 +27,22 @@ class NodeStatus(NamedTuple):
     addresses: dict[str, str]
     session: int
     """Of the store, that its registration lives with: another one for each life of the process."""
+
+
+class ReplicaStatus(NamedTuple):
+    """What a node with a copy has said of it last, which may be old."""
+
+    node: str
+    is_there: bool
+    """The node is registered now."""
+    part: str | None
+    """State of herdpy/cluster/part.py; None, as the next ones: it has said nothing yet."""
+    position: str | None
+    """Up to where its copy has the log; None: it was not open."""
+    lag_s: float | None
+    """How old what it shows was at most, in seconds; None: that was not known."""
+    said_ms: int | None
+    """When it said that, in milliseconds since 1970 of the store's clock."""
 
 
 class TablespaceStatus(NamedTuple):
@@ -41,6 +59,8 @@ class TablespaceStatus(NamedTuple):
     expected: int
     ledgers: tuple[int, ...]
     first_ledger: int | None
+    states: tuple[ReplicaStatus, ...] = ()
+    """One for each of `replicas`."""
 
 
 class ClusterStatus(NamedTuple):
@@ -89,6 +109,14 @@ async def read_status(store: VersionedStore, root: str, *, patience_s: float) ->
                 expected=record.expected,
                 ledgers=info.ledgers,
                 first_ledger=info.first,
+                states=tuple(
+                    [
+                        await _replica(
+                            store, names.replica_path(record.id, each), each, nodes, patience_s
+                        )
+                        for each in record.replicas
+                    ]
+                ),
             )
         )
     modes = await read_modes(store, cluster.ledgers)
@@ -100,6 +128,19 @@ async def read_status(store: VersionedStore, root: str, *, patience_s: float) ->
         nodes=tuple(nodes[each] for each in sorted(nodes)),
         tablespaces=tuple(tablespaces),
         bookies={str(bookie): mode.value for bookie, mode in modes.items()},
+    )
+
+
+async def _replica(
+    store: VersionedStore, path: str, node: str, nodes: Mapping[str, object], patience_s: float
+) -> ReplicaStatus:
+    try:
+        data, stat = await ask(store, patience_s, lambda: store.read(path))
+    except NoNodeError:
+        return ReplicaStatus(node, node in nodes, None, None, None, None)
+    found = ReplicaRecord.of_bytes(data, path)
+    return ReplicaStatus(
+        node, node in nodes, found.part, found.position, found.lag_s, stat.mtime_ms
     )
 
 

@@ -85,8 +85,15 @@ class TablespaceNodes:
     def replicas_path(self, tablespace_id: str) -> str:
         return f"{self._root}/replicas/{tablespace_id}"
 
+    def replica_path(self, tablespace_id: str, node_id: str) -> str:
+        return f"{self.replicas_path(tablespace_id)}/{node_id}"
+
+    @property
+    def nodes_path(self) -> str:
+        return f"{self._root}/nodes"
+
     def node_path(self, node_id: str) -> str:
-        return f"{self._root}/nodes/{node_id}"
+        return f"{self.nodes_path}/{node_id}"
 
     # --- the cluster -----------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from herdpy.engine.access.rows import (
     role_setting_rows,
     user_rows,
 )
+from herdpy.engine.cluster_rows import log_rows, node_rows, replica_rows
 from herdpy.engine.limit_rows import (
     CONNECTIONS_MAX,
     LimitRows,
@@ -189,6 +190,9 @@ class Database:
             "sysmemory": lambda _: self.memory.rows(),
             "sysmaintenance": lambda _: self.retries.rows(),
             "systablespaces": lambda _: tablespace_rows(self),
+            "sysnodes": lambda _: node_rows(self),
+            "systablespacereplicastate": lambda _: replica_rows(self),
+            "syslog": lambda _: log_rows(self),
         }
         tablespace.registry.system |= {SYSTEM_TABLES[name].id: rows[name] for name in rows}
         tablespace.start()

@@ -22,6 +22,7 @@ from bookie.runtime.interfaces import (
 from bookie.runtime.os_process import describe_process, process_generation
 from herdpy.config import Config
 from herdpy.engine.closing import run_all
+from herdpy.engine.cluster_view import ClusterView
 from herdpy.engine.database import Database
 from herdpy.engine.maintenance.directory import (
     LOCK,
@@ -73,6 +74,7 @@ class Instance:
         logs: LogSource = FILE_LOGS,
         governor: Governor | None = None,
         new_plans: Callable[[PlanRoom], PlanCache] = PlanCache,
+        cluster: ClusterView | None = None,
     ) -> None:
         """Take what it will be opened with.
 
@@ -80,7 +82,7 @@ class Instance:
         is_threaded False there are no threads: commits sync in the caller, and run_checkpoint() is
         the caller's to call (simulation). logs: where a tablespace's log comes from. The governor
         is the process's; None: the directory is alone in it. new_plans makes the plans of a
-        tablespace.
+        tablespace. cluster: what is known of the cluster whose node's it is; None: of none.
         """
         # Constant after start().
         self.disk = disk
@@ -90,6 +92,7 @@ class Instance:
         self.config = config
         self.where = where
         self.logs = logs
+        self.cluster = cluster
         self.memory = (governor or Governor()).open(where, config.memory_bytes_max)
         self.plan_room = PlanRoom(config.plan_cache_entries_max, config.plan_cache_bytes_max)
         self.new_plans = new_plans

@@ -6,6 +6,7 @@ Superusers of `default` see all of them, all others their own. Any thread.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from herdpy.engine.cluster_view import leadership_columns
 from herdpy.model.types import Row
 
 if TYPE_CHECKING:
@@ -37,4 +38,5 @@ def tablespace_rows(database: "Database") -> Iterator[Row]:
         state = "failed" if error is not None else "closed" if opened is None else "open"
         message = None if error is None else error.message
         shown_limits = limits.connections_max, limits.memory_bytes_max, limits.disk_bytes_max
-        yield entry.name, entry.id.hex(), state, *shown_limits, *used, message
+        shown = entry.name, entry.id.hex(), state, *shown_limits, *used, message
+        yield *shown, *leadership_columns(database.instance.cluster)

@@ -26,6 +26,7 @@ from herdpy.server.login.throttle import origin_of
 from herdpy.server.operations.limit_rows import server_limits, server_waits, worker_holders
 from herdpy.server.operations.metrics import ServerMetrics
 from herdpy.server.operations.watch import shown, stopped_by
+from herdpy.server.requests.part_check import MAX_STALENESS_S
 from herdpy.server.served import Part, Served
 from herdpy.server.session_settings import session_settings
 from herdpy.server.spinning import LoopSpinning
@@ -318,6 +319,10 @@ class Hub:
         failure = shown(stopped_by(self.database))
         if failure is not None:
             return f"the database stopped: {failure}"
+        part = self.default.part
+        reason = None if part is None else part.reason_not_ready(MAX_STALENESS_S)
+        if reason is not None:
+            return reason
         workers = self.workers
         if workers.reserved_starved_s >= STARVED_S:
             return (

@@ -53,6 +53,13 @@ class Part(Tenure, CheckedPart, Protocol):
         """Return how old what it shows is at most, 0 while it leads; any thread."""
         ...
 
+    def reason_not_ready(self, max_staleness_s: float) -> str | None:
+        """Return why nothing can be served now, None: it can; any thread.
+
+        max_staleness_s: how old at most may be what it shows.
+        """
+        ...
+
     def check_hello(self, read: str, max_staleness_s: float) -> None:
         """Raise 25006, SAFE, for a connection that wants another part, or what is not so old."""
         ...

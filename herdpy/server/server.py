@@ -108,8 +108,13 @@ class Server:
 
     async def start_http(self, host: str, port: int) -> int:
         """Serve health.py's pages, until close(); return the port. OSError when it is taken."""
-        self._health = HealthServer(self._hub)
+        self._health = HealthServer()
+        self._health.show(self._hub)
         return await self._health.start(host, port)
+
+    def show_at(self, health: HealthServer) -> None:
+        """Have pages that outlive this server show it, until they are told otherwise."""
+        health.show(self._hub)
 
     def reload(self, config: ServerConfig) -> list[str]:
         """Take up certificates that were read again, and settings; return those it cannot.

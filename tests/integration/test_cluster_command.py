@@ -1,17 +1,29 @@
 """`herdpy node` and `herdpy cluster` as processes: a killed leader, and what is refused."""
 
 import json
+import os
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import herdpy
 from bookie.admin.zookeeper_process import ZooKeeperProcess
+from herdpy.cli.app import app
 from tests.fixtures.commanded_cluster import commanded
+from tests.fixtures.line_process import LineProcess
 from tests.fixtures.ports import own_port
-from tests.fixtures.real_cluster import HERDPY, RealCluster, is_alive, log_tail, wait_for
+from tests.fixtures.real_cluster import (
+    HERDPY,
+    LIMIT_S,
+    RealCluster,
+    is_alive,
+    log_tail,
+    wait_for,
+)
 from tests.fixtures.zookeeper import skip_without_zookeeper, zookeeper, zookeeper_root
 
 __all__ = ["zookeeper", "zookeeper_root"]
@@ -40,7 +52,9 @@ def test_what_a_killed_leader_has_told_is_there(tmp_path: Path) -> None:
             for key in range(200):
                 writer.execute("INSERT INTO t VALUES (?, ?)", (key, "x" * 20))
                 told.append(key)
-            cluster.kill(first.node)
+            killed = cluster.command("cluster", "kill", first.node, "--data", str(data))
+            assert f"killed {first.node} (pid " in killed.stdout, killed.stderr
+            assert not cluster.programs[first.node].is_running
             with pytest.raises(herdpy.OperationalError):
                 writer.execute("INSERT INTO t VALUES (200, 'told of by no answer')")
 
@@ -104,6 +118,97 @@ def test_what_a_killed_leader_has_told_is_there(tmp_path: Path) -> None:
         assert node.is_running, log_tail(node)
         (found,) = status(again)["tablespaces"]
         assert found["name"] == "sales"
+        operator_sees(again, len(rows))
+
+
+def operator_sees(cluster: RealCluster, row_count: int) -> None:
+    """Look at the cluster's tablespace and its log by commands, in this process: in milliseconds.
+
+    row_count: in table t, each inserted by itself.
+    """
+
+    def said(*arguments: str, code: int = 0) -> str:
+        options = ["--zookeeper", cluster.zookeeper]
+        found = CliRunner().invoke(app, [*arguments, *options])
+        assert found.exit_code == code, found.output
+        return found.output
+
+    leader = cluster.leader()
+    (listed,) = json.loads(said("tablespace", "list", "--json"))["tablespaces"]
+    assert (listed["name"], listed["leader"]) == ("sales", leader.node)
+    shown = json.loads(said("tablespace", "show", "sales", "--json"))
+    assert (shown["leader"], shown["epoch"]) == (leader.node, leader.epoch)
+    assert [each["state"] for each in shown["ledgers"][:-1]] == ["closed"] * (
+        len(listed["ledgers"]) - 1
+    )
+    assert shown["ledgers"][-1]["state"] == "open"
+    assert shown["bytes"] == sum(each["bytes"] for each in shown["ledgers"])
+    ledgers = json.loads(said("log", "ledgers", "sales", "--json"))["ledgers"]
+    assert [each["id"] for each in ledgers] == listed["ledgers"]
+    chain = json.loads(said("log", "chain", "sales", "--json"))
+    assert chain["is_whole"]
+    ends = [(each["id"], each["last_entry"]) for each in ledgers]
+    headers = [(each["previous_ledger"], each["previous_entry"]) for each in chain["ledgers"]]
+    assert headers == [(-1, -1), *ends[:-1]]
+    assert "the chain is whole" in said("log", "chain", "sales")
+    start = str(listed["ledgers"][0])
+    lines = said("log", "tail", "sales", "--json", "--from", start).splitlines()
+    records = [json.loads(line)["record"] for line in lines]
+    assert sum(": 1 inserted" in each for each in records) == row_count
+    # What looked has fenced nothing: the same leader commits to the same ledger.
+    command = [*HERDPY, "log", "tail", "sales", "--follow", "--json"]
+    with (
+        LineProcess([*command, "--zookeeper", cluster.zookeeper]) as follower,
+        cluster.connect(autocommit=True) as writer,
+    ):
+        for statement, told in (
+            ("INSERT INTO t VALUES (1000, 'x')", ": 1 inserted"),
+            ("DELETE FROM t WHERE id = 1000", ": 1 deleted"),
+        ):
+            writer.execute(statement)
+            while told not in follower.until("record", LIMIT_S):
+                pass
+        os.kill(follower.pid, signal.SIGINT)
+        assert follower.finish()[-1]["position"] > follower.lines[0]["position"]
+    assert cluster.leader() == leader
+    assert json.loads(said("tablespace", "list", "--json"))["tablespaces"] == [listed]
+    copies_are_told(cluster, leader.node)
+    for arguments, expected in (
+        (("tablespace", "show", "none"), '"none" does not exist (3D000)'),
+        (("log", "ledgers", "none"), "(3D000)"),
+        (("log", "tail", "sales", "--root", "/other"), "expected a herdpy cluster, found none"),
+        (("log", "tail", "sales", "--from", "999"), "position 999.0.0: expected one in the log"),
+    ):
+        assert expected in said(*arguments, code=1)
+
+
+def copies_are_told(cluster: RealCluster, leader: str) -> None:
+    """Wait until every node has said that its copy has all of the log, also by SQL."""
+
+    def told() -> bool:
+        (found,) = cluster.status()["tablespaces"]
+        parts = {each["node"]: each["part"] for each in found["states"]}
+        wanted = dict.fromkeys(("n1", "n2", "n3"), "following") | {leader: "leading"}
+        return parts == wanted and len({each["position"] for each in found["states"]}) == 1
+
+    wait_for(told, "replicas do not say that they are level")
+    (found,) = cluster.status()["tablespaces"]
+    assert all(each["is_there"] and each["lag_s"] < 60 for each in found["states"])
+    ((position,),) = {(each["position"],) for each in found["states"]}
+    with cluster.connect(autocommit=True) as connection:
+
+        def shown() -> bool:
+            text = "SELECT node_id, part, position FROM systablespacereplicastate ORDER BY node_id"
+            rows = connection.execute(text).fetchall()
+            return rows == [(each["node"], each["part"], position) for each in found["states"]]
+
+        wait_for(shown, "the leader does not know of its replicas")
+        rows = connection.execute("SELECT node_id, is_this FROM sysnodes ORDER BY 1").fetchall()
+        assert rows == [(node, node == leader) for node in ("n1", "n2", "n3")]
+        text = "SELECT leader, replicas, expected_replicas FROM systablespaces"
+        assert connection.execute(text).fetchall() == [(leader, "n1, n2, n3", 3)]
+        text = "SELECT tablespace, node_id, part, last_position FROM syslog"
+        assert connection.execute(text).fetchall() == [("sales", leader, "leading", position)]
 
 
 @pytest.mark.long  # of `make test` the short kill-cluster has one of its kinds

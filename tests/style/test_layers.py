@@ -147,6 +147,7 @@ HEAVY = {
         "bookie/runtime/metrics.py",
         "bookie/server/metrics.py",
         "herdpy/server/operations/metrics.py",
+        "herdpy/server/operations/node_metrics.py",
     ),
     "grpc": ("herdpy/server/grpc/", "herdpy/driver/grpc_stream.py"),
     "grpc_health": ("herdpy/server/grpc/",),

@@ -9,12 +9,16 @@ from typing import Any
 import click
 
 from bookie.runtime.os_executors import run
-from herdpy.cli.cluster.options import as_herdpy_errors, checked_path, cluster_options, session
+from herdpy.cli.cluster.log_commands import log
+from herdpy.cli.cluster.options import (
+    as_herdpy_errors,
+    checked_path,
+    cluster_options,
+    json_option,
+)
+from herdpy.cli.cluster.tablespace_commands import tablespace
 from herdpy.cli.console import output_console, reporting
 from herdpy.cli.settings import Loaded, load_here, node_options
-
-_json_option = click.option("--json", "is_json", is_flag=True, help="Print one JSON record.")
-_PATIENCE_S = 10.0
 
 
 @click.command()
@@ -110,19 +114,15 @@ def create(zookeeper: str, root: str, name: str, replicas: str) -> None:
 
 @cluster.command()
 @cluster_options
-@_json_option
+@json_option
 @reporting()
 def status(zookeeper: str, root: str, is_json: bool) -> None:
     """Show nodes, tablespaces, which node leads each under which epoch, ledgers and bookies."""
+    from herdpy.cli.cluster.making import status_of
     from herdpy.cli.cluster.view import as_record, as_tables
-    from herdpy.cluster.status import ClusterStatus, read_status
-
-    async def read() -> ClusterStatus:
-        async with session(zookeeper) as store:
-            return await read_status(store, root, patience_s=_PATIENCE_S)
 
     with as_herdpy_errors("cluster status"):
-        found = run(read())
+        found = run(status_of(zookeeper, root))
     if is_json:
         click.echo(json.dumps(as_record(found)))
     else:
@@ -156,7 +156,7 @@ def status(zookeeper: str, root: str, is_json: bool) -> None:
     metavar="NAME=VALUE",
     help="A setting of each node, such as database.memory_bytes_max=2GiB.",
 )
-@_json_option
+@json_option
 @reporting()
 def up(
     node_count: int,
@@ -188,6 +188,46 @@ def up(
     )
 
 
+_data_option = click.option(
+    "--data",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="That of `herdpy cluster up`, which prints it.",
+)
+
+
+@cluster.command()
+@_data_option
+@json_option
+@reporting()
+def stop(data: Path, is_json: bool) -> None:
+    """End a cluster that `herdpy cluster up` runs on this machine, in good order.
+
+    Nodes give their parts away, then bookies and ZooKeeper end; it returns when all have.
+    """
+    from herdpy.cli.cluster.running import stop_cluster
+
+    stop_cluster(data)
+    click.echo(json.dumps({"stopped": str(data)}) if is_json else f"stopped {data}")
+
+
+@cluster.command()
+@_data_option
+@click.argument("name", metavar="NODE")
+@json_option
+@reporting()
+def kill(data: Path, name: str, is_json: bool) -> None:
+    """End one process of a cluster on this machine as a crash would, by SIGKILL: n1, bookie-2, ...
+
+    `herdpy cluster up` prints the command that starts it again.
+    """
+    from herdpy.cli.cluster.running import kill_program
+
+    killed = kill_program(data, name)
+    said = {"killed": killed.name, "pid": killed.pid}
+    click.echo(json.dumps(said) if is_json else f"killed {killed.name} (pid {killed.pid})")
+
+
 @cluster.command()
 def demo() -> None:
     """Run a program on a directory, then on a cluster whose processes are killed under it.
@@ -199,4 +239,4 @@ def demo() -> None:
     sys.exit(run_cluster_demo())
 
 
-COMMANDS = (node, cluster)
+COMMANDS = (node, cluster, tablespace, log)

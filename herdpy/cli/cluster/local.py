@@ -2,7 +2,8 @@
 
 ZooKeeper and the bookies are those of `bookie local`, which runs as a child; each node is a child
 of its own. In the directory: ledgers/ (that of `bookie local`), a folder and a log file for each
-node, cluster.json with the ports of the nodes, and LOCK, which the process has that runs it.
+node, cluster.json with the ports of the nodes, running.json (running.py), and LOCK, which the
+process has that runs it.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from bookie.runtime.interfaces import DirectoryLock, DiskLockedError
 from bookie.runtime.os_child_process import ChildProcess, python_command
 from bookie.runtime.os_process import describe_process
 from herdpy.cli.cluster.options import herdpy_command
+from herdpy.cli.cluster.running import forget_running, write_running
 from herdpy.driver.local import disk_of_directory
 from herdpy.errors import CorruptionError, OperationalError
 
@@ -140,6 +142,7 @@ class LocalCluster:
             self.programs[node_id] = Program(
                 node_id, "node", child.pid, f"{HOST}:{port}", tuple(command), log
             )
+        write_running(self.directory, [(each.name, each.pid) for each in self.programs.values()])
 
     def log_tail(self, node_id: str) -> str:
         return self._nodes[node_id].log_tail()
@@ -166,6 +169,7 @@ class LocalCluster:
 
     def close(self) -> None:
         """Stop the nodes, all at once, then the bookies and ZooKeeper; repeatable."""
+        forget_running(self.directory)
         nodes = list(self._nodes.values())
         for child in nodes:
             child.signal(signal.SIGTERM)

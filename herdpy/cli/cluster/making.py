@@ -1,4 +1,4 @@
-"""What `herdpy cluster init` and `create` do, and what `up` does of both."""
+"""What `herdpy cluster init`, `create` and `status` do, and what `up` does of them."""
 
 from bookie.metadata.interfaces import VersionedStore
 from herdpy.cli.cluster.options import session
@@ -10,7 +10,7 @@ from herdpy.cluster.cluster_record import (
     read_cluster,
 )
 from herdpy.cluster.node_identity import check_id
-from herdpy.cluster.status import read_status
+from herdpy.cluster.status import ClusterStatus, read_status
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.driver.local import new_rng
 from herdpy.errors import OperationalError, ProgrammingError
@@ -18,6 +18,12 @@ from herdpy.errors import OperationalError, ProgrammingError
 _ID_BYTES = 16
 _PASSWORD_BYTES = 16
 _PATIENCE_S = 10.0
+
+
+async def status_of(zookeeper: str, root: str) -> ClusterStatus:
+    """Return what a cluster is now, by a session of its own; see read_status()."""
+    async with session(zookeeper) as store:
+        return await read_status(store, root, patience_s=_PATIENCE_S)
 
 
 async def make_cluster(

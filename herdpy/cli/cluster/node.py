@@ -20,12 +20,14 @@ from herdpy.cli.system import make_room, notify
 from herdpy.cluster.database_copy import DatabaseCopy
 from herdpy.cluster.node import Node, World
 from herdpy.cluster.node_identity import check_id
+from herdpy.cluster.observability.figures import NodeFigures
 from herdpy.cluster.served_part import ServedPart
 from herdpy.cluster.tenure import Tenure
 from herdpy.config import ServerConfig
 from herdpy.driver.local import disk_of_directory, new_world
 from herdpy.errors import Error, OperationalError, ProgrammingError
 from herdpy.model.governor import Governor
+from herdpy.server.operations.health import HealthServer
 from herdpy.server.server import Server
 
 _log = logging.getLogger(__name__)
@@ -143,6 +145,7 @@ async def _live(
     stop = stop_event()
     loop.add_signal_handler(signal.SIGHUP, services.reload)
     await _check_ports(loaded.server)
+    await services.start_health()
     stopping = loop.create_task(stop.wait())
     connected = session(zookeeper, loaded.node.session_timeout_s)
     try:
@@ -157,6 +160,7 @@ async def _live(
                 database=loaded.database,
                 new_service=services.new,
                 version=version("herdpy-db"),
+                figures=services.figures,
             )
             starting = loop.create_task(node.start())
             failing = loop.create_task(node.wait_failed())
@@ -182,6 +186,7 @@ async def _live(
                 _log.info("node %s: ended", node.id)
     finally:
         stopping.cancel()
+        await services.health.close()
 
 
 class _Services:
@@ -197,6 +202,9 @@ class _Services:
         self.config = config
         self.write_audit = None if audit is None else audit.write
         self.lines = [*lines] if audit is None else [*lines, audit.lines]
+        self.figures = NodeFigures()
+        self.health = HealthServer(self.figures)
+        """As long as the process, whichever server there is."""
         self._audit = audit
         self._load_again = load_again
         self.drain_s = 0.0
@@ -205,6 +213,13 @@ class _Services:
 
     def new(self, tablespace: str, copy: DatabaseCopy) -> "NodeService":
         return NodeService(self, tablespace, copy)
+
+    async def start_health(self) -> None:
+        """Serve the pages of health.py, where the settings say so; OperationalError."""
+        host, port = self.config.http_host, self.config.http_port
+        if port >= 0:
+            with listening("node", host, port, "--http-port"):
+                await self.health.start(host, port)
 
     def reload(self) -> None:
         """Take up settings, certificates, and a new audit log when the old one was renamed."""
@@ -248,7 +263,7 @@ class NodeService:
             tablespace=self._tablespace,
         )
         shared.servers[server] = None
-        await self._begin_health(server)
+        server.show_at(shared.health)
         self._listening = asyncio.get_running_loop().create_task(self._try_to_listen(server))
 
     async def serve(self, tenure: Tenure) -> None:
@@ -268,12 +283,6 @@ class NodeService:
                     _log.warning("node: no client is let in yet: %s", error)
                 is_told = True
             await asyncio.sleep(_LISTEN_AGAIN_S)
-
-    async def _begin_health(self, server: Server) -> None:
-        config = self._shared.config
-        if config.http_port >= 0:
-            with listening("node", config.http_host, config.http_port, "--http-port"):
-                await server.start_http(config.http_host, config.http_port)
 
     async def _listen(self, server: Server) -> None:
         """Let clients in; nothing to do where they are."""
@@ -298,4 +307,5 @@ class NodeService:
         if server is not None:
             del self._shared.servers[server]
             await server.drain(self._shared.drain_s)
+            self._shared.health.show(None)
             await server.close()

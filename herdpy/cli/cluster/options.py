@@ -66,6 +66,8 @@ root_option = click.option(
     help="The node of ZooKeeper that has the cluster.",
 )
 
+json_option = click.option("--json", "is_json", is_flag=True, help="Print one JSON record.")
+
 
 def cluster_options(command: Command) -> Command:
     """Give a command `zookeeper` and `root`."""

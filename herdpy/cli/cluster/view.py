@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from herdpy.cluster.status import HERD, ClusterStatus, TablespaceStatus
+from herdpy.cluster.status import HERD, ClusterStatus, ReplicaStatus, TablespaceStatus
 
 _LEDGERS_SHOWN = 3
 
@@ -24,45 +24,50 @@ def as_record(status: ClusterStatus) -> dict[str, Any]:
             {"id": node.id, "addresses": node.addresses, "session": f"{node.session:#x}"}
             for node in status.nodes
         ],
-        "tablespaces": [
-            {
-                "name": each.name,
-                "id": each.id,
-                "epoch": each.epoch,
-                "named": each.named,
-                "leader": each.leader,
-                "address": each.address,
-                "replicas": list(each.replicas),
-                "expected": each.expected,
-                "ledgers": list(each.ledgers),
-                "first_ledger": each.first_ledger,
-            }
-            for each in status.tablespaces
-        ],
+        "tablespaces": list(map(tablespace_record, status.tablespaces)),
         "bookies": [{"id": bookie, "mode": mode} for bookie, mode in status.bookies.items()],
+    }
+
+
+def tablespace_record(tablespace: TablespaceStatus) -> dict[str, Any]:
+    """Return a tablespace as what JSON has."""
+    return {
+        "name": tablespace.name,
+        "id": tablespace.id,
+        "epoch": tablespace.epoch,
+        "named": tablespace.named,
+        "leader": tablespace.leader,
+        "address": tablespace.address,
+        "replicas": list(tablespace.replicas),
+        "expected": tablespace.expected,
+        "ledgers": list(tablespace.ledgers),
+        "first_ledger": tablespace.first_ledger,
+        "states": [each._asdict() for each in tablespace.states],
     }
 
 
 def as_tables(status: ClusterStatus) -> RenderableType:
     """Return tables of nodes, tablespaces and bookies."""
-    return Group(_tablespaces(status), Text(), _nodes(status), Text(), _bookies(status))
+    return Group(tablespaces_table(status), Text(), _nodes(status), Text(), _bookies(status))
 
 
-def _new_table(*columns: str) -> Table:
+def new_table(*columns: str) -> Table:
+    """Return a table of the style of all that commands show of a cluster."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
 
 
-def _tablespaces(status: ClusterStatus) -> RenderableType:
+def tablespaces_table(status: ClusterStatus) -> RenderableType:
+    """Return a row for each tablespace."""
     if not status.tablespaces:
         return Text("no tablespace yet: `herdpy cluster create` makes one", style="dim")
-    table = _new_table("tablespace", "leader", "epoch", "address", "replicas", "ledgers")
+    table = new_table("tablespace", "leader", "epoch", "address", "replicas", "ledgers")
     for each in status.tablespaces:
         table.add_row(
             Text(each.name),
-            _leader(each),
+            shown_leader(each),
             str(each.epoch),
             Text(each.address or "-"),
             _replicas(each, {node.id for node in status.nodes}),
@@ -71,17 +76,27 @@ def _tablespaces(status: ClusterStatus) -> RenderableType:
     return table
 
 
-def _leader(tablespace: TablespaceStatus) -> Text:
+def shown_leader(tablespace: TablespaceStatus) -> Text:
+    """Return which node leads, or that none does."""
     if tablespace.leader is not None:
         return Text(tablespace.leader, style="green")
     return Text(f"none ({tablespace.named} was named last)", style="red")
 
 
+def lag_text(replica: ReplicaStatus) -> str:
+    """Return how far behind a replica has said it was; a dash: that is not known."""
+    return "-" if replica.lag_s is None else f"{replica.lag_s:.1f} s"
+
+
 def _replicas(tablespace: TablespaceStatus, there: set[str]) -> Text:
     text = Text()
+    states = {each.node: each for each in tablespace.states}
     for number, replica in enumerate(tablespace.replicas):
         text.append(", " if number else "")
         text.append(replica, style="" if replica in there else "red strike")
+        state = states.get(replica)
+        if state is not None and state.is_there and replica != tablespace.leader:
+            text.append(f" ({lag_text(state)})", style="dim")
     return text
 
 
@@ -94,7 +109,7 @@ def _ledgers(tablespace: TablespaceStatus) -> Text:
 def _nodes(status: ClusterStatus) -> RenderableType:
     if not status.nodes:
         return Text("no node is registered: `herdpy node` starts one", style="red")
-    table = _new_table("node", "address", "leads")
+    table = new_table("node", "address", "leads")
     for node in status.nodes:
         led = [each.name for each in status.tablespaces if each.leader == node.id]
         table.add_row(
@@ -105,7 +120,7 @@ def _nodes(status: ClusterStatus) -> RenderableType:
 
 def _bookies(status: ClusterStatus) -> RenderableType:
     ensemble, write, ack = status.quorums
-    table = _new_table("bookie", "mode")
+    table = new_table("bookie", "mode")
     for bookie, mode in status.bookies.items():
         table.add_row(Text(bookie), Text(mode, style="" if mode == "writable" else "yellow"))
     foot = Text(

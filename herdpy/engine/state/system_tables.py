@@ -123,7 +123,25 @@ SYSTEM_TABLES: dict[str, Table] = {
             15, "systablespaces",
             "tablespace text, id text, state text, connections_max bigint, "
             "memory_bytes_max bigint, disk_bytes_max bigint, sessions bigint, memory_bytes bigint, "
-            "disk_bytes bigint, error text",
+            "disk_bytes bigint, error text, leader text, epoch bigint, replicas text, "
+            "expected_replicas bigint",
+        ),
+        # The nodes of the cluster: cluster_rows.py, as the two below.
+        _table(
+            16, "sysnodes",
+            "node_id text, address text, has_tls boolean, version text, is_this boolean",
+        ),
+        # What each node has said of its copy.
+        _table(
+            17, "systablespacereplicastate",
+            "tablespace text, id text, node_id text, part text, position text, lag_s double, "
+            "said_at timestamp", key=3,
+        ),
+        # Where the logs of this node end.
+        _table(
+            18, "syslog",
+            "tablespace text, id text, node_id text, ledger bigint, entry bigint, "
+            "last_position text, part text", key=3,
         ),
     )
 }  # fmt: skip

@@ -5,21 +5,29 @@ be served; on a full disk, or while background work fails, 200 and a word of it.
 about positions, memory and limits. GET /metrics: Prometheus' text. There is no login, so nothing of
 it is about the data: no SQL, names or addresses, and of errors their kind alone (watch.py tells the
 log what they say). Of /metrics, which takes some milliseconds for each hundred tablespaces, a few
-are made at a time, on a worker, and 503 answers more.
+are made at a time, on a worker, and 503 answers more. A node of a cluster has the pages as long as
+its process lives: they are those of the server of the copy that is open, and while none is open
+/readyz says why.
 """
 
+from collections.abc import Iterator
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from bookie.runtime.http import JSON, TEXT, HttpServer, Page, Request, metrics_page, verdict
+from herdpy.cluster.observability.figures import NodeFigures
 from herdpy.engine.stats import stats_of
 from herdpy.server.hub import HTTP_SHARES
 from herdpy.server.operations.metrics import families
+from herdpy.server.operations.node_metrics import node_families
 from herdpy.server.operations.watch import shown, stopped_by
 
 if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
     from herdpy.server.hub import Hub
 
 _FAILING_SHOWN_MAX = 5
@@ -29,27 +37,41 @@ _FAILING_SHOWN_MAX = 5
 class HealthServer(HttpServer):
     """On the server's loop."""
 
-    def __init__(self, hub: "Hub") -> None:
-        def page(path: str) -> Page | None:
-            match path.partition("?")[0]:
-                case "/livez":
-                    return Page(200, TEXT, b"OK\n")
-                case "/readyz":
-                    return readiness(hub)
-                case "/status":
-                    return Page(200, JSON, status(hub))
-                case _:
-                    return None
+    def __init__(self, figures: NodeFigures | None = None) -> None:
+        """figures: of the node whose copy is served; None: the server is no node of a cluster."""
+        self._figures = figures or NodeFigures()
+        self._hub: Hub | None = None
+        self._metrics = _Metrics(figures)
+        super().__init__(self._page_of, "/livez /readyz /status /metrics", self._metrics)
 
-        super().__init__(page, "/livez /readyz /status /metrics", _Metrics(hub))
-        hub.peer_shares[HTTP_SHARES] = self.unanswered
+    def show(self, hub: "Hub | None") -> None:
+        """Show the state of a server from now on; None: none serves."""
+        self._hub = self._metrics.hub = hub
+        if hub is not None:
+            hub.peer_shares[HTTP_SHARES] = self.unanswered
+
+    def _page_of(self, path: str) -> Page | None:
+        hub = self._hub
+        match path.partition("?")[0]:
+            case "/livez":
+                return Page(200, TEXT, b"OK\n")
+            case "/readyz":
+                return verdict(self._figures.reason_not_open()) if hub is None else readiness(hub)
+            case "/status":
+                return Page(200, JSON, self._closed_status() if hub is None else status(hub))
+            case _:
+                return None
+
+    def _closed_status(self) -> bytes:
+        return _json({"is_ready": False, "reason": self._figures.reason_not_open()})
 
 
 class _Metrics:
     """Implements bookie.runtime.http.Api, for what takes too long to be made on the loop."""
 
-    def __init__(self, hub: "Hub") -> None:
-        self._hub = hub
+    def __init__(self, figures: NodeFigures | None) -> None:
+        self._figures = figures
+        self.hub: Hub | None = None
 
     def owns(self, path: str) -> bool:
         return path == "/metrics"
@@ -60,9 +82,17 @@ class _Metrics:
         return Page(405, TEXT, b"only GET and HEAD\n", "GET, HEAD")
 
     async def call(self, request: Request) -> Page:
-        hub = self._hub
-        page = await hub.workers.submit_page(lambda: metrics_page(lambda: families(hub)))
+        hub = self.hub
+        if hub is None:
+            page = metrics_page(self._of_node)
+        else:
+            page = await hub.workers.submit_page(
+                lambda: metrics_page(lambda: chain(families(hub), self._of_node()))
+            )
         return page._replace(body=b"") if request.method == "HEAD" else page
+
+    def _of_node(self) -> "Iterator[Metric]":
+        return iter(()) if self._figures is None else node_families(self._figures)
 
     async def close(self) -> None:
         pass
@@ -120,4 +150,8 @@ def status(hub: "Hub") -> bytes:
             )
         },
     }  # fmt: skip
+    return _json(state)
+
+
+def _json(state: object) -> bytes:
     return msgspec.json.format(msgspec.json.encode(state)) + b"\n"

@@ -42,6 +42,9 @@ NEVER_SIMULATED = {
     "log/frame.py",
     "log/log_files.py",
     "log/syncer.py",
+    "cluster/observability/known_cluster.py",  # of processes
+    "cluster/observability/log_reading.py",  # of commands, as the next one
+    "log/record_text.py",
 }
 
 

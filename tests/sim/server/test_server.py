@@ -76,15 +76,18 @@ NEVER_SIMULATED = {
     "engine/statements/explain.py",
     "engine/statements/partitions.py",  # reads for Spark
     "engine/stats.py",
+    "engine/cluster_rows.py",  # of system tables, as the next one
     "engine/tablespace_rows.py",
     "engine/writes/batch.py",  # executemany on the general path
     "exec/vector/arrow_scan.py",  # DuckDB has a thread of its own
     "exec/vector/wide_texts.py",  # of texts beyond what a life writes
     "log/followed_log.py",  # a life's log is of files, and followed by no copy, as the next one
     "log/ledger_log.py",
+    "log/record_text.py",  # of commands
     "proto/typed_session.py",  # of gRPC, as the one below
     "proto/typed_values.py",
     "server/operations/health.py",  # HTTP
+    "server/operations/node_metrics.py",  # of what a cluster's nodes count
     "sql/characteristics.py",  # of SET SESSION CHARACTERISTICS
     "sql/functions.py",
     "sql/reading/refusals.py",

@@ -1,5 +1,6 @@
 """`herdpy node` and `herdpy cluster`, run in this process: what they refuse, what they show."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,11 +8,16 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from herdpy.cli.app import app
+from herdpy.cli.cluster.log_view import chain_record, chain_table, record_line
+from herdpy.cli.cluster.tablespace_view import Shown, shown_record, shown_tables
 from herdpy.cli.cluster.up import dsn_of
 from herdpy.cli.cluster.view import as_record, as_tables, changes
-from herdpy.cluster.status import ClusterStatus, NodeStatus, TablespaceStatus
+from herdpy.cluster.observability.log_reading import LedgerFacts, Link
+from herdpy.cluster.status import ClusterStatus, NodeStatus, ReplicaStatus, TablespaceStatus
 from herdpy.driver.dsn import RemoteTarget, parse_target
 from herdpy.driver.local import disk_of_directory
+from herdpy.errors import CorruptionError
+from herdpy.log.record import BeginLedger, encode
 
 
 def run(*arguments: str) -> Result:
@@ -182,6 +188,73 @@ def test_tables_and_record() -> None:
         {"id": "n1", "addresses": {"herd": "127.0.0.1:7001"}, "session": "0xb"}
     ]
     assert record["tablespaces"][0]["ledgers"] == [3, 4, 5, 6]
+
+
+def test_what_replicas_have_said() -> None:
+    states = (
+        ReplicaStatus("n1", True, "leading", "6.9.0", 0.0, 1_000),
+        ReplicaStatus("n2", True, "following", "6.8.0", 0.42, 1_000),
+        ReplicaStatus("n3", False, "following", "5.1.0", None, 900),
+        ReplicaStatus("n4", True, None, None, None, None),
+    )
+    found = status("n1", 2, 11, 12, 0, 14)
+    tablespace = found.tablespaces[0]._replace(
+        replicas=("n1", "n2", "n3", "n4"), expected=4, states=states
+    )
+    ledger = LedgerFacts(
+        6, 2, "open", 0, 9, 1234, ((0, ("b1:3181",)), (5, ("b2:3181",))), (1, 1, 1)
+    )
+    closed = ledger._replace(id=5, state="closed", byte_count=1000)
+    shown = Shown(tablespace, (closed, ledger))
+    console = Console(width=100)
+    with console.capture() as captured:
+        console.print(as_tables(found._replace(tablespaces=(tablespace,))), shown_tables(shown))
+    text = captured.get()
+    assert "n1, n2 (0.4 s), n3, n4 (-)" in text
+    assert re.search(r"n2 +following +6\.8\.0 +0\.4 s", text)
+    assert re.search(r"n3 +away +5\.1\.0 +-", text)
+    assert re.search(r"n4 +- +- +-", text)
+    assert re.search(r"bytes kept +2,234", text)
+    assert "b1:3181; from 5: b2:3181" in text
+    record = shown_record(shown)
+    assert record["states"][1] == {
+        "node": "n2", "is_there": True, "part": "following", "position": "6.8.0", "lag_s": 0.42,
+        "said_ms": 1_000,
+    }  # fmt: skip
+    assert record["bytes"] == 2234
+    unknown = Shown(tablespace, (closed, ledger._replace(byte_count=None, last_entry=None)))
+    assert shown_record(unknown)["bytes"] is None
+
+
+def test_a_chain_that_is_broken_says_where() -> None:
+    links = [
+        Link(4, BeginLedger(2, -1, -1), None),
+        Link(5, None, CorruptionError("ledger 5 goes on behind entry 7 of ledger 3")),
+        Link(6, BeginLedger(3, 5, 2), None),
+    ]
+    console = Console(width=100)
+    with console.capture() as captured:
+        console.print(chain_table(links))
+    text = captured.get()
+    assert "ledger 5 goes on behind entry 7 of ledger 3" in text
+    assert "1 of 3 ledgers do not fit" in text
+    assert re.search(r"6 +3 +5\.2 +whole", text)
+    found = chain_record(links)
+    assert not found["is_whole"]
+    assert found["ledgers"][1]["problem"] == "ledger 5 goes on behind entry 7 of ledger 3"
+    assert chain_record([links[0]])["is_whole"]
+
+
+def test_bytes_that_are_no_record_are_told_as_such() -> None:
+    assert record_line(encode(BeginLedger(3, -1, -1))) == "begin ledger of epoch 3, the first"
+    assert record_line(b"\xc1\xc1").startswith("expected a record, found 2 bytes that are none: ")
+
+
+@pytest.mark.parametrize("text", ["", "x", "1.x", "1.2.3.4", "-1", "1..2", "\u0661"])
+def test_what_is_no_position(text: str) -> None:
+    result = run("log", "tail", "sales", "--from", text)
+    assert result.exit_code == 2
+    assert "expected LEDGER, LEDGER.ENTRY or LEDGER.ENTRY.INDEX" in result.output
 
 
 def test_a_cluster_without_anything_says_what_makes_it() -> None:

@@ -15,6 +15,7 @@ from bookie.runtime.os_rng import OsRng
 from herdpy.cluster.chain import LedgerChain
 from herdpy.cluster.ledgers_info import LedgersInfo
 from herdpy.cluster.listing import ClaimLostError, LedgerListing
+from herdpy.cluster.observability.figures import LogFigures
 from herdpy.errors import CorruptionError
 from herdpy.log.record import BeginLedger, decode
 from herdpy.model.lsn import START_LSN, Lsn
@@ -349,5 +350,25 @@ def test_what_is_no_chain_is_refused() -> None:
         await refused((last,), "a part of it is missing", Lsn(first, 1, 0))
         await leader.client.delete(middle)
         await refused((first, middle, last), f"lists ledger {middle}, and BookKeeper has none")
+
+    simulate(body)
+
+
+def test_what_is_counted_of_a_log() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        counts: list[tuple[int, int]] = []
+        for epoch in range(1, 4):
+            leader = await node(cluster)
+            figures = LogFigures()
+            chain = LedgerChain(
+                leader.client, leader.listing, tablespace=b"t", password=PASSWORD, figures=figures
+            )
+            await chain.claim(epoch)
+            await chain.begin()
+            for _ in range(epoch - 1):
+                await chain.end()
+                await chain.begin()
+            counts.append((figures.recovered, figures.rolls))
+        assert counts == [(0, 0), (1, 1), (1, 2)]  # only the last ledger was not closed
 
     simulate(body)

@@ -41,6 +41,7 @@ class ScriptedCopy:
     def __init__(self) -> None:
         self.failure: Error | None = None
         self.position: Lsn = START_LSN
+        self.durable_position: Lsn | None = None
         self.fails: dict[str, BaseException] = {}
         self.calls: list[str] = []
         self.is_open = False

@@ -8,6 +8,7 @@ import pytest
 from bookie.metadata.interfaces import Create, Delete
 from bookie.metadata.memory import Fate, MemoryStore, MemoryStoreServer, Plan
 from herdpy.cluster.leader_node import LeaderNode
+from herdpy.cluster.observability.figures import TenureFigures
 from herdpy.cluster.registration import NodeRecord, Registration
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord, Versioned
 from herdpy.cluster.tenure import SHARE, Tenure
@@ -42,17 +43,21 @@ class World:
 class NodeOf:
     """A node with a session of its own."""
 
+    new_store = MemoryStore
+
     def __init__(self, world: World, name: str, life: str = "1") -> None:
         self.world = world
         self.name = name
         self.link = ScriptedLink()
-        self.store = MemoryStore(world.server, self.link)
+        self.figures = TenureFigures()
+        self.store = self.new_store(world.server, self.link)
         self.nodes = TablespaceNodes(self.store)
         self.registration = Registration(
             self.store,
             self.nodes,
             NodeRecord(id=name, life=life, addresses={"herd": f"{name}:7000"}),
             now_s=world.loop.time,
+            figures=self.figures,
         )
         self.leader = LeaderNode(self.store, self.nodes.leader_path(ID), name)
 
@@ -282,3 +287,27 @@ def test_what_is_released_asks_again_and_what_is_over_is_not_released() -> None:
     tenure.renew(now[0], 5.0)
     assert (tenure.holds(), calls) == (False, ["a"])
     assert (tenure.waiting_count, tenure.held_count) == (0, 2)
+
+
+def test_renewals_and_held_answers_are_counted() -> None:
+    async def body(world: World) -> None:
+        node, other = world.member("n1"), world.member("n2")
+        figures = node.figures
+        await node.registration.start()
+        tenure = await node.lead()
+        assert (figures.confirmed, figures.refused, figures.unanswered) == (1, 0, 0)
+        await asyncio.sleep(2 * TIMEOUT_S)
+        confirmed = figures.confirmed
+        assert confirmed >= 10
+        node.lose(Fate.LOSE_ANSWER, 0.1 * TIMEOUT_S)
+        await asyncio.sleep(TIMEOUT_S)
+        assert figures.unanswered >= 1
+        assert (figures.refused, figures.confirmed > confirmed) == (0, True)
+        tenure.wait(lambda: None)
+        assert (figures.held, figures.count_held()) == (0, 1)
+        await other.take_over()
+        await asyncio.sleep(TIMEOUT_S)
+        assert figures.refused == 1
+        assert (figures.held, figures.count_held()) == (1, 0)
+
+    run(body)

@@ -58,6 +58,9 @@ STATEMENTS: dict[str, list[Case]] = {
         Case("SELECT * FROM sysmemory", (ROOT,)),
         Case("SELECT * FROM sysmaintenance", (ROOT,)),
         Case("SELECT * FROM systablespaces", (ROOT,)),
+        Case("SELECT * FROM sysnodes", (ROOT,)),
+        Case("SELECT * FROM systablespacereplicastate", (ROOT,)),
+        Case("SELECT * FROM syslog", (ROOT,)),
         Case("SELECT 1 FROM t WHERE EXISTS (SELECT 1 FROM sysclients)", (ROOT,)),
     ],
     "Insert": [

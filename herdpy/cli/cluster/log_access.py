@@ -1,0 +1,91 @@
+"""What commands have open that look at the log of a tablespace; they fence and write nothing."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import NamedTuple
+
+from bookie.client.client import LedgerClient
+from bookie.metadata.interfaces import VersionedStore
+from bookie.runtime.os_executors import stop_event
+from herdpy.cli.cluster.options import session
+from herdpy.cluster.cluster_record import read_cluster
+from herdpy.cluster.listing import LedgerListing
+from herdpy.cluster.observability.log_reading import LogReading
+from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
+from herdpy.cluster.tail import LedgerTail
+from herdpy.driver.local import new_world
+from herdpy.model.lsn import Lsn
+
+PATIENCE_S = 10.0
+OnRecord = Callable[[Lsn, bytes], object]
+
+
+class LogAccess(NamedTuple):
+    """The log of one tablespace, while its session lasts."""
+
+    store: VersionedStore
+    client: LedgerClient
+    record: TablespaceRecord
+    listing: LedgerListing
+    reading: LogReading
+
+
+@asynccontextmanager
+async def log_access(zookeeper: str, root: str, name: str) -> AsyncGenerator[LogAccess]:
+    """Have a tablespace's log open in the block.
+
+    OperationalError 08001: ZooKeeper does not answer; 58P01: there is no cluster at the root.
+    ProgrammingError 3D000: there is no tablespace of the name.
+    """
+    async with session(zookeeper) as store:
+        cluster = await read_cluster(store, root, patience_s=PATIENCE_S)
+        nodes = TablespaceNodes(store, root, patience_s=PATIENCE_S)
+        record = (await nodes.read(name)).record
+        clock, rng, _ = new_world()
+        client = await LedgerClient.connect(store, rng=rng, clock=clock, root=cluster.ledgers)
+        try:
+            listing = LedgerListing(store, nodes.ledgers_path(record.id), patience_s=PATIENCE_S)
+            password = bytes.fromhex(record.password)
+            reading = LogReading(client, listing, tablespace=record.id, password=password)
+            yield LogAccess(store, client, record, listing, reading)
+        finally:
+            await client.close()
+
+
+async def tell_records(
+    zookeeper: str, root: str, name: str, wanted: Lsn | None, *, follows: bool, tell: OnRecord
+) -> None:
+    """Tell each record from a position on, of the last ledger for None; follows: until a signal.
+
+    Errors as log_access(), LogReading.before() and records().
+    """
+    async with log_access(zookeeper, root, name) as access:
+        after = await access.reading.before(wanted)
+        if not follows:
+            async with aclosing(access.reading.records(after)) as records:
+                async for lsn, record in records:
+                    tell(lsn, record)
+            return
+        loop = asyncio.get_running_loop()
+        stop = stop_event()
+        following = loop.create_task(_follow(access, after, tell))
+        stopping = loop.create_task(stop.wait())
+        await asyncio.wait([following, stopping], return_when=asyncio.FIRST_COMPLETED)
+        for task in (following, stopping):
+            task.cancel()
+        failed, _ = await asyncio.gather(following, stopping, return_exceptions=True)
+        if isinstance(failed, Exception):
+            raise failed
+
+
+async def _follow(access: LogAccess, after: Lsn, tell: OnRecord) -> None:
+    password = bytes.fromhex(access.record.password)
+    tail = LedgerTail(access.client, access.store, access.listing, password=password)
+    try:
+        async with aclosing(tail.runs(after)) as runs:
+            async for run in runs:
+                for lsn, record in run:
+                    tell(lsn, record)
+    finally:
+        await tail.close()

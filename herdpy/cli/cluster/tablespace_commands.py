@@ -1,0 +1,48 @@
+"""`herdpy tablespace`: the tablespaces of a cluster, as click knows them."""
+
+import json
+
+import click
+
+from bookie.runtime.os_executors import run
+from herdpy.cli.cluster.options import as_herdpy_errors, cluster_options, json_option
+from herdpy.cli.console import output_console, reporting
+
+
+@click.group("tablespace")
+def tablespace() -> None:
+    """Look at the tablespaces of a cluster."""
+
+
+@tablespace.command("list")
+@cluster_options
+@json_option
+@reporting()
+def list_tablespaces(zookeeper: str, root: str, is_json: bool) -> None:
+    """Show each tablespace: which node leads it under which epoch, its replicas, its ledgers."""
+    from herdpy.cli.cluster.making import status_of
+    from herdpy.cli.cluster.view import tablespace_record, tablespaces_table
+
+    with as_herdpy_errors("tablespace list"):
+        found = run(status_of(zookeeper, root))
+    if is_json:
+        click.echo(json.dumps({"tablespaces": list(map(tablespace_record, found.tablespaces))}))
+    else:
+        output_console().print(tablespaces_table(found))
+
+
+@tablespace.command("show")
+@cluster_options
+@click.argument("name")
+@json_option
+@reporting()
+def show_tablespace(zookeeper: str, root: str, name: str, is_json: bool) -> None:
+    """Show the tablespace NAME: leader, what each replica is and how far behind, ledgers, bytes."""
+    from herdpy.cli.cluster.tablespace_view import read_tablespace, shown_record, shown_tables
+
+    with as_herdpy_errors("tablespace show"):
+        found = run(read_tablespace(zookeeper, root, name))
+    if is_json:
+        click.echo(json.dumps(shown_record(found)))
+    else:
+        output_console().print(shown_tables(found))

@@ -1,0 +1,1 @@
+"""What an operator sees of a cluster: replicas, ledgers, figures, what a node knows."""

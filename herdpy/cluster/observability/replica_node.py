@@ -1,0 +1,137 @@
+"""ReplicaNode: what a node says in the metadata store of its copy of a tablespace.
+
+    <root>/replicas/<tablespace>/<node>   persistent; a ReplicaRecord
+
+It is for those who look: no decision rests on it, and it may be old. News are written two seconds
+behind what was written before at the earliest, and the same again every ten. While the node leads
+they ride with the renewal of its tenures (registration.py), which fails where this node is not
+there: so it is made by keep(), and never by a renewal. One asyncio loop.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from bookie.errors import BookieError, NodeExistsError, NoNodeError
+from bookie.metadata.interfaces import ANY_VERSION, VersionedStore, Write
+from bookie.metadata.patience import BROKEN
+from herdpy.cluster.json_nodes import read_node
+from herdpy.model.lsn import Lsn
+
+FORMAT = 1
+_NEWS_S = 2.0
+_SAME_S = 10.0
+_log = logging.getLogger(__name__)
+
+
+class ReplicaRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node has said of its copy last; docs/formats/tablespace_nodes.md."""
+
+    format: int = FORMAT
+    node: str
+    part: str
+    """The value of a State of herdpy/cluster/part.py."""
+    position: str | None = None
+    """Up to where the copy has the log, as text of an Lsn; None: it was not open."""
+    lag_s: float | None = None
+    """How old what it showed was at most; None: that was not known."""
+
+    def to_bytes(self) -> bytes:
+        return msgspec.json.encode(self)
+
+    @staticmethod
+    def of_bytes(data: bytes, path: str) -> "ReplicaRecord":
+        """Read a node; CorruptionError: it is malformed, OperationalError: of a newer herdpy."""
+        return read_node(data, path, ReplicaRecord, FORMAT, "a replica")
+
+
+class CopyState(NamedTuple):
+    """What a copy is now."""
+
+    part: str
+    position: Lsn | None
+    """None: it is not open."""
+    lag_s: float
+    """Infinite: not known."""
+
+
+class ReplicaNode:
+    """See the module. `rides`: renewals take due() along, and keep() only makes the node."""
+
+    def __init__(
+        self,
+        store: VersionedStore,
+        path: str,
+        node_id: str,
+        look: Callable[[], CopyState],
+        now_s: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._path = path
+        self._node_id = node_id
+        self._look = look
+        self._now_s = now_s
+        self._is_there = False
+        """It was seen, by this life: a write finds it, unless a tool has deleted it since."""
+        self._written: tuple[str, str | None] | None = None
+        self._written_s = -math.inf
+        self.rides = False
+
+    def due(self) -> Write | None:
+        """Return what a renewal is to write, too; None: nothing, or the node is not there."""
+        data = self._due() if self._is_there else None
+        return None if data is None else Write(self._path, data)
+
+    def _due(self) -> bytes | None:
+        state, since_s = self._look(), self._now_s() - self._written_s
+        position = None if state.position is None else str(state.position)
+        is_news = (state.part, position) != self._written
+        if since_s < (_NEWS_S if is_news else _SAME_S):
+            return None
+        lag_s = None if math.isinf(state.lag_s) else round(state.lag_s, 3)
+        record = ReplicaRecord(node=self._node_id, part=state.part, position=position, lag_s=lag_s)
+        return record.to_bytes()
+
+    def wrote(self, write: Write) -> None:
+        """Take in that it was written."""
+        record = ReplicaRecord.of_bytes(write.data, self._path)
+        self._written, self._written_s = (record.part, record.position), self._now_s()
+
+    def failed(self) -> None:
+        """Take in that a renewal that took it along was refused: perhaps it is not there."""
+        self._is_there = False
+
+    async def keep(self) -> None:
+        """Write what is due and does not ride, for ever."""
+        told = ""
+        while True:
+            data = None if self.rides and self._is_there else self._due()
+            if data is not None:
+                try:
+                    await self._write(data)
+                except BROKEN:  # the store is away, which its session tells
+                    pass
+                except BookieError as error:  # it refuses, perhaps again and again
+                    if told != str(error):
+                        _log.warning("node %s: %s", self._node_id, error)
+                    told = str(error)
+            await asyncio.sleep(_NEWS_S)
+
+    async def _write(self, data: bytes) -> None:
+        try:
+            if self._is_there:
+                await self._store.write(self._path, data, ANY_VERSION)
+            else:
+                await self._store.create(self._path, data)
+        except NodeExistsError:  # of a former life
+            self._is_there = True
+            await self._store.write(self._path, data, ANY_VERSION)
+        except NoNodeError:  # deleted by a tool; or the tablespace was dropped
+            self._is_there = False
+            return
+        self._is_there = True
+        self.wrote(Write(self._path, data))
