@@ -16,30 +16,35 @@ def silences(records: Iterable[Record]) -> dict[str, list[float]]:
     is from the last acknowledgement before to the first one after. CheckError: a client has heard
     nothing any more.
     """
-    events: list[Record] = []
-    answers: dict[int, list[float]] = defaultdict(list)
-    for record in records:
-        if record["op"] == "event":
-            events.append(record)
-        elif record["op"] in ("tx", "insert", "look"):
-            moments = answers[record["client"]]
-            if is_answered(record):
-                moments.append(record["end"])
+    records = list(records)
+    answers = moments_of(records)
     found: dict[str, list[float]] = defaultdict(list)
-    for event in events:
+    for event in (each for each in records if each["op"] == "event"):
         for client, moments in answers.items():
-            found[event["kind"]].append(_longest(client, moments, event))
+            before, after = longest_gap(client, moments, event)
+            found[event["kind"]].append(after - before)
     return dict(found)
 
 
-def _longest(client: int, moments: Sequence[float], event: Record) -> float:
-    """Return the longest gap that ends behind the event and begins before the next one."""
+def moments_of(records: Iterable[Record]) -> dict[int, list[float]]:
+    """Return when each client was answered, ascending, by its number."""
+    answers: dict[int, list[float]] = defaultdict(list)
+    for record in records:
+        if record["op"] in ("tx", "insert", "look"):
+            moments = answers[record["client"]]
+            if is_answered(record):
+                moments.append(record["end"])
+    return answers
+
+
+def longest_gap(client: int, moments: Sequence[float], event: Record) -> tuple[float, float]:
+    """Return where the longest gap begins, before the next event, and ends, behind this one."""
     first = max(bisect_left(moments, event["begin"]) - 1, 0)
     last = bisect_left(moments, event["end"]) + 1
-    gaps = [after - before for before, after in pairwise(moments[first:last])]
+    gaps = list(pairwise(moments[first:last]))
     if not gaps or moments[-1] < event["begin"]:
         raise CheckError("liveness", f"client {client} has no answer behind {event}")
-    return max(gaps)
+    return max(gaps, key=lambda gap: gap[1] - gap[0])
 
 
 def percentile(values: Sequence[float], share: float) -> float:

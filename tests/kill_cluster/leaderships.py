@@ -1,0 +1,65 @@
+"""What a silence behind an event consists of, by what nodes log when they come to lead.
+
+The line has the seconds of each step (herdpy/cluster/step_times.py). What is before them is the
+time in which the former leader's node was there still: its session, mostly. What is behind them is
+the clients': until each has found the leader and was answered.
+"""
+
+import datetime
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from herdpy.cluster.step_times import NAMES
+from tests.kill_cluster.history import Record
+from tests.kill_cluster.silence import longest_gap, moments_of
+
+SESSION, CLIENTS = "session", "clients"
+PARTS = (SESSION, *(name.removesuffix("_s") for name in NAMES), CLIENTS)
+"""Of a silence, in the order in which they come."""
+_LINE = re.compile(
+    r"^(\S+Z) INFO \S+: tablespace \S+: leading under epoch (\d+)(.*)$", re.MULTILINE
+)
+_FIELD = re.compile(r"(\w+)=(\S+)")
+
+
+def leaderships(node: str, log: str, wall_s: float) -> Iterator[Record]:
+    """Yield a record of each time that a node came to lead; wall_s: the monotonic clock's 0."""
+    for time, epoch, fields in _LINE.findall(log):
+        moment_s = datetime.datetime.fromisoformat(time).timestamp() - wall_s
+        steps = {name: float(value) for name, value in _FIELD.findall(fields) if name in NAMES}
+        yield {"op": "leading", "node": node, "epoch": int(epoch), "at": moment_s, "steps": steps}
+
+
+def parts(records: Iterable[Record]) -> dict[str, list[dict[str, float]]]:
+    """Return, by kind of event, what each one's longest silence consists of, in seconds.
+
+    Of events behind which a node has come to lead, by the last of them before the answer.
+    """
+    records = list(records)
+    found: dict[str, list[dict[str, float]]] = defaultdict(list)
+    answers = moments_of(records)
+    leading = [each for each in records if each["op"] == "leading"]
+    for event in (each for each in records if each["op"] == "event"):
+        within = [each for each in leading if event["begin"] <= each["at"] <= event["end"]]
+        if within:
+            gaps = [longest_gap(client, moments, event) for client, moments in answers.items()]
+            _, answered_s = max(gaps, key=lambda gap: gap[1] - gap[0])
+            within = [each for each in within if each["at"] <= answered_s] or within[:1]
+            last = max(within, key=lambda each: each["at"])
+            found[event["kind"]].append(_split(event, last, answered_s))
+    return dict(found)
+
+
+def _split(event: Record, leading: Record, answered_s: float) -> dict[str, float]:
+    steps = {name.removesuffix("_s"): leading["steps"].get(name, 0.0) for name in NAMES}
+    gone_s = leading["at"] - sum(steps.values())
+    session = {SESSION: max(gone_s - event["begin"], 0.0)}
+    return session | steps | {CLIENTS: max(answered_s - leading["at"], 0.0)}
+
+
+def largest(splits: Sequence[dict[str, float]]) -> tuple[str, float]:
+    """Return which part is the largest in the longest of some silences, and its seconds."""
+    longest = max(splits, key=lambda each: sum(each.values()))
+    name = max(PARTS, key=longest.__getitem__)
+    return name, longest[name]
