@@ -7,12 +7,13 @@ the clients': until each has found the leader and was answered.
 
 import datetime
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from herdpy.cluster.step_times import NAMES
 from tests.kill_cluster.history import Record
-from tests.kill_cluster.silence import longest_gap, moments_of
+from tests.kill_cluster.silence import moments_of
 
 SESSION, CLIENTS = "session", "clients"
 PARTS = (SESSION, *(name.removesuffix("_s") for name in NAMES), CLIENTS)
@@ -32,22 +33,25 @@ def leaderships(node: str, log: str, wall_s: float) -> Iterator[Record]:
 
 
 def parts(records: Iterable[Record]) -> dict[str, list[dict[str, float]]]:
-    """Return, by kind of event, what each one's longest silence consists of, in seconds.
+    """Return, by kind of event, what each one's longest silence around a leader's beginning is of.
 
-    Of events behind which a node has come to lead, by the last of them before the answer.
+    In seconds; of events behind which a node has come to lead.
     """
     records = list(records)
     found: dict[str, list[dict[str, float]]] = defaultdict(list)
     answers = moments_of(records)
     leading = [each for each in records if each["op"] == "leading"]
     for event in (each for each in records if each["op"] == "event"):
-        within = [each for each in leading if event["begin"] <= each["at"] <= event["end"]]
-        if within:
-            gaps = [longest_gap(client, moments, event) for client, moments in answers.items()]
-            _, answered_s = max(gaps, key=lambda gap: gap[1] - gap[0])
-            within = [each for each in within if each["at"] <= answered_s] or within[:1]
-            last = max(within, key=lambda each: each["at"])
-            found[event["kind"]].append(_split(event, last, answered_s))
+        silent = [
+            (moments[index] - moments[index - 1], moments[index], each)
+            for each in leading
+            if event["begin"] <= each["at"] <= event["end"]
+            for moments in answers.values()
+            if 0 < (index := bisect_left(moments, each["at"])) < len(moments)
+        ]
+        if silent:
+            _, answered_s, longest = max(silent, key=lambda each: each[0])
+            found[event["kind"]].append(_split(event, longest, answered_s))
     return dict(found)
 
 

@@ -21,8 +21,7 @@ def silences(records: Iterable[Record]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = defaultdict(list)
     for event in (each for each in records if each["op"] == "event"):
         for client, moments in answers.items():
-            before, after = longest_gap(client, moments, event)
-            found[event["kind"]].append(after - before)
+            found[event["kind"]].append(_longest(client, moments, event))
     return dict(found)
 
 
@@ -37,14 +36,14 @@ def moments_of(records: Iterable[Record]) -> dict[int, list[float]]:
     return answers
 
 
-def longest_gap(client: int, moments: Sequence[float], event: Record) -> tuple[float, float]:
-    """Return where the longest gap begins, before the next event, and ends, behind this one."""
+def _longest(client: int, moments: Sequence[float], event: Record) -> float:
+    """Return the longest gap that ends behind the event and begins before the next one."""
     first = max(bisect_left(moments, event["begin"]) - 1, 0)
     last = bisect_left(moments, event["end"]) + 1
-    gaps = list(pairwise(moments[first:last]))
+    gaps = [after - before for before, after in pairwise(moments[first:last])]
     if not gaps or moments[-1] < event["begin"]:
         raise CheckError("liveness", f"client {client} has no answer behind {event}")
-    return max(gaps, key=lambda gap: gap[1] - gap[0])
+    return max(gaps)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
