@@ -62,6 +62,14 @@ class Config:
     checkpoint_log_bytes: int = _setting(
         64 * MIB, 64 * 1024, 2**40, "bytes", "log since the last checkpoint that triggers the next"
     )
+    checkpoint_interval_s: float = _setting(
+        30.0,
+        1.0,
+        86_400.0,
+        "seconds",
+        "between checkpoints at most while the log grows: what is replayed when it is opened; "
+        "longer: less is written",
+    )
     log_file_bytes_first: int = _setting(
         1 * MIB, 4096, 2**30, "bytes", "size of the first pre-zeroed log file; then doubled"
     )

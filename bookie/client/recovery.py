@@ -127,6 +127,9 @@ class RecoveryRunner:
             if self._timer is not None:
                 self._timer.cancel()
             self._outcome.cancel()
+            # Who reads the ledger next would wait for them anew: what has recovered it, mostly.
+            for bookie in self._machine.suspects:
+                self._services.health.note_slow(bookie)
 
     def _replace_bookies(
         self, failed_indexes: tuple[int, ...], ensemble: tuple[BookieId, ...]

@@ -185,6 +185,11 @@ class Recovery:
         self._length: int | None = None
         self._is_over = False
 
+    @property
+    def suspects(self) -> tuple[BookieId, ...]:
+        """The bookies that are silent, or failed, as far as it has met them."""
+        return tuple(self._suspects)
+
     def start(self) -> list[Action]:
         bookies = self._lac_query.bookies
         return [FenceBookie(index, bookie) for index, bookie in enumerate(bookies)]

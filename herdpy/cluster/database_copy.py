@@ -14,6 +14,7 @@ from herdpy.cluster.upkeep import Ledger
 from herdpy.engine.database import Database
 from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.file_logs import LogSource
+from herdpy.engine.statements.plan_cache import load_compiler
 from herdpy.errors import Error, InvariantViolation
 from herdpy.log.followed_log import FollowedLog
 from herdpy.log.ledger_log import LedgerLog
@@ -64,6 +65,7 @@ class DatabaseCopy:
 
     def open(self) -> None:
         self.database = self._new_instance(_FOLLOWED).start()
+        load_compiler()  # else all clients wait for it just when this node comes to lead
 
     def follow(self, run: Run) -> None:
         self._opened().replica.follow(run)

@@ -26,6 +26,7 @@ from herdpy.cluster.part import Do, PartMachine, State, Waits
 from herdpy.cluster.registration import Registration
 from herdpy.cluster.served_part import Leader, ServedPart
 from herdpy.cluster.staleness import Staleness
+from herdpy.cluster.step_times import StepTimes
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord, Versioned
 from herdpy.cluster.tail import LedgerTail, Run
 from herdpy.cluster.tenure import Tenure
@@ -147,6 +148,8 @@ class Member:
         self._hang_timeouts = waits.hang_timeouts
         self._ledger_limits = ledger_limits
         self.machine = PartMachine(draw, waits)
+        self.times = StepTimes()
+        """Of its last take-over."""
         self._leader: LeaderNode | None = None
         self._named: Versioned | None = None
         """The record as this node has named itself in it last."""
@@ -269,7 +272,9 @@ class Member:
         follows = self.machine.state not in (State.LEADING, State.TAKING_OVER)
         if found == (self._node_id, self._store.session_id) and follows:
             found = None  # it could not resign, and others wait for it
-        self._act(self.machine.on_leader(self._loop.time(), has_leader=found is not None))
+        now_s, has_leader = self._loop.time(), found is not None
+        self.times.note_leader(now_s, has_leader=has_leader)
+        self._act(self.machine.on_leader(now_s, has_leader=has_leader))
         await self._tell_leader(None if found is None else found[0])
 
     async def _tell_leader(self, node_id: str | None) -> None:
@@ -325,9 +330,11 @@ class Member:
                 await self._end()
                 self._act(self.machine.on_stopped(self._loop.time()))
                 continue
+            begun_s = self._loop.time()
             found = await self._ran(self._do(action))
             now_s = self._loop.time()
             if found is None:
+                self.times.done(action, begun_s, now_s)
                 self._act(self.machine.on_done(action, now_s))
             elif not isinstance(found, asyncio.CancelledError):
                 is_conflict = isinstance(found, (ClaimLostError, _TakenError))

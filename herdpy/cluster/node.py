@@ -390,7 +390,8 @@ class Node:
     def _tell(self, name: str, member: Member, state: State) -> None:
         machine = member.machine
         if state is State.LEADING:
-            _log.info("tablespace %s: leading under epoch %d", name, machine.epoch)
+            seconds = {"fields": member.times.fields()}
+            _log.info("tablespace %s: leading under epoch %d", name, machine.epoch, extra=seconds)
         elif state in (State.FAILED, State.RESIGNING) and machine.reason is not None:
             _log.warning("tablespace %s: %s: %s", name, state.value, machine.reason)
         else:

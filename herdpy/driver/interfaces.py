@@ -240,6 +240,23 @@ class Locator(Protocol):
         """Take in that a node was not reached, or does not lead; the error may say which does."""
         ...
 
+    @property
+    def silences(self) -> "Silences":
+        """Of the nodes that it has told."""
+        ...
+
+
+class Silences(Protocol):
+    """Which nodes have said nothing to connections that waited for them. Any thread."""
+
+    def note(self, found: Found) -> None:
+        """Take in that a connection to a node was given up, because it said nothing."""
+        ...
+
+    def has(self, found: Found) -> bool:
+        """Return whether that happened to a connection as new as one that was found so."""
+        ...
+
 
 class Locators(Protocol):
     """The Locators of a process, and what they need. Any thread."""

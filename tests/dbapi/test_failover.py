@@ -1,5 +1,6 @@
 """A leader that moves from node to node: programs go on, and everything happens once."""
 
+import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -7,9 +8,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import herdpy
+import herdpy.aio
 from herdpy.driver.connection import Connection
 from herdpy.errors import OperationalError, Retry, SerializationError
 from herdpy.proto.messages import Commit, Execute
+from tests.fixtures.cutting_proxy import CuttingProxy
 from tests.fixtures.engines import Background
 from tests.fixtures.frame_proxy import Fate, FrameProxy
 from tests.fixtures.moving_leader import MovingLeader, moving_leader
@@ -212,6 +215,40 @@ def test_a_node_that_says_nothing_is_left(cluster: MovingLeader) -> None:
         with pytest.raises(OperationalError, match="before the login was over") as caught:
             herdpy.connect(f"{cluster.url_of(port)}?connect_timeout_s=0.1")
         assert (caught.value.sqlstate, caught.value.retry) == ("08001", Retry.SAFE)
+
+
+def test_what_one_connection_waits_for_in_vain_the_others_leave(
+    cluster: MovingLeader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a process that is stopped: connections stay, and say nothing."""
+    monkeypatch.setattr("herdpy.driver.remote.session._SILENT_S", 0.05)
+    monkeypatch.setattr("herdpy.driver.remote.session._SIGN_S", 0.05)
+    leads = cluster.ports[cluster.number]
+
+    async def program() -> None:
+        proxy = await CuttingProxy(leads).start()
+        url = cluster.url_of(proxy.port, leads)  # the second is the next leader
+        try:
+            async with (
+                await herdpy.aio.connect(url, autocommit=True) as one,
+                await herdpy.aio.connect(url, autocommit=True) as other,
+                await herdpy.aio.connect(url) as inside,
+            ):
+                await inside.execute("SELECT 3")
+                proxy.is_losing_requests = True
+                await one.execute("SELECT 1")
+                await other.execute("SELECT 2")
+                lost = b"".join(proxy.lost)
+                assert b"SELECT 1" in lost
+                assert b"SELECT 2" not in lost
+                with pytest.raises(SerializationError):  # a transaction is not given up unasked
+                    await inside.execute("SELECT 4")
+                assert b"SELECT 4" in b"".join(proxy.lost)
+                await inside.rollback()
+        finally:
+            await proxy.close()
+
+    asyncio.run(program())
 
 
 def test_a_first_connection_waits_for_a_leader(cluster: MovingLeader) -> None:

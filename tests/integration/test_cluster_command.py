@@ -44,7 +44,7 @@ def test_what_a_killed_leader_has_told_is_there(tmp_path: Path) -> None:
     with RealCluster(data, "--tablespace", "sales") as cluster:
         assert cluster.dsn == f"herd+zk://{cluster.zookeeper}/sales"
         settings = (data / "ledgers" / "zookeeper" / "zoo.cfg").read_text()
-        assert "tickTime=500\n" in settings  # else sessions of 2 s were not granted
+        assert "tickTime=200\n" in settings  # a session of 2 s is granted, and ends by 2.2 s
         first = cluster.leader()
         told: list[int] = []
         with cluster.connect(autocommit=True) as writer:

@@ -23,6 +23,9 @@ from tests.kill_cluster.history import read
 from tests.kill_cluster.report import show, too_long
 from tests.sim.server.checkers import CheckError
 
+_FILE_COLUMNS = 140
+"""Of what no terminal shows."""
+
 
 def run(rounds: int, seed: int, names: tuple[str, ...], console: Console) -> Path:
     """Play all events, and return the file of the history."""
@@ -46,7 +49,7 @@ def main() -> int:
     parser.add_argument("--only", help="kinds, between semicolons", default=";".join(EVENTS))
     parser.add_argument("--check", type=Path, help="judge the history of this file, run nothing")
     options = parser.parse_args()
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _FILE_COLUMNS)
     begun_s = time.monotonic()
     file = options.check or run(
         options.rounds, options.seed, tuple(options.only.split(";")), console

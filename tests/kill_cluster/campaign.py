@@ -9,6 +9,7 @@ from tests.fixtures.real_cluster import Leader, RealCluster, wait_for
 from tests.kill_cluster.clients import CLIENTS, Load, read_all, set_up
 from tests.kill_cluster.events import EVENTS, SESSION_S, kind_of
 from tests.kill_cluster.history import Recorder
+from tests.kill_cluster.leaderships import leaderships
 
 OUTPUT = Path("build/kill-cluster")
 _CALM_S = 1.0
@@ -55,6 +56,7 @@ class Campaign:
                 self._play(number, rng, load)
         finally:
             load.end()
+        self._note_leaderships()
         self._read_copies()
 
     def _play(self, number: int, rng: random.Random, load: Load) -> None:
@@ -82,6 +84,14 @@ class Campaign:
             return self._recorder.all_answered_since(now_s, CLIENTS)
 
         wait_for(are_there, "a client has no answer", self._cluster.warnings)
+
+    def _note_leaderships(self) -> None:
+        """Write down from the nodes' logs when each has come to lead."""
+        wall_s = time.time() - time.monotonic()
+        for each in self._cluster.programs.values():
+            if each.kind == "node":
+                for record in leaderships(each.name, each.log.read_text(), wall_s):
+                    self._recorder.write(record)
 
     def _read_copies(self) -> None:
         """Read all rows on each node: it leads, and resigns for the next one."""

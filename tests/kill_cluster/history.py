@@ -9,6 +9,7 @@ behind its answer. A line is one of
     {"op": "insert", "n", "fate", ...}   a statement that is a transaction of its own
     {"op": "look", ...}                  a statement that reads: registers, bank or group
     {"op": "event", "kind", "names", ...}    what was done to the cluster
+    {"op": "leading", "node", "steps", ...}  a node has come to lead, and how long each step took
     {"op": "end", "node", ...}           all rows in the end, as one node has them
 
 Those of clients have `client`, `begin`, `end`, and `sqlstate` when the call failed. `is_asked`: the

@@ -16,20 +16,24 @@ def silences(records: Iterable[Record]) -> dict[str, list[float]]:
     is from the last acknowledgement before to the first one after. CheckError: a client has heard
     nothing any more.
     """
-    events: list[Record] = []
-    answers: dict[int, list[float]] = defaultdict(list)
-    for record in records:
-        if record["op"] == "event":
-            events.append(record)
-        elif record["op"] in ("tx", "insert", "look"):
-            moments = answers[record["client"]]
-            if is_answered(record):
-                moments.append(record["end"])
+    records = list(records)
+    answers = moments_of(records)
     found: dict[str, list[float]] = defaultdict(list)
-    for event in events:
+    for event in (each for each in records if each["op"] == "event"):
         for client, moments in answers.items():
             found[event["kind"]].append(_longest(client, moments, event))
     return dict(found)
+
+
+def moments_of(records: Iterable[Record]) -> dict[int, list[float]]:
+    """Return when each client was answered, ascending, by its number."""
+    answers: dict[int, list[float]] = defaultdict(list)
+    for record in records:
+        if record["op"] in ("tx", "insert", "look"):
+            moments = answers[record["client"]]
+            if is_answered(record):
+                moments.append(record["end"])
+    return answers
 
 
 def _longest(client: int, moments: Sequence[float], event: Record) -> float:

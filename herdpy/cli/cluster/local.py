@@ -34,8 +34,9 @@ _START_LIMIT_S = 180.0
 """Of `bookie local`, which may fetch ZooKeeper's jars first."""
 _NODE_GRACE_S = 30.0
 _LOCAL_GRACE_S = 60.0
-_TICKS_OF_SESSION = 4
-"""ZooKeeper grants sessions from two of its ticks on, and ends them at the next tick."""
+_TICKS_OF_SESSION = 10
+"""ZooKeeper grants sessions from two of its ticks on, and ends them at the next tick: a tenth later
+at most."""
 
 
 class Program(NamedTuple):

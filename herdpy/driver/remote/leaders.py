@@ -16,6 +16,7 @@ from bookie.runtime.drivers import new_mutex
 from bookie.runtime.ticket import Ticket
 from herdpy.driver.dsn import Address, RemoteTarget, address_of
 from herdpy.driver.interfaces import Found, Locator, Pauses, Waits
+from herdpy.driver.remote.silences import NodeSilences
 from herdpy.errors import (
     Error,
     LogFailedError,
@@ -67,6 +68,7 @@ class SeedNodes:
     """Locator among nodes that are named: from the last that led on, in their order."""
 
     def __init__(self, places: Sequence[Address], read: str = "leader") -> None:
+        self.silences = NodeSilences()
         self._places = tuple(places)
         self._read = read
         self.tries = len(places) + 1  # an error may name a node beside them
@@ -111,6 +113,7 @@ class LookedUp:
         read: str = "leader",
     ) -> None:
         """ask(done) begins to look, and calls done() once, in any thread; `where`, for messages."""
+        self.silences = NodeSilences()
         self._ask = ask
         self._where = where
         self._read = read
@@ -235,6 +238,17 @@ class LeaderConnector:
             retry=Retry.SAFE,
             hint="another node takes over soon, if enough of them run; try again",
         ) from problems[-1]
+
+    @property
+    def is_silent(self) -> bool:
+        """Another connection to the same node, as new as this, has waited for it in vain."""
+        return self._found is not None and self._locator.silences.has(self._found)
+
+    def note_silence(self, error: Error) -> None:
+        """Take in that the node of the connection said nothing, for as long as it may."""
+        if self._found is not None:
+            self._locator.silences.note(self._found)
+            self._locator.failed(self._found, error)
 
     def note_refusal(self, error: Error) -> None:
         """Take in that the node of the connection does not lead, or not any more."""

@@ -280,6 +280,7 @@ class RetryingSession:
             pauses: Pauses | None = None
             while True:
                 session = self._session
+                self._leave_silent(session)
                 problem = self._lost or session.machine.failure
                 if problem is not None and self._new_pauses is not None and not self._is_closed:
                     if self._lost is not None or self._is_inside(session):
@@ -311,11 +312,23 @@ class RetryingSession:
 
     def _leave(self, session: "RemoteSession", error: Error) -> bool:
         """Leave a node of a cluster that has answered so because it leads no more; else False."""
-        if self._connector is None or self._new_pauses is None or not is_led_no_more(error):
+        if self._connector is None or self._new_pauses is None:
+            return False
+        if session.is_silent:
+            self._connector.note_silence(error)
+        if not is_led_no_more(error):
             return False
         self._connector.note_refusal(error)
         session.close()
         return True
+
+    def _leave_silent(self, session: "RemoteSession") -> None:
+        """Leave a node that said nothing to another connection, while nothing is under way here."""
+        connector = self._connector
+        if connector is None or self._new_pauses is None or not connector.is_silent:
+            return
+        if session.machine.failure is None and not self._is_inside(session):
+            session.close()
 
     def _is_passing(self, error: Error) -> bool:
         """Return whether another connection may do better."""
@@ -391,7 +404,7 @@ class RetryingSession:
         """Return a new connection, as the old one was set."""
         lost = self._session
         if self._connector is not None and lost.is_silent and lost.machine.failure is not None:
-            self._connector.note_refusal(lost.machine.failure)  # it would take a connection, too
+            self._connector.note_silence(lost.machine.failure)  # it would take a connection, too
         self._session.close()  # the server ended it, which closes no socket of ours
         self._lsn = self.lsn
         while True:

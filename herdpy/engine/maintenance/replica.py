@@ -123,6 +123,7 @@ class Replica:
         """Segments that no checkpoint lists any more and a reader may keep, with their lengths."""
         self._backups: list[ref[Backup]] = []  # those that may be open
         self._checkpoint_bytes = 0  # of the log, at the last checkpoint
+        self._opened_s = clock.monotonic()
         self._planner = Planner()
         self._compaction_debt = 0.0  # bytes written beyond the budget so far
         self._budget_s = clock.monotonic()  # when the debt was last reduced
@@ -455,9 +456,13 @@ class Replica:
             self.after_write()
 
     def _is_checkpoint_due(self) -> bool:
-        tablespace = self.tablespace
-        appended = tablespace.log.bytes_appended
-        if appended - self._checkpoint_bytes > self._config.checkpoint_log_bytes:
+        tablespace, config = self.tablespace, self._config
+        grown_bytes = tablespace.log.bytes_appended - self._checkpoint_bytes
+        if grown_bytes > config.checkpoint_log_bytes:
+            return True
+        ended_s = self.checkpoints.ended_s
+        age_s = self._clock.monotonic() - (self._opened_s if ended_s is None else ended_s)
+        if grown_bytes > 0 and age_s >= config.checkpoint_interval_s:
             return True
         space = self.space
         if (

@@ -293,7 +293,7 @@ class PlanRoom:
 
 def plan_key(text: str, parameters: Parameters) -> PlanKey:
     """Return the cache key; what decides the types of the parameters is part of it."""
-    return (text, _compiler().parameter_kinds(parameters) if parameters else None)
+    return (text, load_compiler().parameter_kinds(parameters) if parameters else None)
 
 
 def number_types(numbers: Numbers, parameters: Parameters) -> list[SqlType]:
@@ -303,8 +303,11 @@ def number_types(numbers: Numbers, parameters: Parameters) -> list[SqlType]:
 
 
 @cache
-def _compiler() -> "ModuleType":
-    """Return herdpy.sql.compile, which no connection needs before its first statement."""
+def load_compiler() -> "ModuleType":
+    """Return herdpy.sql.compile, which no connection needs before its first statement.
+
+    Any thread: a process that is about to have many at once loads it before.
+    """
     with loading():
         from herdpy.sql import compile as module
 
@@ -332,7 +335,7 @@ class _AskedCatalog:
 def prepare(
     text: str, catalog: Catalog, parameters: Parameters, check_interrupt: Callable[[], object]
 ) -> Prepared:
-    compiler, asked = _compiler(), _AskedCatalog(catalog)
+    compiler, asked = load_compiler(), _AskedCatalog(catalog)
     compiled = compiler.compile_sql(text, asked, parameters, check_interrupt)
     types = None
     # The digits of texts are looked at in the general way alone.

@@ -25,6 +25,7 @@ class WorldPlan(server.WorldPlan):
     store_trouble: float
     repeat_share: float
     slow_link_share: float
+    checkpoint_interval_s: float
     is_long: bool
     """Its clients live for longer than sessions with the metadata store do."""
     reader_count: int = 0
@@ -77,8 +78,10 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         store_trouble=rng.choice((0.0, 0.0, 0.02, 0.1)),
         repeat_share=rng.choice((0.0, 0.0, 0.0, 0.02)),
         slow_link_share=rng.choice((0.0, 0.0, 0.2)),
+        checkpoint_interval_s=30.0,
     )
     plan = replace(plan, reader_count=2 if plan.is_long else rng.choice((0, 1)))
+    plan = replace(plan, checkpoint_interval_s=rng.choice((1.0, 30.0)))
     if plan.is_long or rng.random() < 0.7:
         return plan
     # Jobs of more rows than go one by one, beside what nodes that follow do with theirs.

@@ -316,6 +316,7 @@ class NodeHost:
             driver=SwitchingDriver(node),
             config=Config(
                 checkpoint_log_bytes=plan.checkpoint_log_bytes,
+                checkpoint_interval_s=plan.checkpoint_interval_s,
                 transaction_memory_bytes=plan.transaction_memory_bytes,
                 disk_reserve_bytes=0,
             ),

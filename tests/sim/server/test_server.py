@@ -50,8 +50,9 @@ NEVER_SIMULATED = {
     "driver/doctor.py",  # of directories, as the six below
     "driver/exports.py",
     "driver/local.py",  # databases in the process
-    "driver/remote/leaders.py",  # of clusters, as the next one: tests/sim/cluster
+    "driver/remote/leaders.py",  # of clusters, as the next two: tests/sim/cluster
     "driver/remote/locators.py",
+    "driver/remote/silences.py",
     "driver/restoring.py",
     "engine/maintenance/backup.py",
     "engine/maintenance/doctor.py",

@@ -715,6 +715,22 @@ def test_speculative_reads_go_on_without_a_hung_bookie_and_remember_it() -> None
     simulate_cluster(body)
 
 
+@pytest.mark.parametrize("name", ["b0", "b1", "b2"])
+def test_who_recovers_past_a_hung_bookie_does_not_wait_for_it_to_read(name: str) -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        writer = await written(cluster, 20)
+        for request in ("add", "read", "fence"):
+            cluster.bookies[name].answers.hold(request)
+        client = await cluster.client(CONFIG)
+        reader = await client.open(writer.ledger_id, PASSWORD)
+        began_at = asyncio.get_running_loop().time()
+        assert payloads(await reader.read(0, 19)) == expected(0, 19)
+        assert asyncio.get_running_loop().time() - began_at < 0.4
+        await writer.abandon()
+
+    simulate_cluster(body, 3)
+
+
 def test_a_late_answer_still_wins_when_the_others_fail() -> None:
     async def body(cluster: LedgerCluster) -> None:
         _, reader = await opened(cluster, 1)

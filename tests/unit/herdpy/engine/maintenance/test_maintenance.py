@@ -269,3 +269,29 @@ def test_an_idle_log_is_marked_once() -> None:
         assert log.failure is None
         run(a, "UPDATE t SET v = 3")
         assert rows(a, ALL) == [(1, 3)]
+
+
+def test_what_the_log_has_grown_by_is_in_a_checkpoint_after_a_while() -> None:
+    clock = SimulatedClock()
+    config = Config(log_file_bytes_first=64 * 1024, checkpoint_interval_s=20.0)
+    with engine(clock=clock, config=config) as db:
+        database = db.database
+
+        def is_all_in_a_checkpoint() -> bool:
+            clock.advance(10.0)
+            database.run_maintenance_once()
+            listed = database.replica.manifest.state.checkpoint_lsn
+            return tuple(listed) == tuple(database.tablespace.state.lsn)
+
+        a = db.session(autocommit=True)
+        table(a, (1, 1))
+        assert [is_all_in_a_checkpoint() for _ in range(2)] == [False, True]
+        is_all_in_a_checkpoint()
+        run(a, "UPDATE t SET v = 2")
+        # By the age of the last one, whenever the log grew.
+        assert is_all_in_a_checkpoint()
+        run(a, "UPDATE t SET v = 3")
+        assert [is_all_in_a_checkpoint() for _ in range(2)] == [False, True]
+        ended_s = database.replica.checkpoints.ended_s
+        assert [is_all_in_a_checkpoint() for _ in range(3)] == [True, True, True]
+        assert database.replica.checkpoints.ended_s == ended_s, "nothing was written since"
