@@ -67,7 +67,8 @@ class Config:
         1.0,
         86_400.0,
         "seconds",
-        "between checkpoints at most while the log grows: what is replayed when it is opened; "
+        "between checkpoints at most while the log grows, by a 64th of checkpoint_log_bytes: "
+        "what is replayed when it is opened; "
         "longer: less is written",
     )
     log_file_bytes_first: int = _setting(

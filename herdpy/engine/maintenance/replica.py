@@ -72,6 +72,8 @@ _LOOK_PART = 1 / 64  # of the memtables' share, at the most
 
 _LOOK_S = 0.05
 """How often who waits for a turn looks whether it is cancelled."""
+_LOG_SHARE = 64
+"""Of checkpoint_log_bytes: what the log grows by at least for a checkpoint that time makes due."""
 
 
 class Replica:
@@ -462,7 +464,8 @@ class Replica:
             return True
         ended_s = self.checkpoints.ended_s
         age_s = self._clock.monotonic() - (self._opened_s if ended_s is None else ended_s)
-        if grown_bytes > 0 and age_s >= config.checkpoint_interval_s:
+        is_grown = grown_bytes * _LOG_SHARE > config.checkpoint_log_bytes
+        if is_grown and age_s >= config.checkpoint_interval_s:
             return True
         space = self.space
         if (

@@ -273,7 +273,9 @@ def test_an_idle_log_is_marked_once() -> None:
 
 def test_what_the_log_has_grown_by_is_in_a_checkpoint_after_a_while() -> None:
     clock = SimulatedClock()
-    config = Config(log_file_bytes_first=64 * 1024, checkpoint_interval_s=20.0)
+    config = Config(
+        log_file_bytes_first=64 * 1024, checkpoint_interval_s=20.0, checkpoint_log_bytes=64 * 1024
+    )
     with engine(clock=clock, config=config) as db:
         database = db.database
 
@@ -283,15 +285,22 @@ def test_what_the_log_has_grown_by_is_in_a_checkpoint_after_a_while() -> None:
             listed = database.replica.manifest.state.checkpoint_lsn
             return tuple(listed) == tuple(database.tablespace.state.lsn)
 
+        def grow(count: int) -> None:
+            for number in range(count):
+                run(a, "UPDATE t SET v = ?", number)
+
         a = db.session(autocommit=True)
         table(a, (1, 1))
+        grow(200)
         assert [is_all_in_a_checkpoint() for _ in range(2)] == [False, True]
         is_all_in_a_checkpoint()
-        run(a, "UPDATE t SET v = 2")
+        grow(200)
         # By the age of the last one, whenever the log grew.
         assert is_all_in_a_checkpoint()
-        run(a, "UPDATE t SET v = 3")
+        grow(200)
         assert [is_all_in_a_checkpoint() for _ in range(2)] == [False, True]
         ended_s = database.replica.checkpoints.ended_s
         assert [is_all_in_a_checkpoint() for _ in range(3)] == [True, True, True]
         assert database.replica.checkpoints.ended_s == ended_s, "nothing was written since"
+        grow(1)
+        assert [is_all_in_a_checkpoint() for _ in range(3)] == [False] * 3, "it is next to nothing"
