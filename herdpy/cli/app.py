@@ -12,6 +12,7 @@ from rich.text import Text
 
 from herdpy.cli.backup_commands import COMMANDS as BACKUP_COMMANDS
 from herdpy.cli.cluster.commands import COMMANDS as CLUSTER_COMMANDS
+from herdpy.cli.cluster.tablespace_commands import COMMANDS as TABLESPACE_COMMANDS
 from herdpy.cli.console import error_console, output_console, reporting
 from herdpy.cli.output import MODES
 from herdpy.cli.passwords import connect_here
@@ -135,5 +136,5 @@ def show_config(config: Path | None, assignments: tuple[str, ...], **chosen: Any
     click.echo(load_here(config, assignments, os.environ, chosen).shown(), nl=False)
 
 
-for _command in (*BACKUP_COMMANDS, *CLUSTER_COMMANDS):
+for _command in (*BACKUP_COMMANDS, *CLUSTER_COMMANDS, *TABLESPACE_COMMANDS):
     app.add_command(_command)

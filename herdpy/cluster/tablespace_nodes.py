@@ -4,6 +4,7 @@
     <root>/ledgers/<id>         its LedgersInfo (listing.py)
     <root>/leaders/<id>         ephemeral, of the node that serves as its leader
     <root>/replicas/<id>        a folder for what each replica says of itself
+    <root>/wishes/<id>          ephemeral: which node is wanted as leader (wish.py)
 
 A tablespace begins and ends by one multi() each: no node of it is there alone. Changes are
 compare-and-set; a lost answer is decided by the content (docs/formats/tablespace_nodes.md). One
@@ -17,15 +18,40 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from bookie.errors import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
-from bookie.metadata.interfaces import Check, Create, Delete, Operation, VersionedStore
+from bookie.metadata.interfaces import (
+    Check,
+    Create,
+    Delete,
+    Operation,
+    VersionedStore,
+    Write,
+)
 from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
 from herdpy.cluster.json_nodes import read_node
 from herdpy.cluster.ledgers_info import LedgersInfo
 from herdpy.errors import Error, OperationalError, ProgrammingError
+from herdpy.model.lsn import Lsn
 
 Question = Callable[[], Awaitable[bool]]
 FORMAT = 1
-_FOLDERS = ("tableSpaces", "ledgers", "leaders", "replicas", "nodes")
+_FOLDERS = ("tableSpaces", "ledgers", "leaders", "replicas", "nodes", "wishes")
+
+
+class HandedOver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the leader of this epoch has left behind, in order; gone with the next epoch."""
+
+    to: str
+    """The id of the node that it was handed to; any other one may lead when that does not."""
+    position: str
+    """Of the last record of its log, whose ledgers are all CLOSED: the next leader has it."""
+
+    @property
+    def lsn(self) -> Lsn:
+        return Lsn.of_text(self.position)
+
+    def __post_init__(self) -> None:
+        """ValueError, of which msgspec makes one of its own: this is no position."""
+        Lsn.of_text(self.position)
 
 
 class TablespaceRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,6 +69,8 @@ class TablespaceRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """How many copies there should be."""
     password: str = ""
     """Of its ledgers, in hexadecimal digits."""
+    handed_over: HandedOver | msgspec.UnsetType = msgspec.UNSET
+    """The leader named above leads no more; unset: it does, or did not hand over."""
 
     def to_bytes(self) -> bytes:
         return msgspec.json.encode(self)
@@ -84,6 +112,9 @@ class TablespaceNodes:
 
     def replicas_path(self, tablespace_id: str) -> str:
         return f"{self._root}/replicas/{tablespace_id}"
+
+    def wish_path(self, tablespace_id: str) -> str:
+        return f"{self._root}/wishes/{tablespace_id}"
 
     def node_path(self, node_id: str) -> str:
         return f"{self._root}/nodes/{node_id}"
@@ -158,7 +189,9 @@ class TablespaceNodes:
     async def take_over(self, name: str, found: Versioned, leader: str) -> Versioned | None:
         """Name a leader under the next epoch; None: what was found is not the newest any more."""
         epoch, version = found.record.epoch + 1, found.version
-        record = msgspec.structs.replace(found.record, leader=leader, epoch=epoch)
+        record = msgspec.structs.replace(
+            found.record, leader=leader, epoch=epoch, handed_over=msgspec.UNSET
+        )
         path, data = self.path(name), record.to_bytes()
         patience = Patience(self._store, self._patience_s)
         is_lost = False
@@ -176,6 +209,27 @@ class TablespaceNodes:
                 await patience.again(error)
             else:
                 return Versioned(record, stat.version)
+
+    async def hand_over(self, name: str, found: Versioned, handed_over: HandedOver) -> bool:
+        """Say where the log of this epoch ends, and let the leader's node be gone, at once.
+
+        Only by the leader that the record names, whose node it is, when it writes and answers no
+        more. False: what was found is not the newest any more, or there is no leader's node.
+        """
+        record = msgspec.structs.replace(found.record, handed_over=handed_over)
+        operations = (
+            Write(self.path(name), record.to_bytes(), found.version),
+            Delete(self.leader_path(record.id)),
+        )
+
+        async def is_handed_over() -> bool:
+            return (await self.read(name)).record == record
+
+        try:
+            await self._do(operations, is_handed_over)
+        except (BadVersionError, NoNodeError):
+            return False
+        return True
 
     async def depose(self, name: str, named: Versioned) -> bool:
         """Let the leader's node be gone, whichever session's it is; True: it is, for that reason.

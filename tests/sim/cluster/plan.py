@@ -24,6 +24,7 @@ class WorldPlan(server.WorldPlan):
     recovery_read_ahead: int
     store_trouble: float
     repeat_share: float
+    handover_drain_s: float
     slow_link_share: float
     is_long: bool
     """Its clients live for longer than sessions with the metadata store do."""
@@ -77,6 +78,7 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         store_trouble=rng.choice((0.0, 0.0, 0.02, 0.1)),
         repeat_share=rng.choice((0.0, 0.0, 0.0, 0.02)),
         slow_link_share=rng.choice((0.0, 0.0, 0.2)),
+        handover_drain_s=rng.choice((0.02, 0.2, 2.0)),
     )
     plan = replace(plan, reader_count=2 if plan.is_long else rng.choice((0, 1)))
     if plan.is_long or rng.random() < 0.7:

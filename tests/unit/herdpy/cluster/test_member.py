@@ -56,6 +56,9 @@ class Served:
         assert tenure.holds()
         self.is_serving = True
 
+    async def drain(self, timeout_s: float, check: Callable[[], object]) -> None:
+        check()
+
     async def stop(self) -> None:
         self.is_serving = False
 
