@@ -14,8 +14,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-import msgspec
-
 from bookie.client.client import LedgerClient
 from bookie.errors import BookieError
 from bookie.metadata.interfaces import SessionState, VersionedStore, Watch
@@ -46,8 +44,11 @@ _LEVEL_AGAIN_S = 0.02
 """How often a node that is wanted as leader looks whether it is level."""
 _LEVEL_LAG_S = 2.0
 """Beyond that what a node knows of the log's end is too old to call itself level."""
+_HAND_OVER_AGAIN_S = 1.0
 _ANSWERED_S = 1.0
 """For which a node that is to end looks for one that is level."""
+_GIVEN_AWAY_S = 15.0
+"""For the rest of a hand-over, behind the end of transactions; then the node resigns."""
 HANDOVER_DRAIN_S = 5.0
 """For which transactions may stay open when a leader hands over."""
 
@@ -78,7 +79,7 @@ class Copy(Protocol):
     def lead(self, end: Lsn | None) -> None:
         """Take in what is new in the log that was claimed, and write from here on.
 
-        end: where the log ends, if the leader before has said so. CorruptionError: it does not.
+        end: up to where the log goes at least, if that is known. CorruptionError: it does not.
         """
         ...
 
@@ -170,10 +171,12 @@ class Member:
         """What the store said last of a node that is wanted as leader."""
         self._hand_over: HandOver | None = None
         """That is under way, or was last."""
+        self._hand_over_again_s = 0.0
+        """Before that none begins: what was given up costs those who wait some time each."""
         self._named: Versioned | None = None
         """The record as this node has named itself in it last."""
         self._log_end: Lsn | None = None
-        """Where the log ends, as the leader before has said; None: it said nothing."""
+        """Up to where the log goes at least, as a hand-over has said; None: none has."""
         self._tenure: Tenure | None = None
         self._part: ServedPart | None = None
         """Of the copy that is open."""
@@ -247,8 +250,10 @@ class Member:
                 await wish.make(WishRecord(leader=ANY_NODE, epoch=machine.epoch))
                 while machine.state is State.LEADING:
                     await self._until_changed()
-        while machine.state is State.HANDING_OVER:
-            await self._until_changed()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(drain_s + _GIVEN_AWAY_S):
+                while machine.state is State.HANDING_OVER:
+                    await self._until_changed()
 
     async def _until_changed(self) -> None:
         self._has_changed.clear()
@@ -315,7 +320,7 @@ class Member:
         record, machine = found.record, self.machine
         if machine.state is State.LEADING and record.epoch == machine.epoch:
             if record.is_level and record.leader != self._node_id:
-                self._begin_hand_over(record.leader)
+                await self._hand_over_to(record.leader)
         elif not record.is_level and record.leader in (self._node_id, ANY_NODE):
             await self._accept(wish, found)
 
@@ -328,7 +333,14 @@ class Member:
                 return
             await asyncio.sleep(_LEVEL_AGAIN_S)
 
-    def _begin_hand_over(self, successor: str) -> None:
+    async def _hand_over_to(self, successor: str) -> None:
+        """Begin to hand over; where that was given up before, not at once."""
+        now_s = self._loop.time()
+        if now_s < self._hand_over_again_s:
+            await asyncio.sleep(self._hand_over_again_s - now_s)
+            await self._look_at_wish()
+            return
+        self._hand_over_again_s = now_s + _HAND_OVER_AGAIN_S
         part, tenure, leader = self._part, self._tenure, self._leader
         assert part is not None
         assert tenure is not None
@@ -372,13 +384,13 @@ class Member:
 
         None: it was not, or is no news.
         """
-        handed_over = record.handed_over
-        if handed_over is msgspec.UNSET or record.epoch <= self._handed_epoch:
+        successor = record.successor
+        if successor is None or record.epoch <= self._handed_epoch:
             return None
         self._handed_epoch = record.epoch
-        is_successor = handed_over.to == self._node_id
+        is_successor = successor == self._node_id
         self._act(self.machine.on_handed_over(self._loop.time(), is_successor=is_successor))
-        return handed_over.to
+        return successor
 
     # --- actions ---------------------------------------------------------------------------------
 
@@ -524,12 +536,11 @@ class Member:
         successor = self._take_in_hand_over(found.record)
         if successor not in (None, self._node_id):
             raise _HandedOverError(self.name, successor)
-        handed_over = found.record.handed_over
         taken = await self._nodes.take_over(self.name, found, self._node_id)
         if taken is None:
             raise _TakenError(self.name)
         self._named, self.machine.epoch = taken, taken.record.epoch
-        self._log_end = None if handed_over is msgspec.UNSET else handed_over.lsn
+        self._log_end = taken.record.log_end
 
     async def _be_alone(self) -> None:
         """Wait until the former leader's node is gone, make this one's, and begin a tenure."""

@@ -38,12 +38,14 @@ _FOLDERS = ("tableSpaces", "ledgers", "leaders", "replicas", "nodes", "wishes")
 
 
 class HandedOver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the leader of this epoch has left behind, in order; gone with the next epoch."""
+    """What a leader has left behind that ended in order; it stays until the next one does."""
 
+    epoch: int
+    """Under which it led."""
     to: str
     """The id of the node that it was handed to; any other one may lead when that does not."""
     position: str
-    """Of the last record of its log, whose ledgers are all CLOSED: the next leader has it."""
+    """Of the last record of its log, whose ledgers are all CLOSED: every later leader has it."""
 
     @property
     def lsn(self) -> Lsn:
@@ -70,7 +72,21 @@ class TablespaceRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     password: str = ""
     """Of its ledgers, in hexadecimal digits."""
     handed_over: HandedOver | msgspec.UnsetType = msgspec.UNSET
-    """The leader named above leads no more; unset: it does, or did not hand over."""
+    """The last hand-over; unset: there was none."""
+
+    @property
+    def successor(self) -> str | None:
+        """The node that the leader named above has handed the part to; None: it has not."""
+        found = self.handed_over
+        if found is msgspec.UNSET or found.epoch != self.epoch:
+            return None
+        return found.to
+
+    @property
+    def log_end(self) -> Lsn | None:
+        """Up to where the log goes at least, as a hand-over has said; None: none has."""
+        found = self.handed_over
+        return None if found is msgspec.UNSET else found.lsn
 
     def to_bytes(self) -> bytes:
         return msgspec.json.encode(self)
@@ -189,9 +205,7 @@ class TablespaceNodes:
     async def take_over(self, name: str, found: Versioned, leader: str) -> Versioned | None:
         """Name a leader under the next epoch; None: what was found is not the newest any more."""
         epoch, version = found.record.epoch + 1, found.version
-        record = msgspec.structs.replace(
-            found.record, leader=leader, epoch=epoch, handed_over=msgspec.UNSET
-        )
+        record = msgspec.structs.replace(found.record, leader=leader, epoch=epoch)
         path, data = self.path(name), record.to_bytes()
         patience = Patience(self._store, self._patience_s)
         is_lost = False

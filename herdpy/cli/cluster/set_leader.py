@@ -136,7 +136,7 @@ class _Move:
             raise self._gave_up(f"{now.leader} leads meanwhile, or is about to")
         if now.leader == self._node:
             return f"{self._node} takes over"
-        if now.handed_over:
+        if now.successor is not None:
             return f"{now.leader} has handed over, and {self._node} has not come to lead yet"
         await self._check_alive()
         if not is_level:

@@ -80,7 +80,7 @@ class HandOver:
         try:
             await self._service.drain(self._drain_s, check)
             check()
-            if await self._registration.address_of(self.successor) is None:
+            if not await self._registration.is_there(self.successor):
                 raise self._given_up(f"node {self.successor} is not there any more")
         except Exception:  # not when it is cancelled: what waits is told what comes next
             self._part.go_on()
@@ -97,7 +97,7 @@ class HandOver:
         record = found.record
         if (record.leader, record.epoch) != (self._node_id, epoch):
             raise self._given_up(f"node {record.leader} is to lead under epoch {record.epoch}")
-        handed_over = HandedOver(to=self.successor, position=str(self.position))
+        handed_over = HandedOver(epoch=epoch, to=self.successor, position=str(self.position))
         if not await self._nodes.hand_over(self.name, found, handed_over):
             raise self._given_up("the record has changed, or the leader's node is gone")
         self._part.leave()

@@ -223,16 +223,16 @@ class Replica:
     def take_over(self, log: CommitLog, epoch: int, end: Lsn | None = None) -> None:
         """Lead behind a log that was claimed under this epoch; what is new in it is taken in first.
 
-        end: where the log has to end, as the leader said that wrote last; None: it said nothing.
+        end: up to where the log has to go at least; None: that is not known.
         On any error the copy is opened again.
         """
         tablespace = self.tablespace
         for run in runs_of(log.replay(tablespace.state.lsn)):
             self.follow(run)
-        if end is not None and tablespace.state.lsn != end:
+        if end is not None and tablespace.state.lsn < end:
             raise CorruptionError(
-                f"{self._where}: the log ends at {tablespace.state.lsn}, and the leader before has "
-                f"handed it over with its end at {end}",
+                f"{self._where}: the log ends at {tablespace.state.lsn}, and a leader has handed "
+                f"it over with its end at {end}",
                 hint="look whether the ledgers are the tablespace's, and all of them are there",
             )
         followed_bytes = tablespace.log.bytes_appended

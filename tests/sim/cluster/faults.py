@@ -87,7 +87,8 @@ class Faults:
                 [self.hand_over],
                 [self.hand_over, self.hand_over, self.roll, self.checkpoint],
                 [self.hand_over, self.cut_client, self.lag],
-                [self.hand_over, self.crash_in_hand_over],
+                [self.crash_in_hand_over],
+                [self.hand_over, self.crash_in_hand_over, self.crash_in_hand_over],
                 [self.crash_in_hand_over, self.pause_in_hand_over],
                 [self.hand_over, self.crash_in_take_over, self.depose],
                 [self.pause_in_hand_over, self.isolate_leader, self.crash_bookie],
@@ -169,7 +170,7 @@ class Faults:
         others = [host for host in self.world.nodes if host.is_ready]
         if others:
             self.world.happen("a node is wanted as leader")
-            host, keep_s = self.rng.choice(others), self.rng.choice((0.02, 0.3, 1.0))
+            host, keep_s = self.rng.choice(others), self.rng.choice((0.05, 0.5, 1.5))
             self.world.loop.world.create_task(self.world.hand_over(host, keep_s))
 
     def crash_in_hand_over(self) -> None:

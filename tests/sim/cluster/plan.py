@@ -25,6 +25,8 @@ class WorldPlan(server.WorldPlan):
     store_trouble: float
     repeat_share: float
     handover_drain_s: float
+    hands_over: bool
+    """In the end each node is handed the part; else it takes it."""
     slow_link_share: float
     is_long: bool
     """Its clients live for longer than sessions with the metadata store do."""
@@ -79,6 +81,7 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         repeat_share=rng.choice((0.0, 0.0, 0.0, 0.02)),
         slow_link_share=rng.choice((0.0, 0.0, 0.2)),
         handover_drain_s=rng.choice((0.02, 0.2, 2.0)),
+        hands_over=rng.random() < 0.5,
     )
     plan = replace(plan, reader_count=2 if plan.is_long else rng.choice((0, 1)))
     if plan.is_long or rng.random() < 0.7:
