@@ -28,7 +28,7 @@ def status(cluster: RealCluster) -> dict[str, Any]:
 
 def test_a_leader_is_moved_and_a_program_sees_no_error(tmp_path: Path) -> None:
     skip_without_zookeeper()
-    with RealCluster(tmp_path / "cluster", "--tablespace", "sales", bookies=2) as cluster:
+    with RealCluster(tmp_path / "cluster", "--tablespace", "sales") as cluster:
         first = cluster.leader()
         told: list[int] = []
         with herdpy.connect(cluster.dsn, autocommit=True) as writer:

@@ -342,7 +342,9 @@ def test_a_node_that_is_wanted_is_handed_the_part_and_the_position(cluster: Clus
     cluster.thread.call(wish.end())
     cluster.thread.call(second.member.give_away(1.0))  # to any node, as before its end
     cluster.until(first, State.LEADING)
-    assert cluster.thread.call(nodes.read(NAME)).record.handed_over.to == "n1"
+    handed_over = cluster.thread.call(nodes.read(NAME)).record.handed_over
+    assert handed_over is not msgspec.UNSET
+    assert handed_over.to == "n1"
 
 
 def test_no_node_leads_whose_log_ends_before_a_hand_over_s_position(cluster: Cluster) -> None:
