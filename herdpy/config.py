@@ -347,6 +347,13 @@ class NodeConfig:
     ledger_bytes_max: int = _setting(
         256 * MIB, 64 * 1024, 2**40, "bytes", "of records in a ledger, behind which the next begins"
     )
+    handover_drain_s: float = _setting(
+        5.0,
+        0,
+        3600,
+        "seconds",
+        "for open transactions to end when another node is to lead, while new ones wait",
+    )
     advertised_address: str = _text(
         "", "HOST:PORT at which clients reach the node's server; empty: where it listens"
     )

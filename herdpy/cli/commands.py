@@ -12,6 +12,7 @@ _EXTRAS = {
     "serve": ("server",),
     "node": ("server", "bookie"),
     "cluster": ("server", "bookie"),
+    "tablespace": ("server", "bookie"),
 }
 """What a command needs; `cli` where it is not named."""
 

@@ -75,11 +75,11 @@ class DatabaseCopy:
         self._chain, self._epoch = self._new_chain(), epoch
         self._chain.claim(epoch)
 
-    def lead(self) -> None:
+    def lead(self, end: Lsn | None) -> None:
         if self._chain is None:
             raise InvariantViolation("a copy leads behind a claim")
         log = LedgerLog(self._chain, self._driver, ledger_bytes_max=self._ledger_bytes_max)
-        self._opened().replica.take_over(log, self._epoch)
+        self._opened().replica.take_over(log, self._epoch, end)
         self._log = log
 
     @property
@@ -97,6 +97,12 @@ class DatabaseCopy:
             self._log.prepare(0)
         else:
             self._log.roll()
+
+    def end_log(self) -> Lsn:
+        if self._log is None:
+            raise InvariantViolation("a copy that leads has a log")
+        self._opened().tablespace.hold()
+        return self._log.finish()
 
     def close(self) -> None:
         self._log = None

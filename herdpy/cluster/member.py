@@ -18,6 +18,8 @@ from typing import Any, Protocol, TypeVar
 from bookie.client.client import LedgerClient
 from bookie.errors import BookieError
 from bookie.metadata.interfaces import SessionState, VersionedStore, Watch
+from herdpy.cluster.handover.hand_over import HandOver
+from herdpy.cluster.handover.wish import ANY_NODE, VersionedWish, Wish, WishRecord
 from herdpy.cluster.leader_node import LeaderNode
 from herdpy.cluster.listing import ClaimLostError, LedgerListing
 from herdpy.cluster.observability.figures import PartFigures
@@ -40,6 +42,19 @@ _ALONE_AGAIN_S = 0.5
 """How often the former leader's node is looked for, at least."""
 _HEALTH_S = 0.1
 """How often a leader's log is looked at."""
+_HAS_NODE = (State.LEADING, State.HANDING_OVER, State.TAKING_OVER)
+"""While a leader's node may be this one's."""
+_LEVEL_AGAIN_S = 0.02
+"""How often a node that is wanted as leader looks whether it is level."""
+_LEVEL_LAG_S = 2.0
+"""Beyond that what a node knows of the log's end is too old to call itself level."""
+_HAND_OVER_AGAIN_S = 1.0
+_ANSWERED_S = 1.0
+"""For which a node that is to end looks for one that is level."""
+_GIVEN_AWAY_S = 15.0
+"""For the rest of a hand-over, behind the end of transactions; then the node resigns."""
+HANDOVER_DRAIN_S = 5.0
+"""For which transactions may stay open when a leader hands over."""
 
 
 class Copy(Protocol):
@@ -70,8 +85,11 @@ class Copy(Protocol):
         """Claim the log, and close its ledgers; the copy is as before. ClaimLostError."""
         ...
 
-    def lead(self) -> None:
-        """Take in what is new in the log that was claimed, and write from here on."""
+    def lead(self, end: Lsn | None) -> None:
+        """Take in what is new in the log that was claimed, and write from here on.
+
+        end: up to where the log goes at least, if that is known. CorruptionError: it does not.
+        """
         ...
 
     @property
@@ -84,6 +102,10 @@ class Copy(Protocol):
 
         Error: too few bookies answer (SAFE), or the log has failed.
         """
+        ...
+
+    def end_log(self) -> Lsn:
+        """Write nothing more, end the ledger, and return where the log ends. Error: not known."""
         ...
 
     def close(self) -> None:
@@ -100,6 +122,10 @@ class Service(Protocol):
 
     async def serve(self, tenure: Tenure) -> None:
         """Let them in to a leader, surely; an answer leaves under the tenure, or waits for it."""
+        ...
+
+    async def drain(self, timeout_s: float, check: Callable[[], object]) -> None:
+        """See handover.hand_over.Draining."""
         ...
 
     async def stop(self) -> None:
@@ -131,6 +157,7 @@ class Member:
         draw: Callable[[], float],
         waits: Waits = Waits(),  # noqa: B008 - immutable
         ledger_limits: Limits = Limits(),  # noqa: B008 - immutable
+        handover_drain_s: float = HANDOVER_DRAIN_S,
         on_state: Callable[[State], object] = lambda _: None,
         figures: PartFigures | None = None,
     ) -> None:
@@ -147,12 +174,22 @@ class Member:
         self._figures = figures or PartFigures()
         self._hang_timeouts = waits.hang_timeouts
         self._ledger_limits = ledger_limits
+        self._handover_drain_s = handover_drain_s
         self.machine = PartMachine(draw, waits)
         self.times = StepTimes()
         """Of its last take-over."""
         self._leader: LeaderNode | None = None
+        self._wish: Wish | None = None
+        self._wanted: VersionedWish | None = None
+        """What the store said last of a node that is wanted as leader."""
+        self._hand_over: HandOver | None = None
+        """That is under way, or was last."""
+        self._hand_over_again_s = 0.0
+        """Before that none begins: what was given up costs those who wait some time each."""
         self._named: Versioned | None = None
         """The record as this node has named itself in it last."""
+        self._log_end: Lsn | None = None
+        """Up to where the log goes at least, as a hand-over has said; None: none has."""
         self._tenure: Tenure | None = None
         self._part: ServedPart | None = None
         """Of the copy that is open."""
@@ -161,6 +198,8 @@ class Member:
         """The newest that this node has seen; any thread may read it."""
         self._id = ""
         self._seen_epoch = 0
+        self._handed_epoch = 0
+        """Of the last hand-over that the machine was told of."""
         self._password = b""
         self._actions: asyncio.Queue[Do | None] = asyncio.Queue()
         """What is to be done next; None: to close."""
@@ -177,6 +216,8 @@ class Member:
         self._watches: list[Watch] = []
         self._looks: set[asyncio.Task[None]] = set()
         self._told = self.machine.state
+        self._has_changed = asyncio.Event()
+        """To another state."""
         self._is_closed = False
         self._loop = asyncio.get_running_loop()
 
@@ -190,7 +231,9 @@ class Member:
         leader = self._leader = LeaderNode(
             self._store, self._nodes.leader_path(self._id), self._node_id
         )
+        wish = self._wish = Wish(self._store, self._nodes.wish_path(self._id))
         self._watches = [
+            wish.watch(lambda: self._look(self._look_at_wish)),
             leader.watch(lambda: self._look(self._look_at_leader)),
             self._store.watch(
                 self._nodes.path(self.name), lambda: self._look(self._look_at_record)
@@ -232,6 +275,29 @@ class Member:
         """Lead as soon as it can, also from a leader that lives."""
         self._act(self.machine.on_wanted(self._loop.time()))
 
+    async def give_away(self, drain_s: float) -> None:
+        """Hand over to any node that is level, before this one ends; nothing where none says so.
+
+        drain_s: for open transactions to end.
+        """
+        wish, machine = self._wish, self.machine
+        if wish is None or machine.state is not State.LEADING:
+            return
+        self._handover_drain_s = drain_s
+        with suppress(TimeoutError, BookieError, Error):
+            async with asyncio.timeout(_ANSWERED_S):
+                await wish.make(WishRecord(leader=ANY_NODE, epoch=machine.epoch))
+                while machine.state is State.LEADING:
+                    await self._until_changed()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(drain_s + _GIVEN_AWAY_S):
+                while machine.state is State.HANDING_OVER:
+                    await self._until_changed()
+
+    async def _until_changed(self) -> None:
+        self._has_changed.clear()
+        await self._has_changed.wait()
+
     async def close(self) -> None:
         """End, whatever is under way; a leader resigns. Repeatable, also when it was cancelled."""
         if not self._is_closed:
@@ -255,6 +321,7 @@ class Member:
         if state is SessionState.CONNECTED:  # what happened meanwhile is not told
             self._look(self._look_at_leader)
             self._look(self._look_at_record)
+            self._look(self._look_at_wish)
 
     def _look(self, look: Callable[[], Awaitable[None]]) -> None:
         async def run() -> None:
@@ -269,7 +336,7 @@ class Member:
         leader = self._leader
         assert leader is not None
         found = await leader.read()
-        follows = self.machine.state not in (State.LEADING, State.TAKING_OVER)
+        follows = self.machine.state not in _HAS_NODE
         if found == (self._node_id, self._store.session_id) and follows:
             found = None  # it could not resign, and others wait for it
         now_s, has_leader = self._loop.time(), found is not None
@@ -286,12 +353,87 @@ class Member:
         if self._part is not None:
             self._part.leader = known
 
+    async def _look_at_wish(self) -> None:
+        """Hand over to a node that is wanted and level; or say so, if that is this one."""
+        wish = self._wish
+        assert wish is not None
+        found = self._wanted = await wish.read()
+        if found is None or self._is_closed:
+            return
+        record, machine = found.record, self.machine
+        if machine.state is State.LEADING and record.epoch == machine.epoch:
+            if record.is_level and record.leader != self._node_id:
+                await self._hand_over_to(record.leader)
+        elif not record.is_level and record.leader in (self._node_id, ANY_NODE):
+            await self._accept(wish, found)
+
+    async def _accept(self, wish: Wish, found: VersionedWish) -> None:
+        """Say that this node has what the log has, once it does, if it is wanted still."""
+        while self._wanted == found and self.machine.state is State.FOLLOWING:
+            part = self._part
+            if self._is_level and part is not None and part.lag_s() <= _LEVEL_LAG_S:
+                await wish.accept(found, self._node_id)
+                return
+            await asyncio.sleep(_LEVEL_AGAIN_S)
+
+    async def _hand_over_to(self, successor: str) -> None:
+        """Begin to hand over; where that was given up before, not at once."""
+        now_s = self._loop.time()
+        if now_s < self._hand_over_again_s:
+            await asyncio.sleep(self._hand_over_again_s - now_s)
+            await self._look_at_wish()
+            return
+        self._hand_over_again_s = now_s + _HAND_OVER_AGAIN_S
+        part, tenure, leader = self._part, self._tenure, self._leader
+        assert part is not None
+        assert tenure is not None
+        assert leader is not None
+        self._hand_over = HandOver(
+            self.name,
+            self._node_id,
+            successor,
+            part=part,
+            service=self._service,
+            tenure=tenure,
+            leader=leader,
+            nodes=self._nodes,
+            registration=self._registration,
+            drain_s=self._handover_drain_s,
+        )
+        self._act(self.machine.on_successor())
+
+    def _why_not(self) -> Error | None:
+        """Return why the hand-over under way must not go on, as far as it can be given up."""
+        hand_over, wanted = self._hand_over, self._wanted
+        assert hand_over is not None
+        if wanted is None or wanted.record.leader != hand_over.successor:
+            return OperationalError(
+                f'tablespace "{self.name}": node {hand_over.successor} is not wanted any more',
+                sqlstate="55000",
+                retry=Retry.SAFE,
+            )
+        return self._copy.failure
+
     async def _look_at_record(self) -> None:
         record = self.record = (await self._nodes.read(self.name)).record
+        self._take_in_hand_over(record)
         if record.epoch > self._seen_epoch:
             self._seen_epoch = record.epoch
             if record.leader != self._node_id:
                 self._act(self.machine.on_named(record.epoch, self._loop.time()))
+
+    def _take_in_hand_over(self, record: TablespaceRecord) -> str | None:
+        """Tell the machine, once, that the part was handed over, and return to which node.
+
+        None: it was not, or is no news.
+        """
+        successor = record.successor
+        if successor is None or record.epoch <= self._handed_epoch:
+            return None
+        self._handed_epoch = record.epoch
+        is_successor = successor == self._node_id
+        self._act(self.machine.on_handed_over(self._loop.time(), is_successor=is_successor))
+        return successor
 
     # --- actions ---------------------------------------------------------------------------------
 
@@ -310,6 +452,9 @@ class Member:
             self._told = self.machine.state
             self._figures.enter(self._told, self._loop.time())
             self._on_state(self._told)
+            self._has_changed.set()
+            if self._told in (State.LEADING, State.FOLLOWING):
+                self._look(self._look_at_wish)  # one that is older than that
 
     def _put(self, action: Do | None) -> None:
         """Have something done as soon as what is under way has ended, which is asked for here."""
@@ -319,9 +464,13 @@ class Member:
 
     def _on_time(self) -> None:
         self._timer = None
-        is_level = self._tail is not None and self._tail.is_level and not self._is_taking_in
-        self.machine.is_behind = not is_level
+        self.machine.is_behind = not self._is_level
         self._act(self.machine.on_time(self._loop.time()))
+
+    @property
+    def _is_level(self) -> bool:
+        """The copy has what the log has, as far as is known."""
+        return self._tail is not None and self._tail.is_level and not self._is_taking_in
 
     async def _work(self) -> None:
         """Carry out one action behind the end of the other, until it is closed."""
@@ -366,7 +515,7 @@ class Member:
         elif action is Do.LEAD:
             assert self._part is not None
             self._part.hold()
-            await self._through(self._copy.lead)
+            await self._through(lambda: self._copy.lead(self._log_end))
         elif action is Do.ALONE:
             await self._be_alone()
         elif action is Do.SERVE:
@@ -374,6 +523,21 @@ class Member:
             assert self._part is not None
             self._part.lead(self._tenure)
             await self._service.serve(self._tenure)
+        else:
+            await self._give_away(action)
+
+    async def _give_away(self, action: Do) -> None:
+        """Carry out a step of a hand-over."""
+        hand_over = self._hand_over
+        assert hand_over is not None
+        if action is Do.DRAIN:
+            await hand_over.drain(self._why_not)
+        elif action is Do.CLOSE:
+            hand_over.position = await self._through(self._copy.end_log)
+        elif action is Do.LEAVE:
+            await hand_over.leave(self.machine.epoch)
+        else:
+            await hand_over.tell(self._tell_leader)
 
     async def _through(self, function: Callable[[], T]) -> T:
         """Run what waits, to its end also when this is cancelled: no other call comes before."""
@@ -415,13 +579,16 @@ class Member:
             await tail.close()
 
     async def _name(self) -> None:
-        taken = await self._nodes.take_over(
-            self.name, await self._nodes.read(self.name), self._node_id
-        )
+        found = await self._nodes.read(self.name)
+        successor = self._take_in_hand_over(found.record)
+        if successor not in (None, self._node_id):
+            raise _HandedOverError(self.name, successor)
+        taken = await self._nodes.take_over(self.name, found, self._node_id)
         if taken is None:
             raise _TakenError(self.name)
         self._named, self.machine.epoch = taken, taken.record.epoch
         self.record = taken.record
+        self._log_end = taken.record.log_end
 
     async def _be_alone(self) -> None:
         """Wait until the former leader's node is gone, make this one's, and begin a tenure."""
@@ -537,6 +704,17 @@ class _TakenError(OperationalError):
     def __init__(self, name: str) -> None:
         super().__init__(
             f'tablespace "{name}": another node is about to lead it',
+            sqlstate="40001",
+            retry=Retry.SAFE,
+        )
+
+
+class _HandedOverError(OperationalError):
+    """Another node is to lead, as the leader before has it."""
+
+    def __init__(self, name: str, successor: str | None) -> None:
+        super().__init__(
+            f'tablespace "{name}": it was handed to node {successor}, which has time to lead it',
             sqlstate="40001",
             retry=Retry.SAFE,
         )

@@ -208,6 +208,14 @@ class Node:
         """Wait until it must not go on, and return why: the owner closes it."""
         return await asyncio.shield(self._failed)
 
+    async def give_away(self, drain_s: float) -> None:
+        """Have other nodes lead what this one leads, if any are level; close() comes next.
+
+        drain_s: for open transactions to end.
+        """
+        members = [host.member for host in self._hosts.values()]
+        await asyncio.gather(*(member.give_away(drain_s) for member in members))
+
     async def close(self) -> None:
         """End in good order: resign, close the copies, deregister; repeatable.
 
@@ -334,6 +342,7 @@ class Node:
                 other_s=self._config.session_timeout_s * 4 / 3,
                 session_s=self._config.session_timeout_s,
             ),
+            handover_drain_s=self._config.handover_drain_s,
             on_state=lambda state: self._tell(name, member, state),
             figures=figures,
         )

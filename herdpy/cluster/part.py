@@ -4,6 +4,7 @@
     FOLLOWING    the copy takes in what the leader writes
     TAKING_OVER  step by step, until it leads
     LEADING      it serves, and its log is written by it alone
+    HANDING_OVER it leads still, and gives the part to another node, step by step
     RESIGNING    whatever it was, it ends that, and closes its copy
     FAILED       it waits, and begins anew; `reason` says why
 
@@ -16,6 +17,13 @@ docs/formats/tablespace_nodes.md; the steps of a take-over:
     LEAD    what is new in the log is taken in, and what was left open is rolled back
     ALONE   the former leader's node is gone from the store, with its session; this node's is there
     SERVE   clients are let in
+
+The steps of a hand-over:
+
+    DRAIN    what clients begin waits; what is open has time to end, and is rolled back then
+    CLOSE    the ledger is ended: from here on this node writes nothing more
+    LEAVE    the end of the log stands in the tablespace's record, and the leader's node is gone
+    TELL     the successor is waited for: clients are told of it when this node stops
 """
 
 from collections.abc import Callable
@@ -31,6 +39,7 @@ class State(Enum):
     FOLLOWING = "following"
     TAKING_OVER = "taking over"
     LEADING = "leading"
+    HANDING_OVER = "handing over"
     RESIGNING = "resigning"
     FAILED = "failed"
 
@@ -48,13 +57,23 @@ class Do(Enum):
     LEAD = "lead"
     ALONE = "alone"
     SERVE = "serve"
+    DRAIN = "drain"
+    CLOSE = "close"
+    LEAVE = "leave"
+    TELL = "tell"
     STOP = "stop"
     """End whatever is under way, serve no client, close the copy, resign; on_stopped()."""
 
 
 TAKE_OVER = (Do.NAME, Do.CLAIM, Do.LEAD, Do.ALONE, Do.SERVE)
+HAND_OVER = (Do.DRAIN, Do.CLOSE, Do.LEAVE, Do.TELL)
 _CHANGING_THE_COPY = (Do.OPEN, Do.FOLLOW, Do.LEAD, Do.ALONE, Do.SERVE)
 """Where one of these fails the copy is opened again."""
+_ENDED_BY_ANOTHER = (Do.LEAD, Do.ALONE, Do.SERVE, Do.DRAIN, Do.CLOSE)
+"""Once another node has named itself these are given up at once."""
+_TAKING_NO_PART = (State.BOOTING, State.FOLLOWING, State.FAILED)
+_ON_THE_SESSION = (State.LEADING, State.HANDING_OVER, State.TAKING_OVER)
+"""What a node is only as long as its session with the metadata store lives."""
 
 
 class Waits(NamedTuple):
@@ -68,6 +87,8 @@ class Waits(NamedTuple):
     """For the metadata store to answer again, as the session does not live longer without it."""
     other_max_s: float = 300.0
     """It doubles up to there each time that no leader has come of one: a log may be long."""
+    successor_s: float = 2.0
+    """For the node that was handed the part to have named itself; then any other one does."""
     behind_s: float = 30.0
     """For the own copy to take in what the log has, before a take-over, in which clients wait."""
     hang_timeouts: float = 3.0
@@ -107,6 +128,10 @@ class PartMachine:
         self._again_s = waits.again_first_s
         self._other_s = waits.other_s
         self._is_wanted = False
+        self._is_successor = False
+        """The former leader has handed the part to this node."""
+        self._has_handed_over = False
+        """Nothing has failed: it opens its copy at once to follow."""
 
     def begin(self) -> list[Do]:
         """Begin; the first call."""
@@ -128,6 +153,8 @@ class PartMachine:
             self._again_s = self._waits.again_first_s
             self._is_wanted = False
             return []
+        if step in HAND_OVER:
+            return self._after(step)
         if self._newest_epoch > self.epoch:
             return self._yield(step, now_s)
         return self._do(TAKE_OVER[TAKE_OVER.index(step) + 1])
@@ -137,14 +164,22 @@ class PartMachine:
         if self.step is not step:
             return []
         self.reason = error
+        if step is Do.DRAIN and not is_conflict:
+            self.state, self.step = State.LEADING, None  # nothing has changed
+            return []
+        if step in HAND_OVER:
+            return self._stop()
         if is_conflict:
             self._let_other(now_s)
         elif step not in _CHANGING_THE_COPY:
-            self._not_before_s = now_s + self._back_off()
+            self._not_before_s = max(self._not_before_s, now_s + self._back_off())
         return self._yield(step, now_s)
 
     def on_stopped(self, now_s: float) -> list[Do]:
         """STOP is done."""
+        if self._has_handed_over:
+            self._has_handed_over, self.state = False, State.BOOTING
+            return self._do(Do.OPEN)
         self.state = State.FAILED
         self.wakes_at_s = now_s + self._back_off()
         return []
@@ -154,6 +189,7 @@ class PartMachine:
         if has_leader:
             self._not_before_s = now_s  # whichever node was to lead does
             self._other_s = self._waits.other_s
+            self._is_successor = False
         if has_leader != self._has_leader:
             self._has_leader = has_leader
             self._behind_until_s = now_s + self._waits.behind_s
@@ -166,18 +202,36 @@ class PartMachine:
         self._newest_epoch = max(self._newest_epoch, epoch)
         if self._newest_epoch <= self.epoch:
             return []
-        self._is_wanted = False  # a newer wish, or no need of it
+        self._is_wanted = self._is_successor = False  # a newer wish, or no need of it
         self._let_other(now_s)
         if self.state is State.FOLLOWING:
             self._look(now_s)
-        elif self.state is State.LEADING or self.step in (Do.LEAD, Do.ALONE, Do.SERVE):
+        elif self.state is State.LEADING or self.step in _ENDED_BY_ANOTHER:
             return self._stop()
-        return []  # a NAME or CLAIM comes to its end first
+        return []  # a NAME or CLAIM comes to its end first, and so does what was handed over
+
+    def on_handed_over(self, now_s: float, *, is_successor: bool) -> list[Do]:
+        """Take in that the leader has handed the part over, to this node or to another one."""
+        if is_successor:
+            if self.state in _TAKING_NO_PART:
+                self._is_successor, self._not_before_s = True, now_s
+        else:
+            self._not_before_s = max(self._not_before_s, now_s + self._waits.successor_s)
+        if self.state is State.FOLLOWING:
+            self._look(now_s)
+        return []
+
+    def on_successor(self) -> list[Do]:
+        """Hand the part over: another node is level, and is to lead; nothing unless it leads."""
+        if self.state is not State.LEADING or self._session is not SessionState.CONNECTED:
+            return []
+        self.state = State.HANDING_OVER
+        return self._do(Do.DRAIN)
 
     def on_session(self, state: SessionState, now_s: float) -> list[Do]:
         """Take in what the session with the store is: LOST ends a leader, or not to hear of it."""
         self._session = state
-        if self.state in (State.LEADING, State.TAKING_OVER):
+        if self.state in _ON_THE_SESSION:
             if state is SessionState.LOST:
                 return self._stop()
             is_away = state is SessionState.SUSPENDED
@@ -190,13 +244,13 @@ class PartMachine:
     def on_log_failed(self, error: Error) -> list[Do]:
         """Take in that the leader's log failed: it was fenced, or bookies are away."""
         if self.state is not State.LEADING:
-            return []
+            return []  # a step of a hand-over fails by it
         self.reason = error
         return self._stop()
 
     def on_wanted(self, now_s: float) -> list[Do]:
         """Lead as soon as it can, also from a leader that lives: an operator wants it."""
-        if self.state not in (State.LEADING, State.TAKING_OVER):
+        if self.state not in _ON_THE_SESSION:
             self._is_wanted = True
             if self.state is State.FOLLOWING:
                 self.wakes_at_s = now_s
@@ -214,18 +268,19 @@ class PartMachine:
         if self.state is State.FAILED:
             self.state = State.BOOTING
             return self._do(Do.OPEN)
-        if self.state in (State.LEADING, State.TAKING_OVER):
+        if self.state in _ON_THE_SESSION:
             return self._stop()
-        is_free = not self._has_leader or self._is_wanted
+        is_called = self._is_wanted or self._is_successor
+        is_free = not self._has_leader or is_called
         if self.state is State.FOLLOWING and is_free:
             if self._session is not SessionState.CONNECTED:
                 return []  # until it is
-            if self.is_behind and not self._is_wanted and now_s < self._behind_until_s:
+            if self.is_behind and not is_called and now_s < self._behind_until_s:
                 # Another copy may be level already; and if this one were overtaken in a take-over,
                 # it would be opened anew, and be as far behind as before.
                 self.wakes_at_s = now_s + (0.5 + self._draw() / 2) * self._waits.candidate_s
                 return []
-            self.state = State.TAKING_OVER
+            self.state, self._is_successor = State.TAKING_OVER, False
             return self._do(Do.NAME)
         return []
 
@@ -235,6 +290,13 @@ class PartMachine:
         self.step = step
         return [step]
 
+    def _after(self, step: Do) -> list[Do]:
+        """Go on behind a step of a hand-over."""
+        if step is Do.TELL:
+            self._has_handed_over = True
+            return self._stop()
+        return self._do(HAND_OVER[HAND_OVER.index(step) + 1])
+
     def _stop(self) -> list[Do]:
         self.state, self.step, self.wakes_at_s = State.RESIGNING, None, None
         return [Do.STOP]
@@ -242,7 +304,9 @@ class PartMachine:
     def _look(self, now_s: float) -> None:
         """Draw when to take over, if no node leads or is about to."""
         self.wakes_at_s = None
-        if not self._has_leader or self._is_wanted:
+        if self._is_successor:
+            self.wakes_at_s = now_s
+        elif not self._has_leader or self._is_wanted:
             earliest_s = now_s if self._is_wanted else max(now_s, self._not_before_s)
             self.wakes_at_s = earliest_s + self._draw() * self._waits.candidate_s
 

@@ -188,6 +188,12 @@ class Registration:
             return None
         return NodeRecord.of_bytes(data, path).addresses.get("herd")
 
+    async def is_there(self, node_id: str) -> bool:
+        """Return whether another node is registered; MetadataStoreError: no answer."""
+        path = self._nodes.node_path(node_id)
+        found = await ask(self._store, self._patience_s, lambda: self._store.exists(path))
+        return found is not None
+
     async def timeout_of(self, node_id: str) -> float:
         """Return the time-out of the session of another node, in seconds, or of this one's own.
 

@@ -2,7 +2,8 @@
 
 While it follows, answers leave at once, and statements are refused that are a leader's, or when
 what the copy shows is too old. From where its copy may write until it leads no answer leaves: the
-former leader may answer still. While it leads answers leave under its tenure. Implements
+former leader may answer still. While it leads answers leave under its tenure; while it hands over
+nothing new begins: that waits, to go on here or to be told which node leads. Implements
 herdpy.server.served.Part. One thread, the loop's; what says so any thread.
 """
 
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 from herdpy.cluster.staleness import Staleness
 from herdpy.cluster.tenure import Tenure
-from herdpy.errors import Error, OperationalError, Retry
+from herdpy.errors import Error, OperationalError, Retry, SerializationError
 
 
 class Leader(NamedTuple):
@@ -36,6 +37,10 @@ class ServedPart:
         self._tenure: Tenure | None = None
         self._is_held = False
         self._waiting: dict[Callable[[], None], None] = {}
+        self.is_deferring = False
+        """What is not begun yet waits, while this node hands over."""
+        self._deferred: dict[Callable[[], None], None] = {}
+        self._has_left = False
 
     # --- the owner's -----------------------------------------------------------------------------
 
@@ -49,6 +54,22 @@ class ServedPart:
         waiting, self._waiting = self._waiting, {}
         for each in waiting:
             tenure.release(each)
+
+    def defer(self) -> None:
+        """Let nothing begin until go_on()."""
+        self.is_deferring = True
+
+    def go_on(self) -> None:
+        """Let begin what has waited for it."""
+        self.is_deferring = False
+        waiting, self._deferred = self._deferred, {}
+        for each in waiting:
+            if self._tenure is not None:
+                self._tenure.release(each)
+
+    def leave(self) -> None:
+        """Note that the part was handed over: what waits was not run, and is another node's."""
+        self._has_left = True
 
     # --- the server's ----------------------------------------------------------------------------
 
@@ -69,9 +90,14 @@ class ServedPart:
         else:
             self._tenure.wait(callback)
 
+    def wait_to_begin(self, callback: Callable[[], None]) -> None:
+        """Call back when what is not begun yet may be; perhaps never."""
+        self._deferred[callback] = None
+
     def forget(self, callback: Callable[[], None]) -> None:
         """Let something wait no more; repeatable."""
         self._waiting.pop(callback, None)
+        self._deferred.pop(callback, None)
         if self._tenure is not None:
             self._tenure.forget(callback)
 
@@ -138,6 +164,25 @@ class ServedPart:
             f"{self._follows()}, and the statement was not run: it is the leader's",
             "use a connection to the leader: without read=follower or read=nearest",
             retry=Retry.NEVER,
+        )
+
+    def end_error(self) -> Error | None:
+        """Return what clients are told as this node's server ends; None: it hands nothing over."""
+        if not self._has_left:
+            return None
+        leader = self.leader
+        led = "another node is about to lead it" if leader is None else f"{leader} leads it now"
+        return self._refusal(
+            f"{led}; node {self._node_id} has handed it over, and what waited was not run",
+            "run it there; the driver does so by itself",
+        )
+
+    def transaction_error(self) -> Error:
+        """Return what a transaction is told that is open for too long while this one hands over."""
+        return SerializationError(
+            f'tablespace "{self._tablespace}": another node is to lead it, and the transaction was '
+            "open for too long meanwhile: it was rolled back",
+            hint="Run the whole transaction again.",
         )
 
     def _follows(self) -> str:

@@ -83,7 +83,7 @@ async def read_status(store: VersionedStore, root: str, *, patience_s: float) ->
     OperationalError 58P01: there is no cluster at the root; CorruptionError; BookieError.
     """
     cluster = await read_cluster(store, root, patience_s=patience_s)
-    nodes = {each.id: each for each in await _nodes(store, root, patience_s)}
+    nodes = {each.id: each for each in await read_nodes(store, root, patience_s)}
     names = TablespaceNodes(store, root, patience_s=patience_s)
     tablespaces: list[TablespaceStatus] = []
     for name in await names.names():
@@ -144,7 +144,8 @@ async def _replica(
     )
 
 
-async def _nodes(store: VersionedStore, root: str, patience_s: float) -> list[NodeStatus]:
+async def read_nodes(store: VersionedStore, root: str, patience_s: float) -> list[NodeStatus]:
+    """Return the nodes that are registered now, in the order of their ids."""
     folder = f"{root}/nodes"
 
     async def question() -> list[NodeStatus]:

@@ -4,6 +4,7 @@
     <root>/ledgers/<id>         its LedgersInfo (listing.py)
     <root>/leaders/<id>         ephemeral, of the node that serves as its leader
     <root>/replicas/<id>        a folder for what each replica says of itself
+    <root>/wishes/<id>          ephemeral: which node is wanted as leader (wish.py)
 
 A tablespace begins and ends by one multi() each: no node of it is there alone. Changes are
 compare-and-set; a lost answer is decided by the content (docs/formats/tablespace_nodes.md). One
@@ -17,15 +18,42 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from bookie.errors import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
-from bookie.metadata.interfaces import Check, Create, Delete, Operation, VersionedStore
+from bookie.metadata.interfaces import (
+    Check,
+    Create,
+    Delete,
+    Operation,
+    VersionedStore,
+    Write,
+)
 from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
 from herdpy.cluster.json_nodes import read_node
 from herdpy.cluster.ledgers_info import LedgersInfo
 from herdpy.errors import Error, OperationalError, ProgrammingError
+from herdpy.model.lsn import Lsn
 
 Question = Callable[[], Awaitable[bool]]
 FORMAT = 1
-_FOLDERS = ("tableSpaces", "ledgers", "leaders", "replicas", "nodes")
+_FOLDERS = ("tableSpaces", "ledgers", "leaders", "replicas", "nodes", "wishes")
+
+
+class HandedOver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a leader has left behind that ended in order; it stays until the next one does."""
+
+    epoch: int
+    """Under which it led."""
+    to: str
+    """The id of the node that it was handed to; any other one may lead when that does not."""
+    position: str
+    """Of the last record of its log, whose ledgers are all CLOSED: every later leader has it."""
+
+    @property
+    def lsn(self) -> Lsn:
+        return Lsn.of_text(self.position)
+
+    def __post_init__(self) -> None:
+        """ValueError, of which msgspec makes one of its own: this is no position."""
+        Lsn.of_text(self.position)
 
 
 class TablespaceRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,6 +71,22 @@ class TablespaceRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """How many copies there should be."""
     password: str = ""
     """Of its ledgers, in hexadecimal digits."""
+    handed_over: HandedOver | msgspec.UnsetType = msgspec.UNSET
+    """The last hand-over; unset: there was none."""
+
+    @property
+    def successor(self) -> str | None:
+        """The node that the leader named above has handed the part to; None: it has not."""
+        found = self.handed_over
+        if found is msgspec.UNSET or found.epoch != self.epoch:
+            return None
+        return found.to
+
+    @property
+    def log_end(self) -> Lsn | None:
+        """Up to where the log goes at least, as a hand-over has said; None: none has."""
+        found = self.handed_over
+        return None if found is msgspec.UNSET else found.lsn
 
     def to_bytes(self) -> bytes:
         return msgspec.json.encode(self)
@@ -91,6 +135,9 @@ class TablespaceNodes:
     @property
     def nodes_path(self) -> str:
         return f"{self._root}/nodes"
+
+    def wish_path(self, tablespace_id: str) -> str:
+        return f"{self._root}/wishes/{tablespace_id}"
 
     def node_path(self, node_id: str) -> str:
         return f"{self.nodes_path}/{node_id}"
@@ -183,6 +230,27 @@ class TablespaceNodes:
                 await patience.again(error)
             else:
                 return Versioned(record, stat.version)
+
+    async def hand_over(self, name: str, found: Versioned, handed_over: HandedOver) -> bool:
+        """Say where the log of this epoch ends, and let the leader's node be gone, at once.
+
+        Only by the leader that the record names, whose node it is, when it writes and answers no
+        more. False: what was found is not the newest any more, or there is no leader's node.
+        """
+        record = msgspec.structs.replace(found.record, handed_over=handed_over)
+        operations = (
+            Write(self.path(name), record.to_bytes(), found.version),
+            Delete(self.leader_path(record.id)),
+        )
+
+        async def is_handed_over() -> bool:
+            return (await self.read(name)).record == record
+
+        try:
+            await self._do(operations, is_handed_over)
+        except (BadVersionError, NoNodeError):
+            return False
+        return True
 
     async def depose(self, name: str, named: Versioned) -> bool:
         """Let the leader's node be gone, whichever session's it is; True: it is, for that reason.

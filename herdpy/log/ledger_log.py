@@ -535,6 +535,19 @@ class LedgerLog:
     def drop_before(self, lsn: Lsn) -> None:
         """Keep all: ledgers are dropped when every replica has a checkpoint behind them."""
 
+    def finish(self) -> Lsn:
+        """End the ledger, with all that was appended in it, and return where the log ends.
+
+        Nothing is appended meanwhile, nor from then on. Error: where it ends is not known.
+        """
+        self.sync()
+        with self._rolling:
+            if self.failure is None and self._ledger_id is not None:
+                self._end()
+        if self.failure is not None:
+            raise self.failure
+        return self.durable_lsn
+
     def close(self) -> None:
         if self._worker is not None:
             self._worker_is_ending = True

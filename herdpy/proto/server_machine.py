@@ -266,11 +266,14 @@ class ServerMachine:
         self._splitter.frame_bytes_max = messages.FRAME_BYTES_MAX
         return [Send(answer) for answer in answers]
 
-    def refuse(self, error: Error) -> list[Action]:
-        """End the connection after Start, or at any other moment, and say why."""
+    def refuse(self, error: Error, *, has_begun: bool = True) -> list[Action]:
+        """End the connection after Start, or at any other moment, and say why.
+
+        has_begun: False when the request that was to be run was not, nor will be.
+        """
         if self.state is State.CLOSED:
             return []
-        if self._running is not None:
+        if self._running is not None and has_begun:
             if error.retry is Retry.SAFE:
                 error = _of_unknown_outcome(error, Retry.UNKNOWN)
             elif error.sqlstate == _ENDED:

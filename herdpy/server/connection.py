@@ -52,7 +52,7 @@ from herdpy.server.login.tls import ServerTls
 from herdpy.server.operations.metrics import kind_of
 from herdpy.server.requests.part_check import MAX_STALENESS_S, READ_MODES, PartCheck
 from herdpy.server.requests.requests import Requests
-from herdpy.server.served import Served, Tenure
+from herdpy.server.served import Part, Served, Tenure
 from herdpy.server.user_shares import Kind, Turn
 from herdpy.server.workers import RESERVED_S
 from herdpy.sql.plan import Parameters
@@ -66,6 +66,11 @@ _GIVEN_UP = _QUEUED | messages.Fetch
 """What is answered when it is cancelled and waits for its turn."""
 _FREEING = messages.CloseResult | messages.DropIngest | messages.CloseExport
 """What is done in a moment, has no answer, and gives back what others may wait for."""
+_GOING_ON = (
+    _FREEING | messages.Fetch | messages.NextPiece | messages.IngestRows | messages.FinishIngest
+    | messages.WaitFor
+)  # fmt: skip
+"""What is of something that has begun, or writes and reads nothing: no hand-over defers it."""
 _Answering = asyncio.Future[Any]
 _WRITE_HIGH_WATER = 256 * 1024
 _AHEAD_BYTES = 4 * 1024 * 1024
@@ -123,6 +128,8 @@ class ServerConnection(asyncio.Protocol):
         """What runs has, or waits for, one of the workers that are not for transactions."""
         self._is_held = False  # what ran was answered, and what waits was not begun
         self._held: Callable[[], None] | None = None  # what waits for a tenure, or did last
+        self._deferred: tuple[messages.ToServer, int] | None = None
+        """What is not begun while its node hands over, and how long it is."""
         self.received = Account(hub.received, REQUEST_BYTES)
         """What counts the requests of the peer that wait, or have not come whole."""
         self._received_bytes = 0  # of that, what the machine has kept
@@ -191,6 +198,7 @@ class ServerConnection(asyncio.Protocol):
         self._stop_pause()
         self._give_up_tls()
         self._forget_held()
+        self._end_deferral()
         if self._requests is not None:
             self._audit("logout")
         self._do(self._machine.close("the connection was lost"))
@@ -610,8 +618,12 @@ class ServerConnection(asyncio.Protocol):
         self._is_cancelled = False
         requests = self._requests
         assert requests is not None
-        hub = self._hub
+        hub, part = self._hub, self._served.part
         begun_s = hub.clock.monotonic()
+        is_deferred = part is not None and part.is_deferring and not requests.in_transaction
+        if part is not None and is_deferred and not isinstance(message, _GOING_ON):
+            self._defer(message, begun_s, requests, part)
+            return
         if isinstance(message, messages.Execute):
             try:
                 parameters = decode_small_parameters(message.parameters)
@@ -631,19 +643,55 @@ class ServerConnection(asyncio.Protocol):
         else:
             self._queue(message, begun_s, requests)
 
+    def _defer(
+        self, message: messages.ToServer, begun_s: float, requests: Requests, part: Part
+    ) -> None:
+        """Let a request wait that the next leader may have to run. It counts as received."""
+        byte_count = self._machine.running_byte_count
+        full = self.received.take(byte_count)
+        if full is not None:
+            frame = requests.failed(message, self._hub.too_much_received(full))
+            self._note(message, requests, begun_s)
+            self._answer(frame)
+            return
+        self._deferred = message, byte_count
+        part.wait_to_begin(self._begin_deferred)
+
+    def _end_deferral(self) -> messages.ToServer | None:
+        """Return what was not begun, which waits no more; None: nothing was."""
+        deferred, self._deferred = self._deferred, None
+        if deferred is None:
+            return None
+        message, byte_count = deferred
+        self.received.give(byte_count)
+        part = self._served.part
+        if part is not None:
+            part.forget(self._begin_deferred)
+        return message
+
+    def _begin_deferred(self) -> None:
+        """Begin what has waited: the hand-over was given up."""
+        message = self._end_deferral()
+        if message is not None:
+            self._run(message)
+
     def _skip(self, message: messages.ToServer) -> None:
         """Answer a statement that was cancelled while it waited; carry out anything else."""
-        requests = self._requests
-        assert requests is not None
         if isinstance(message, _QUEUED):
-            error = QueryCanceledError("the statement was cancelled: it had not begun")
-            frame = requests.failed(message, error)
-            self._note(message, requests, self._hub.clock.monotonic())
-            self._answer(frame)
+            self._cancel_unbegun(message)
         else:
             self._run(message)
             self._is_cancelled = True
             self._stop()
+
+    def _cancel_unbegun(self, message: messages.ToServer) -> None:
+        """Answer a request that was cancelled, and never begun."""
+        requests = self._requests
+        assert requests is not None
+        error = QueryCanceledError("the statement was cancelled: it had not begun")
+        frame = requests.failed(message, error)
+        self._note(message, requests, self._hub.clock.monotonic())
+        self._answer(frame)
 
     def _submit(
         self,
@@ -831,6 +879,10 @@ class ServerConnection(asyncio.Protocol):
         """Cancel what runs, again until it has ended: the first time it may not have begun."""
         if not self._is_cancelled:
             return  # that has ended, and what runs or waits now is another one
+        deferred = self._end_deferral()
+        if deferred is not None:
+            self._cancel_unbegun(deferred)
+            return
         if self._turn is not None:
             turn, message, begun_s = self._turn
             # Anything else that is cancelled is carried out, as where it waits for a worker.
@@ -964,7 +1016,8 @@ class ServerConnection(asyncio.Protocol):
 
     def refuse(self, error: Error) -> None:
         """Say why and close; what runs is cancelled."""
-        self._do(self._machine.refuse(error))
+        has_begun = self._end_deferral() is None
+        self._do(self._machine.refuse(error, has_begun=has_begun))
 
     def give_way(self, error: Error) -> None:
         """End an unauthenticated connection for others; by TLS without a word, as it may stall."""
@@ -1025,6 +1078,13 @@ class ServerConnection(asyncio.Protocol):
         requests = self._requests
         is_busy = requests is not None and (requests.in_transaction or requests.has_results)
         return self._machine.is_idle and not is_busy
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing runs, and no transaction is open; what waits for a hand-over was not begun."""
+        requests = self._requests
+        in_transaction = requests is not None and requests.in_transaction
+        return not in_transaction and (self._deferred is not None or self._machine.is_idle)
 
     def _kill(self, error: Error) -> None:
         """End the connection because of KILL, or DROP USER; any thread."""

@@ -174,6 +174,10 @@ class Hub:
 
     def shutting_down(self) -> Error:
         """Return what a connection is told that ends because the server does."""
+        part = self.default.part
+        moved = None if part is None else part.end_error()
+        if moved is not None:
+            return moved
         return OperationalError("the server is shutting down", sqlstate="57P01", retry=Retry.SAFE)
 
     def enter(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from herdpy.engine.database import Database
+from herdpy.errors import Error
 from herdpy.server.limits import (
     PARAMETER_BYTES,
     REQUEST_BYTES,
@@ -58,6 +59,23 @@ class Part(Tenure, CheckedPart, Protocol):
 
         max_staleness_s: how old at most may be what it shows.
         """
+        ...
+
+    @property
+    def is_deferring(self) -> bool:
+        """What clients begin now has to wait: this node hands its part over."""
+        ...
+
+    def wait_to_begin(self, callback: Callable[[], None]) -> None:
+        """Call back on the server's loop when that is to be asked again; perhaps never."""
+        ...
+
+    def end_error(self) -> Error | None:
+        """Return what clients are told as the server ends; None: what any server says."""
+        ...
+
+    def transaction_error(self) -> Error:
+        """Return what an open transaction is told, 40001, as the part is given away."""
         ...
 
     def check_hello(self, read: str, max_staleness_s: float) -> None:

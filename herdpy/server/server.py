@@ -10,7 +10,7 @@ from bookie.runtime.os_executors import new_executor
 from bookie.runtime.os_log import LineWriter
 from herdpy.config import RELOADED, ServerConfig
 from herdpy.engine.database import Database
-from herdpy.errors import Error, check_extra
+from herdpy.errors import Error, OperationalError, check_extra
 from herdpy.server.connection import ServerConnection
 from herdpy.server.hub import TABLESPACE, Hub
 from herdpy.server.login.audit import Audit
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _DRAIN_STEP_S = 0.05
+_QUIET_STEP_S = 0.004
+"""What waits at a hand-over waits for that, too."""
+_CANCELLED_S = 5.0
+"""For which a statement may run on that is cancelled, before its part is kept."""
 
 
 class Server:
@@ -158,6 +162,38 @@ class Server:
             for connection in list(self._hub.connections):
                 connection.drain()
             await asyncio.sleep(_DRAIN_STEP_S)
+
+    async def drain_transactions(self, timeout_s: float, check: Callable[[], object]) -> None:
+        """Wait until nothing runs and no transaction is open, as the part lets nothing begin.
+
+        Connections stay, but for those whose transaction, or statement, is not over after
+        timeout_s: they are told 40001, and rolled back. check() is called meanwhile, and raises
+        what ends the wait. OperationalError 57014: what runs does not end, though it is cancelled.
+        """
+        part, workers = self._hub.default.part, self._hub.workers
+        assert part is not None
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout_s
+        while busy := [each for each in self._hub.connections if not each.is_quiet]:
+            check()
+            if loop.time() >= end:
+                for connection in busy:
+                    connection.refuse(part.transaction_error())
+                break
+            await asyncio.sleep(_QUIET_STEP_S)
+        end = loop.time() + _CANCELLED_S
+        while (
+            workers.jobs
+            or workers.is_waiting
+            or not all(each.is_quiet for each in self._hub.connections)
+        ):
+            check()
+            if loop.time() >= end:
+                raise OperationalError(
+                    f"statements do not end {_CANCELLED_S:g} s after they were cancelled",
+                    sqlstate="57014",
+                )
+            await asyncio.sleep(_QUIET_STEP_S)
 
     async def close(self) -> None:
         """Close all connections, whatever they do, and end the workers."""

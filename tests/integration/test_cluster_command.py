@@ -38,6 +38,56 @@ def status(cluster: RealCluster) -> dict[str, Any]:
     return json.loads(found.stdout)
 
 
+def test_a_leader_is_moved_and_a_program_sees_no_error(tmp_path: Path) -> None:
+    skip_without_zookeeper()
+    with RealCluster(tmp_path / "cluster", "--tablespace", "sales") as cluster:
+        first = cluster.leader()
+        told: list[int] = []
+        with herdpy.connect(cluster.dsn, autocommit=True) as writer:
+            writer.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+            begun_key = 0
+
+            def write() -> None:
+                nonlocal begun_key
+                writer.execute("INSERT INTO t VALUES (?)", (begun_key,))
+                told.append(begun_key)
+                begun_key += 1
+
+            second = next(name for name in ("n1", "n2", "n3") if name != first.node)
+            command = [*HERDPY, "tablespace", "set-leader", "sales", second]
+            options = ["--zookeeper", cluster.zookeeper, "--root", cluster.root]
+            with subprocess.Popen(
+                [*command, *options], stdout=subprocess.PIPE, text=True
+            ) as moving:
+                while moving.poll() is None:
+                    write()
+                assert moving.stdout is not None
+                said = moving.stdout.read()
+            assert moving.returncode == 0
+            assert said.startswith(f"{second} leads sales under epoch {first.epoch + 1}, after ")
+            write()
+            found = [key for (key,) in writer.execute("SELECT id FROM t ORDER BY id")]
+        assert found == told == list(range(begun_key))
+        assert cluster.leader().node == second
+
+        again = cluster.command("tablespace", "set-leader", "sales", second)
+        assert "leads sales already" in again.stdout
+        for name, node, sqlstate in (
+            ("other", second, "3D000"),
+            ("sales", "n9", "22023"),
+            ("sales", "a b", "22023"),
+        ):
+            refused = cluster.command("tablespace", "set-leader", name, node)
+            assert refused.returncode == 1
+            assert sqlstate in refused.stderr
+        cluster.kill(first.node)
+        cluster.hang(next(n for n in ("n1", "n2", "n3") if n not in (first.node, second)))
+        away = cluster.command("tablespace", "set-leader", "sales", first.node, "--timeout", "10")
+        assert away.returncode == 1
+        assert f"{first.node}: expected a node that is registered" in away.stderr
+        assert cluster.leader().node == second
+
+
 def test_what_a_killed_leader_has_told_is_there(tmp_path: Path) -> None:
     skip_without_zookeeper()
     data = tmp_path / "cluster"

@@ -178,6 +178,7 @@ async def _live(
                 notify("STOPPING=1", "STATUS=open transactions have time to end")
                 _log.info("node %s: stopping", node.id)
                 services.drain_s = loaded.server.drain_timeout_s
+                await node.give_away(services.drain_s)
             finally:
                 for task in (starting, failing):
                     task.cancel()
@@ -270,6 +271,11 @@ class NodeService:
         server = self._server
         assert server is not None
         await self._listen(server)
+
+    async def drain(self, timeout_s: float, check: Callable[[], object]) -> None:
+        server = self._server
+        assert server is not None
+        await server.drain_transactions(timeout_s, check)
 
     async def _try_to_listen(self, server: Server) -> None:
         """Let clients in as soon as it may: users, without whom it may not, come by the log."""

@@ -6,12 +6,13 @@ import click
 
 from bookie.runtime.os_executors import run
 from herdpy.cli.cluster.options import as_herdpy_errors, cluster_options, json_option
+from herdpy.cli.cluster.set_leader_command import set_leader
 from herdpy.cli.console import output_console, reporting
 
 
 @click.group("tablespace")
 def tablespace() -> None:
-    """Look at the tablespaces of a cluster."""
+    """Look at the replicated tablespaces of a cluster, and move their leaders."""
 
 
 @tablespace.command("list")
@@ -46,3 +47,6 @@ def show_tablespace(zookeeper: str, root: str, name: str, is_json: bool) -> None
         click.echo(json.dumps(shown_record(found)))
     else:
         output_console().print(shown_tables(found))
+
+
+tablespace.add_command(set_leader)

@@ -403,8 +403,12 @@ class RetryingSession:
     def _reconnect(self, pauses: Pauses) -> "RemoteSession":
         """Return a new connection, as the old one was set."""
         lost = self._session
-        if self._connector is not None and lost.is_silent and lost.machine.failure is not None:
-            self._connector.note_silence(lost.machine.failure)  # it would take a connection, too
+        failure = lost.machine.failure
+        if self._connector is not None and failure is not None:
+            if lost.is_silent:
+                self._connector.note_silence(failure)  # it would take a connection, too
+            elif failure.leader is not None:
+                self._connector.note_refusal(failure)
         self._session.close()  # the server ended it, which closes no socket of ours
         self._lsn = self.lsn
         while True:

@@ -49,7 +49,7 @@ from herdpy.engine.state.page_estimate import checkpoint_bytes
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.staged import NOTHING
 from herdpy.engine.state.tablespace import Tablespace
-from herdpy.errors import DiskFullError, Error, OperationalError, loading
+from herdpy.errors import CorruptionError, DiskFullError, Error, OperationalError, loading
 from herdpy.log.interfaces import CommitLog
 from herdpy.log.record import EndStaging, Expire
 from herdpy.log.syncer import SyncThreads
@@ -223,14 +223,21 @@ class Replica:
                 if tablespace.room.is_full or is_staged:
                     raise
 
-    def take_over(self, log: CommitLog, epoch: int) -> None:
+    def take_over(self, log: CommitLog, epoch: int, end: Lsn | None = None) -> None:
         """Lead behind a log that was claimed under this epoch; what is new in it is taken in first.
 
+        end: up to where the log has to go at least; None: that is not known.
         On any error the copy is opened again.
         """
         tablespace = self.tablespace
         for run in runs_of(log.replay(tablespace.state.lsn)):
             self.follow(run)
+        if end is not None and tablespace.state.lsn < end:
+            raise CorruptionError(
+                f"{self._where}: the log ends at {tablespace.state.lsn}, and a leader has handed "
+                f"it over with its end at {end}",
+                hint="look whether the ledgers are the tablespace's, and all of them are there",
+            )
         followed_bytes = tablespace.log.bytes_appended
         self.space.spares = log
         take_over(tablespace, log, epoch)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from herdpy.errors import Error
-from tests.sim.cluster.world import STEPS, NodeHost, World
+from tests.sim.cluster.world import HAND_OVER_STEPS, STEPS, NodeHost, World
 from tests.sim.ledger.world import SESSION_TIMEOUT_S
 from tests.sim.server.clients import Client
 from tests.sim.server.world import raise_of
@@ -46,6 +46,9 @@ class Faults:
             self.hang_leader,
             self.pause_follower,
             self.isolate_follower,
+            self.hand_over,
+            self.crash_in_hand_over,
+            self.pause_in_hand_over,
         ]
         self.kinds = rng.choice(
             (
@@ -81,6 +84,14 @@ class Faults:
                 [self.lag, self.roll, self.depose],
                 [self.lag, self.crash_leader, self.crash_in_take_over],
                 [self.cut_client, self.depose, self.crash_leader],
+                [self.hand_over],
+                [self.hand_over, self.hand_over, self.roll, self.checkpoint],
+                [self.hand_over, self.cut_client, self.lag],
+                [self.crash_in_hand_over],
+                [self.hand_over, self.crash_in_hand_over, self.crash_in_hand_over],
+                [self.crash_in_hand_over, self.pause_in_hand_over],
+                [self.hand_over, self.crash_in_take_over, self.depose],
+                [self.pause_in_hand_over, self.isolate_leader, self.crash_bookie],
                 everything,
             )
         )
@@ -91,6 +102,8 @@ class Faults:
                     [self.isolate_leader, self.lag, self.pause_leader],
                     [self.hang_leader],
                     [self.pause_leader, self.cut_client],
+                    [self.hand_over, self.pause_leader, self.hang_leader],
+                    [self.pause_in_hand_over, self.hand_over, self.isolate_leader],
                     [self.pause_follower, self.pause_follower, self.slow_bookie],
                     [self.isolate_follower, self.isolate_follower, self.roll, self.roll],
                     [self.isolate_follower, self.pause_follower, self.depose],
@@ -151,6 +164,29 @@ class Faults:
         if others:
             self.world.happen("another node is wanted")
             self.rng.choice(others).want()
+
+    def hand_over(self) -> None:
+        """Have the leader give the part to another node, in good order, if it comes to that."""
+        others = [host for host in self.world.nodes if host.is_ready]
+        if others:
+            self.world.happen("a node is wanted as leader")
+            host, keep_s = self.rng.choice(others), self.rng.choice((0.05, 0.5, 1.5))
+            self.world.loop.world.create_task(self.world.hand_over(host, keep_s))
+
+    def crash_in_hand_over(self) -> None:
+        """Have a hand-over end behind one of its steps, at either side of it."""
+        if (leader := self._leader()) is not None:
+            leader.crash_after = self.rng.choice(HAND_OVER_STEPS)
+        if self.rng.random() < 0.3:
+            for host in self.world.nodes:
+                host.crash_after = host.crash_after or self.rng.choice(STEPS)
+        self.hand_over()
+
+    def pause_in_hand_over(self) -> None:
+        """Have the leader stand still behind a step of a hand-over."""
+        if (leader := self._leader()) is not None:
+            leader.pause_after = self.rng.choice(HAND_OVER_STEPS)
+        self.hand_over()
 
     def isolate_leader(self) -> None:
         """Let the leader reach the metadata store no more, for longer than a session or not."""

@@ -24,6 +24,9 @@ class WorldPlan(server.WorldPlan):
     recovery_read_ahead: int
     store_trouble: float
     repeat_share: float
+    handover_drain_s: float
+    hands_over: bool
+    """In the end each node is handed the part; else it takes it."""
     slow_link_share: float
     checkpoint_interval_s: float
     is_long: bool
@@ -79,6 +82,8 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         repeat_share=rng.choice((0.0, 0.0, 0.0, 0.02)),
         slow_link_share=rng.choice((0.0, 0.0, 0.2)),
         checkpoint_interval_s=30.0,
+        handover_drain_s=rng.choice((0.02, 0.2, 2.0)),
+        hands_over=rng.random() < 0.5,
     )
     plan = replace(plan, reader_count=2 if plan.is_long else rng.choice((0, 1)))
     plan = replace(plan, checkpoint_interval_s=rng.choice((1.0, 30.0)))

@@ -1,6 +1,7 @@
 """The faults that the lives of a cluster have to find, each by a checker that it names."""
 
 import asyncio
+import math
 from contextlib import suppress
 from typing import Any
 
@@ -9,6 +10,7 @@ from bookie.errors import BookieError
 from bookie.metadata.interfaces import Check, Write
 from bookie.metadata.patience import BROKEN
 from herdpy.cluster.chain import LedgerChain
+from herdpy.cluster.handover.hand_over import HandOver
 from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.registration import Registration
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, Versioned
@@ -20,6 +22,7 @@ from herdpy.engine.state.applier import Applier
 from herdpy.log.ledger_log import LedgerLog
 from herdpy.log.record import BeginLedger, encode
 from herdpy.model.lsn import Lsn
+from herdpy.proto.server_machine import ServerMachine
 from tests.fixtures.plants import Plant
 
 DATA = ("durability", "content", "refusal", "bank", "lists", "position", "digest", "atomicity")
@@ -254,6 +257,27 @@ def _of_any_ledger(right: Any) -> Any:
     return look_for_end
 
 
+def _answers_behind_it(right: Any) -> Any:
+    """A leader that has handed over lets what has waited run, and answers it, for a while."""
+
+    async def tell(self: HandOver, tell_leader: Any) -> None:
+        self._tenure.is_over, self._tenure.until_s = False, math.inf
+        self._part.go_on()
+        await right(self, tell_leader)
+        await asyncio.sleep(0.2)
+
+    return tell
+
+
+def _as_if_it_had_not_begun(right: Any) -> Any:
+    """Whatever runs while a connection is ended is told as what was never begun."""
+
+    def refuse(self: ServerMachine, error: Any, *, has_begun: bool = True) -> Any:
+        return right(self, error, has_begun=False)
+
+    return refuse
+
+
 def _reached_at_once(right: Any) -> Any:
     """A position is not looked at."""
     return lambda session, position, timeout_s=0.0: 0.0
@@ -266,6 +290,10 @@ PLANTS: dict[str, Plant] = {
     "no position is waited for": Plant(
         RetryingSession, "await_position", _reached_at_once, ("monotonic",)
     ),
+    "a leader that answers behind its hand-over": Plant(
+        HandOver, "tell", _answers_behind_it, ("register",)
+    ),
+    "what runs is told as not begun": Plant(ServerMachine, "refuse", _as_if_it_had_not_begun, DATA),
     "answers without a tenure": Plant(Tenure, "holds", _always, ("register",)),
     "a tenure that outlasts the session": Plant(
         Tenure, "renew", _longer_than_a_session, ("register",)

@@ -90,7 +90,11 @@ async def _each_leads(world: World) -> None:
     for host in [*world.nodes]:
         await world.check_level()
         for _ in range(_WISHES):  # one that came before, of another node, may be granted first
-            if not host.leads:
+            if host.leads:
+                break
+            if world.plan.hands_over:
+                await world.hand_over(host, _WISH_S)
+            else:
                 host.want()
                 await asyncio.sleep(_WISH_S)
         await world.wait_until(lambda host=host: host.leads, _UP_S_MAX, "a node does not lead")

@@ -22,13 +22,19 @@ from herdpy.aio.switching import can_wait, wait_for
 from herdpy.cluster.blocking_chain import BlockingChain
 from herdpy.cluster.chain import LedgerChain
 from herdpy.cluster.database_copy import DatabaseCopy
+from herdpy.cluster.handover.wish import Wish, WishRecord
 from herdpy.cluster.leader_lookup import LeaderLookup
 from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.member import Member
 from herdpy.cluster.part import State, Waits
 from herdpy.cluster.registration import NodeRecord, Registration
 from herdpy.cluster.served_part import ServedPart
-from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
+from herdpy.cluster.tablespace_nodes import (
+    HandedOver,
+    TablespaceNodes,
+    TablespaceRecord,
+    Versioned,
+)
 from herdpy.cluster.tail import Run
 from herdpy.cluster.tenure import Tenure
 from herdpy.cluster.upkeep import Limits
@@ -67,6 +73,8 @@ NAME = DEFAULT
 ID = "0123456789abcdef0123456789abcdef"
 STEPS = ("named", "claimed", "replayed", "leading", "alone", "serving")
 """Of a take-over, told when they are done."""
+HAND_OVER_STEPS = ("draining", "drained", "closed", "left", "told")
+"""Of a hand-over: told where the first begins, and when each is done."""
 _AGAIN_S = 0.02
 _KEEP_ALIVE_S = 5.0
 _PATIENCE_S = 3.0
@@ -153,9 +161,27 @@ class SteppedCopy(DatabaseCopy):
         super().claim(epoch)
         self._host.step("claimed")
 
-    def lead(self) -> None:
-        super().lead()
+    def lead(self, end: Lsn | None) -> None:
+        super().lead(end)
         self._host.step("leading")
+
+    def end_log(self) -> Lsn:
+        end = super().end_log()
+        self._host.step("closed")
+        return end
+
+
+class SteppedNodes(TablespaceNodes):
+    """Tells its node of the step of a hand-over behind which another one may lead."""
+
+    def __init__(self, host: "NodeHost") -> None:
+        super().__init__(host.store)
+        self._host = host
+
+    async def hand_over(self, name: str, found: Versioned, handed_over: HandedOver) -> bool:
+        has_done_so = await super().hand_over(name, found, handed_over)
+        self._host.step("left")
+        return has_done_so
 
 
 class SteppedChain(BlockingChain):
@@ -251,7 +277,7 @@ class NodeHost:
             SwitchingDriver(node),
             ledger_bytes_max=plan.ledger_bytes_max,
         )
-        nodes = TablespaceNodes(self.store)
+        nodes = SteppedNodes(self)
         registration = Registration(
             self.store,
             nodes,
@@ -282,6 +308,7 @@ class NodeHost:
                     candidate_s=0.05,
                     other_s=0.4 * SESSION_TIMEOUT_S,
                     other_max_s=3.0,
+                    successor_s=0.2,
                     session_s=SESSION_TIMEOUT_S,
                     hang_timeouts=0.3,
                     again_max_s=1.0,
@@ -289,6 +316,7 @@ class NodeHost:
                 ledger_limits=Limits(
                     look_s=0.1, age_s=plan.ledger_age_s, missing_s=0.4, without_s=1.0
                 ),
+                handover_drain_s=plan.handover_drain_s,
                 on_state=lambda state: world.say(f"{self.name}: {state.value}"),
             )
             try:
@@ -350,9 +378,19 @@ class NodeHost:
         self.world.led_by(self)
         self.step("serving")
 
+    async def drain(self, timeout_s: float, check: Callable[[], object]) -> None:
+        """Let what is open end."""
+        assert self.server is not None
+        self.step("draining")
+        await self.server.drain_transactions(timeout_s, check)
+        self.step("drained")
+
     async def stop(self) -> None:
         """Let no client in any more."""
         if self.server is not None:
+            if self.part is not None and self.part.end_error() is not None:
+                self.world.happen("a part handed over")
+                self.step("told")
             self.world.note_position(self)
             if self.tenure is not None and self.tenure.held_count:
                 self.world.happen("an answer that waited for a tenure")
@@ -590,6 +628,18 @@ class World(ledger.World):
         end_s = self.loop.time() + _PATIENCE_S
         while self.loop.time() < end_s and not any(host.leads for host in self.nodes):
             wait_for(asyncio.sleep(_AGAIN_S))
+
+    async def hand_over(self, host: NodeHost, keep_s: float) -> None:
+        """Have a node be handed the part, by an operator whose patience is so long."""
+        store = MemoryStore(self.store_server)
+        wish = Wish(store, TablespaceNodes(store).wish_path(ID))
+        try:
+            epoch = (await TablespaceNodes(store).read(NAME)).record.epoch
+            with suppress(OperationalError):  # there is another wish
+                await wish.make(WishRecord(leader=host.name, epoch=epoch))
+                await asyncio.sleep(keep_s)
+        finally:
+            await store.close()
 
     async def check_level(self) -> NodeHost:
         """Wait until a node leads, and every other one has what it has; return the leader.

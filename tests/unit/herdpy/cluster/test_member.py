@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
+import msgspec
 import pytest
 
 from bookie.client.blocking import LoopThread
@@ -22,18 +23,20 @@ from bookie.runtime.os_rng import OsRng
 from herdpy.cluster.blocking_chain import BlockingChain
 from herdpy.cluster.chain import LedgerChain
 from herdpy.cluster.database_copy import DatabaseCopy
+from herdpy.cluster.handover.wish import Wish, WishRecord
 from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.member import Member
 from herdpy.cluster.part import State, Waits
 from herdpy.cluster.registration import NodeRecord, Registration
 from herdpy.cluster.served_part import ServedPart
-from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
+from herdpy.cluster.tablespace_nodes import HandedOver, TablespaceNodes, TablespaceRecord
 from herdpy.cluster.tenure import Tenure
 from herdpy.config import Config
 from herdpy.engine.database import Database
 from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.file_logs import LogSource
 from herdpy.errors import Error, ProgrammingError
+from herdpy.model.lsn import Lsn
 from herdpy.model.settings import Settings
 from tests.fixtures.engines import rows, run
 from tests.fixtures.ledger_cluster import LedgerCluster, ledger_cluster
@@ -55,6 +58,9 @@ class Served:
     async def serve(self, tenure: Tenure) -> None:
         assert tenure.holds()
         self.is_serving = True
+
+    async def drain(self, timeout_s: float, check: Callable[[], object]) -> None:
+        check()
 
     async def stop(self) -> None:
         self.is_serving = False
@@ -307,6 +313,64 @@ def test_a_node_goes_on_from_its_own_checkpoint(cluster: Cluster) -> None:
     assert again.database.replica.manifest.state.checkpoint_lsn[0] >= 0
     cluster.level(again, first)
     assert keys(again) == list(range(80))
+
+
+def test_a_node_that_is_wanted_is_handed_the_part_and_the_position(cluster: Cluster) -> None:
+    first = cluster.node("n1")
+    cluster.until(first, State.LEADING)
+    second = cluster.node("n2")
+    table(first)
+    write(first, range(60))
+    end = first.database.tablespace.state.lsn
+    nodes = TablespaceNodes(cluster.bookies.store)
+    wish = Wish(cluster.bookies.store, nodes.wish_path(ID))
+
+    async def want() -> None:
+        record = (await nodes.read(NAME)).record
+        await wish.make(WishRecord(leader="n2", epoch=record.epoch))
+
+    cluster.thread.call(want())
+    cluster.until(second, State.LEADING)
+    cluster.until(first, State.FOLLOWING)
+    record = cluster.thread.call(nodes.read(NAME)).record
+    assert (record.leader, record.log_end) == ("n2", end)
+    assert State.HANDING_OVER in first.states
+    assert State.FAILED not in first.states
+    write(second, range(60, 90))
+    cluster.level(first, second)
+    assert keys(first) == list(range(90))
+    cluster.thread.call(wish.end())
+    cluster.thread.call(second.member.give_away(1.0))  # to any node, as before its end
+    cluster.until(first, State.LEADING)
+    handed_over = cluster.thread.call(nodes.read(NAME)).record.handed_over
+    assert handed_over is not msgspec.UNSET
+    assert handed_over.to == "n1"
+
+
+def test_no_node_leads_whose_log_ends_before_a_hand_over_s_position(cluster: Cluster) -> None:
+    first = cluster.node("n1")
+    cluster.until(first, State.LEADING)
+    table(first)
+    end = first.database.tablespace.state.lsn
+    nodes = TablespaceNodes(cluster.bookies.store)
+
+    async def name_end(position: Lsn) -> None:
+        found = await nodes.read(NAME)
+        handed_over = HandedOver(epoch=0, to="n1", position=str(position))
+        record = msgspec.structs.replace(found.record, handed_over=handed_over)
+        path = nodes.path(NAME)
+        await cluster.bookies.store.write(path, record.to_bytes(), found.version)
+
+    cluster.thread.call(name_end(end._replace(index=end.index + 1)))
+    cluster.thread.call(first.close())
+    cluster.nodes.remove(first)
+    again = cluster.node("n1", first.disk)
+    cluster.until(again, State.FAILED)
+    reason = again.member.machine.reason
+    assert reason is not None
+    assert f"the log ends at {end}, and a leader has handed it over" in reason.message
+    cluster.thread.call(name_end(end))
+    cluster.until(again, State.LEADING)
 
 
 def test_a_tablespace_that_is_not_there_has_no_member(cluster: Cluster) -> None:

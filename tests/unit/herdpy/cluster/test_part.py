@@ -5,7 +5,7 @@ import random
 import pytest
 
 from bookie.metadata.interfaces import SessionState
-from herdpy.cluster.part import TAKE_OVER, Do, PartMachine, State, Waits
+from herdpy.cluster.part import HAND_OVER, TAKE_OVER, Do, PartMachine, State, Waits
 from herdpy.errors import Error, OperationalError
 
 WAITS = Waits(candidate_s=0.2, other_s=6.0, other_max_s=300.0, again_first_s=0.1, again_max_s=1.0)
@@ -321,6 +321,78 @@ def test_take_overs_that_take_long_come_to_an_end_beside_each_other(claim_s: flo
     pytest.fail("no node comes to lead")
 
 
+def handing_over(until: Do) -> Script:
+    """Return one that has begun a step of a hand-over."""
+    script = leading()
+    script.take(script.machine.on_successor())
+    script.done(*HAND_OVER[: HAND_OVER.index(until)])
+    assert (script.state, script.doing) == (State.HANDING_OVER, [until])
+    return script
+
+
+def test_a_leader_hands_over_and_follows_at_once() -> None:
+    script = handing_over(Do.TELL)
+    script.done(Do.TELL)
+    assert (script.state, script.doing) == (State.RESIGNING, [Do.STOP])
+    script.stopped()
+    assert (script.state, script.doing) == (State.BOOTING, [Do.OPEN])
+
+
+def test_only_a_leader_with_its_session_hands_over() -> None:
+    for script in (following(), taking_over(Do.SERVE)):
+        state = script.state
+        assert script.machine.on_successor() == []
+        assert script.state is state
+    script = leading()
+    script.session(SessionState.SUSPENDED)
+    assert script.machine.on_successor() == []
+    assert script.state is State.LEADING
+
+
+def test_a_hand_over_that_is_given_up_leaves_a_leader() -> None:
+    script = handing_over(Do.DRAIN)
+    script.fail(Do.DRAIN)
+    assert (script.state, script.doing) == (State.LEADING, [])
+    script.take(script.machine.on_successor())
+    assert script.doing == [Do.DRAIN]
+
+
+@pytest.mark.parametrize("step", HAND_OVER[1:])
+def test_a_hand_over_that_fails_once_the_log_is_closed_ends_the_leader(step: Do) -> None:
+    script = handing_over(step)
+    script.fail(step)
+    assert (script.state, script.doing) == (State.RESIGNING, [Do.STOP])
+    script.stopped()
+    assert (script.state, script.machine.reason) == (State.FAILED, FAILED)
+
+
+@pytest.mark.parametrize("step", HAND_OVER)
+def test_a_leader_that_is_overtaken_stops_unless_it_has_let_go(step: Do) -> None:
+    script = handing_over(step)
+    script.named(script.machine.epoch + 1)
+    assert script.doing == [Do.STOP if step in (Do.DRAIN, Do.CLOSE) else step]
+
+
+@pytest.mark.parametrize("step", HAND_OVER)
+def test_a_session_that_is_over_ends_a_hand_over(step: Do) -> None:
+    script = handing_over(step)
+    script.session(SessionState.LOST)
+    assert script.doing == [Do.STOP]
+
+
+def test_the_successor_takes_over_at_once_and_others_give_it_time() -> None:
+    script = following()
+    script.machine.is_behind = True  # what it lacks is in ledgers that are closed
+    script.take(script.machine.on_handed_over(script.now_s, is_successor=True))
+    assert script.wait() == 0.0
+    assert (script.state, script.doing) == (State.TAKING_OVER, [Do.NAME])
+    script = following()
+    script.leader(is_there=False)
+    script.take(script.machine.on_handed_over(script.now_s, is_successor=False))
+    assert script.wait() >= WAITS.successor_s
+    assert script.doing == [Do.NAME]
+
+
 def test_news_of_a_step_that_is_over_changes_nothing() -> None:
     script = taking_over(Do.ALONE)
     assert script.machine.on_done(Do.LEAD, script.now_s) == []
@@ -350,8 +422,12 @@ def test_whatever_happens_one_step_is_under_way_and_a_node_without_leader_comes_
             script.named(machine.epoch + rng.randrange(3))
         elif draw < 0.7:
             script.session(rng.choice(list(SessionState)))
-        elif draw < 0.75:
+        elif draw < 0.72:
             script.take(machine.on_wanted(script.now_s))
+        elif draw < 0.75:
+            script.take(machine.on_successor())
+        elif draw < 0.76:
+            script.take(machine.on_handed_over(script.now_s, is_successor=rng.random() < 0.5))
         elif draw < 0.8:
             script.take(machine.on_log_failed(FAILED))
         elif machine.wakes_at_s is not None:
@@ -359,6 +435,7 @@ def test_whatever_happens_one_step_is_under_way_and_a_node_without_leader_comes_
         if before == [Do.STOP]:
             assert script.doing in ([Do.STOP], [])
         assert len(script.doing) <= 1
+        assert machine.state is not State.HANDING_OVER or machine.step in HAND_OVER
         assert machine.state is not State.LEADING or machine._newest_epoch <= machine.epoch
     # In the calm: no leader, a session, and every step succeeds.
     script.session(SessionState.CONNECTED)

@@ -7,8 +7,14 @@ import pytest
 
 from bookie.metadata.memory import Fate, MemoryStore, Plan
 from herdpy.cluster.listing import LedgerListing
-from herdpy.cluster.tablespace_nodes import FORMAT, TablespaceNodes, TablespaceRecord
+from herdpy.cluster.tablespace_nodes import (
+    FORMAT,
+    HandedOver,
+    TablespaceNodes,
+    TablespaceRecord,
+)
 from herdpy.errors import CorruptionError, OperationalError, ProgrammingError
+from herdpy.model.lsn import Lsn
 from tests.unit.herdpy.cluster.test_listing import ScriptedLink, World, simulate
 
 RECORD = TablespaceRecord(id="a" * 32, leader="n1", replicas=("n1", "n2"), expected=2)
@@ -49,6 +55,48 @@ def test_a_tablespace_begins_and_ends_with_all_its_nodes() -> None:
         assert await tree(nodes) == empty
 
     simulate(body)
+
+
+@pytest.mark.parametrize("fate", [None, *FATES])
+def test_a_hand_over_names_the_end_and_takes_the_leader_s_node_away_at_once(
+    fate: Fate | None,
+) -> None:
+    async def body(world: World) -> None:
+        link = ScriptedLink()
+        nodes = nodes_of(world, link)
+        await nodes.initialize()
+        await nodes.create("sales", RECORD)
+        found = await nodes.read("sales")
+        assert (found.record.successor, found.record.log_end) == (None, None)
+        handed_over = HandedOver(epoch=1, to="n2", position="12.345.0")
+        if fate is not None:
+            link.plans = {link._number + 1: Plan(fate=fate, reconnect_s=0.05)}
+        assert await nodes.hand_over("sales", found, handed_over)
+        assert await nodes._store.exists(nodes.leader_path(RECORD.id)) is None
+        now = await nodes.read("sales")
+        assert (now.record.successor, now.record.log_end) == ("n2", Lsn(12, 345, 0))
+        assert not await nodes.hand_over("sales", found, handed_over)  # not the newest
+        assert not await nodes.hand_over("sales", now, handed_over)  # no leader's node
+        taken = await nodes.take_over("sales", now, "n2")
+        assert taken is not None  # no later leader forgets how far the log goes
+        assert (taken.record.successor, taken.record.log_end) == (None, Lsn(12, 345, 0))
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("position", ["", "1.2", "1.2.x"])
+def test_a_hand_over_at_no_position_is_named(position: str) -> None:
+    data = msgspec.json.encode(
+        {
+            "format": 1,
+            "id": "a" * 32,
+            "leader": "n1",
+            "replicas": ["n1"],
+            "handed_over": {"epoch": 1, "to": "n2", "position": position},
+        }
+    )
+    with pytest.raises(CorruptionError, match="expected a tablespace, found"):
+        TablespaceRecord.of_bytes(data, "/herd/tableSpaces/sales")
 
 
 @pytest.mark.parametrize("name", ["a b", "ü/..", ".", "..", "a.b", "%2E", "/", "x" * 63, "é\n"])

@@ -1,0 +1,1 @@
+"""How a leader gives its part to another node that is wanted in its place."""
