@@ -70,7 +70,7 @@ class Sizes(NamedTuple):
     idle_s: float
 
 
-FULL = Sizes(3, 100_000, 3.0, 10.0, 1_000_000, 3, 30.0)
+FULL = Sizes(3, 5_000, 3.0, 10.0, 1_000_000, 3, 30.0)
 QUICK = Sizes(1, 2_000, 0.3, 0.5, 4_000, 1, 2.0)
 
 
@@ -102,13 +102,23 @@ class ProcessSide:
 
     def __init__(self, stack: ExitStack, name: str, kind: str, target: str) -> None:
         self.name = name
-        self.clients = [
-            stack.enter_context(Client(kind, target, number, _MODULE))
-            for number in range(max(CLIENTS))
-        ]
+        self.clients: list[Client] = []
+        self._stack = stack
+        self._words = kind, target
 
     def load(self, rows: int) -> object:
-        return self.clients[0].do("load", rows=rows)
+        """Let the first client load; the others come behind it, which keep the machine busy."""
+        self._start(1)
+        found = self.clients[0].do("load", rows=rows)
+        self._start(max(CLIENTS))
+        return found
+
+    def _start(self, number: int) -> None:
+        more = [Client(*self._words, each, _MODULE) for each in range(len(self.clients), number)]
+        for client in more:
+            self.clients.append(self._stack.enter_context(client))
+        for client in more:
+            client.until("ready", _ANSWER_S_MAX)
 
     def commits(self, clients: int, seconds: float) -> Taken:
         return self._together("commits", clients, seconds=seconds)
@@ -152,6 +162,9 @@ class HerdDbSide:
 
 def _taken(answers: Sequence[Any]) -> Taken:
     times = sorted(each / 1000 for answer in answers for each in answer["taken_us"])
+    failed = sum(each.get("failed", 0) for each in answers)
+    if failed:
+        print(f"  {failed} failed", flush=True)
     return Taken(sum(len(each["taken_us"]) / each["seconds"] for each in answers), times)
 
 
@@ -286,6 +299,8 @@ def measure_silences(
 ) -> tuple[list[float], list[float]]:
     """Return the silences of both, in seconds."""
     found: tuple[list[float], list[float]] = ([], [])
+    if theirs is not None:
+        theirs.allow_failover()
     for number in range(1, kills + 1):
         found[0].append(our_silence(ours))
         print(f"  {number} silence {OURS:14} {found[0][-1]:6.2f} s", flush=True)
@@ -420,11 +435,17 @@ def measure(folder: Path, sizes: Sizes, *, is_quick: bool, without: Sequence[str
     calibrations = [fdatasync_us(folder)]
     timeout = ("--session-timeout", str(SESSION_TIMEOUT_S))
     with ExitStack() as stack:
-        herddb = None if HERDDB in without else start_herddb(stack, folder / "herddb")
         cluster = stack.enter_context(
-            RealCluster(folder / "cluster", *timeout, nodes=COPIES, bookies=COPIES)
+            RealCluster(
+                folder / "cluster",
+                *timeout,
+                nodes=COPIES,
+                bookies=COPIES,
+                start_s_max=_ANSWER_S_MAX,
+            )
         )
         metrics = with_metrics(cluster)
+        herddb = None if HERDDB in without else start_herddb(stack, folder / "herddb")
         with ExitStack() as of_rounds:
             ours = ProcessSide(of_rounds, OURS, OURS, _url(cluster))
             sides: list[Side] = [ours] if herddb is None else [ours, HerdDbSide(herddb)]
@@ -434,6 +455,7 @@ def measure(folder: Path, sizes: Sizes, *, is_quick: bool, without: Sequence[str
             sides.append(ProcessSide(of_rounds, FILE, OURS, url))
             for side in sides:
                 side.load(sizes.rows)
+                print(f"  {side.name}: {sizes.rows:,} rows are there", flush=True)
             found = run_rounds(sides, sizes)
             calibrations.append(fdatasync_us(folder))
             lags = measure_lags(cluster, ours, sizes)

@@ -2,7 +2,8 @@
 
 Each is a process of its own, but the connections of the client, which are threads of one. The nodes
 have HerdDB's defaults, but for quorums, time-outs, replicas and the heap. Its failover is off by
-default: the tablespace gets a limit of its leader's silence as long as the session's time-out.
+default: allow_failover() gives the tablespace a limit of its leader's silence as long as the
+session's time-out. Before that no slow moment of the machine is a failover.
 """
 
 import contextlib
@@ -23,7 +24,7 @@ _LEDGERS = "/ledgers"
 """Where HerdDB looks for them."""
 _STORAGE = "SortedLedgerStorage"
 """Apache's default."""
-_START_S_MAX = 180.0
+_ANSWER_S_MAX = 600.0
 _TICKS_OF_SESSION = 4
 """As `herdpy cluster up` has it."""
 
@@ -44,8 +45,8 @@ class HerdDbCluster:
             self.client = self._stack.enter_context(
                 program.start("client", zookeeper, self._timeout_ms)
             )
-            self.client.until("ready", _START_S_MAX)
-            self.wait_for_copies()
+            self.client.until("ready", _ANSWER_S_MAX)
+            self._replicate(0)
         except BaseException:
             self.close()
             raise
@@ -53,18 +54,24 @@ class HerdDbCluster:
     def _start(self, name: str) -> None:
         words = ("node", self._folder / name, own_port(), self._zookeeper, self._timeout_ms, name)
         self._nodes[name] = node = self._stack.enter_context(self._program.start(*words))
-        node.until("ready", _START_S_MAX)
+        node.until("ready", _ANSWER_S_MAX)
 
     def wait_for_copies(self) -> None:
         """Let nodes that were killed run again, and wait until all but the leader follow."""
         for number in range(1, self._copies + 1):
             if f"n{number}" not in self._nodes:
                 self._start(f"n{number}")
-        self.ask(f"replicate {self._copies} {self._timeout_ms}")
+        self.allow_failover()
+
+    def allow_failover(self) -> None:
+        self._replicate(self._timeout_ms)
+
+    def _replicate(self, inactivity_ms: int) -> None:
+        self.ask(f"replicate {self._copies} {inactivity_ms}")
 
     def ask(self, words: str) -> object:
         self.client.tell(words)
-        return self.client.until("answer", _START_S_MAX)
+        return self.client.until("answer", _ANSWER_S_MAX)
 
     def kill_leader(self) -> None:
         """End the node that leads by SIGKILL."""
