@@ -449,7 +449,7 @@ def measure(folder: Path, sizes: Sizes, *, is_quick: bool, without: Sequence[str
         with ExitStack() as of_rounds:
             ours = ProcessSide(of_rounds, OURS, OURS, _url(cluster))
             sides: list[Side] = [ours] if herddb is None else [ours, HerdDbSide(herddb)]
-            if POSTGRES not in without:
+            if POSTGRES.lower() not in without:
                 sides += start_postgres(of_rounds, folder / "postgres")
             url, _ = of_rounds.enter_context(herdpy_server(folder / "served"))
             sides.append(ProcessSide(of_rounds, FILE, OURS, url))
@@ -506,6 +506,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, help=f"of a rate; default {FULL.seconds}")
     parser.add_argument("--kills", type=int, help=f"of a leader; default {FULL.kills}")
     parser.add_argument("--quick", action="store_true", help="a few rows, without peers")
+    parser.add_argument(
+        "--without", action="append", default=[], choices=(HERDDB, POSTGRES.lower()),
+        help="leave a peer out; may be repeated",
+    )  # fmt: skip
     parser.add_argument("--plots", type=Path, help="write the plots into this folder, too")
     options = parser.parse_args()
     missing = missing_for_zookeeper()
@@ -519,7 +523,7 @@ def main() -> None:
     }
     sizes = (QUICK if options.quick else FULL)._replace(**given)
     print(f"{os.cpu_count()} cores; load {os.getloadavg()[0]:.1f}; {sizes}", flush=True)
-    without = (HERDDB, POSTGRES) if options.quick else ()
+    without = (HERDDB, POSTGRES.lower()) if options.quick else options.without
     with tempfile.TemporaryDirectory(prefix="bench-cluster-") as folder:
         bench = measure(Path(folder), sizes, is_quick=options.quick, without=without)
     document = bench.write()

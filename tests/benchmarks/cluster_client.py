@@ -29,6 +29,7 @@ from tests.benchmarks.network_client import (
 _GAP_S = 0.5
 _JOB = "bench"
 _TASKS = 4
+_LOADED_AT_ONCE = 1_000
 
 
 class Client(network_client.Client):
@@ -37,6 +38,7 @@ class Client(network_client.Client):
     def __init__(self, side: Any, number: int) -> None:
         super().__init__(side, number)
         self._main = side.main
+        self._many = side.execute_many
         self._parameter = side.parameter
         self._target = side.target
         self._keys = (number + 1) * IDS_OF_A_CLIENT + IDS_OF_A_CLIENT // 2
@@ -45,6 +47,16 @@ class Client(network_client.Client):
         self._inserting: threading.Thread | None = None
         self._is_stopping = threading.Event()
         self._done = 0
+
+    def load(self, rows: int) -> object:
+        """Make the tables and the rows; by INSERTs, as HerdDB does, and no Arrow is loaded."""
+        for table in ("big", "written"):
+            self._main.execute(f"CREATE TABLE {table} ({TYPES})")
+        marks = ", ".join([self._parameter] * len(make_row(0)))
+        for first in range(0, rows, _LOADED_AT_ONCE):
+            last = min(first + _LOADED_AT_ONCE, rows)
+            self._many(f"INSERT INTO big VALUES ({marks})", list(map(make_row, range(first, last))))
+        return rows
 
     def _insert_one(self, cursor: Any) -> int:
         self._keys += 1

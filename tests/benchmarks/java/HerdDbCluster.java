@@ -32,6 +32,7 @@ public final class HerdDbCluster {
     private static final long LOOK_MS = 200;
     private static final long ANSWER_MS = 30_000;
     private static final int TRIES = 5;
+    private static final int LOADING_THREADS = 32;
     private static final double GAP_S = 0.5;
 
     private final HerdDBDataSource source = new HerdDBDataSource();
@@ -155,17 +156,19 @@ public final class HerdDbCluster {
         }
     }
 
-    private String load(long rows) throws SQLException {
-        Connection connection = connection(0);
-        try (Statement statement = connection.createStatement()) {
+    private String load(long rows) throws Exception {
+        try (Statement statement = connection(0).createStatement()) {
             statement.executeUpdate("CREATE TABLE big " + HerdDb.COLUMNS);
             statement.executeUpdate("CREATE TABLE written " + HerdDb.COLUMNS);
         }
         String upsert = String.format(HerdDb.INSERT, "big").replace("INSERT", "UPSERT");
-        for (long id = 0; id < rows; id++) {
-            put(connection, upsert, id);
-        }
-        return String.valueOf(rows);
+        AtomicLong next = new AtomicLong();
+        return together(LOADING_THREADS, 0, (connection, end) -> {
+            for (long id = next.getAndIncrement(); id < rows; id = next.getAndIncrement()) {
+                put(connection, upsert, id);
+            }
+            return List.of();
+        });
     }
 
     /** Each by itself, and again where it failed: a batch was not answered, seen once in two. */
@@ -194,20 +197,23 @@ public final class HerdDbCluster {
         for (int number = 0; number < threads; number++) {
             worker.work(connection(number), 0); // prepares
         }
+        return together(threads, (long) (Double.parseDouble(words[at + 1]) * 1e9), worker);
+    }
+
+    private String together(int threads, long nanos, Worker worker) throws Exception {
         StringJoiner taken = new StringJoiner(",", "[", "]");
         ExecutorService pool = Executors.newFixedThreadPool(threads);
         long start = System.nanoTime();
-        long end = start + (long) (Double.parseDouble(words[at + 1]) * 1e9);
         try {
             List<Future<List<Long>>> futures = new ArrayList<>();
             for (int number = 0; number < threads; number++) {
                 Connection own = connection(number);
-                Callable<List<Long>> job = () -> worker.work(own, end);
+                Callable<List<Long>> job = () -> worker.work(own, start + nanos);
                 futures.add(pool.submit(job));
             }
             for (Future<List<Long>> future : futures) {
-                for (long nanos : future.get()) {
-                    taken.add(String.valueOf(nanos / 1000));
+                for (long each : future.get()) {
+                    taken.add(String.valueOf(each / 1000));
                 }
             }
         } finally {
