@@ -8,7 +8,7 @@ processes share.
 import json
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from random import Random
 from time import perf_counter
@@ -154,7 +154,7 @@ class Client(network_client.Client):
 
 
 @contextmanager
-def _connected(follower: str) -> Iterator[Any]:
+def _connected(follower: str) -> Generator[Any]:
     with herdpy.connect(follower, autocommit=True) as connection:
         yield connection
 
