@@ -40,7 +40,7 @@ endef
 MAKEFLAGS += --no-print-directory
 .PHONY: full-disk help setup fmt lint proto types layers unit contract sql dbapi exhaustive faces check second-tablespace second-tablespace-sample crash crash-sample damage kill kill-server kill-staging kill-bookies kill-cluster restarts sim sim-ledger sim-recovery sim-server sim-storage fuzz fuzz-cost ends fuzz-wire integration long interrupts threads \
         findings compat pg-oracle docs reference interpreters bare test demo cluster-demo interop soak spark spark-big spark-faults bench-wire bench-server bench-memory bench-calls bench-embedded bench-tablespaces \
-        bench-ledger bench-recovery bench-herddb bench-network bench-neighbours bench-spark big clean
+        bench-ledger bench-recovery bench-herddb bench-cluster bench-network bench-neighbours bench-spark big clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -290,6 +290,10 @@ bench-embedded: setup ## time it against sqlite3, and an older commit by turns: 
 
 bench-herddb: setup ## in process and a server against HerdDB 0.29.0 from Maven: make bench-herddb N=5
 	$(PY) -m tests.benchmarks.herddb $(if $(N),--rounds $(N)) $(if $(PLOT),--plot $(PLOT))
+
+bench-cluster: setup ## a replicated tablespace against HerdDB's cluster, PostgreSQL with a standby and our server: make bench-cluster N=3 PLOTS=docs/plots
+	@$(PY) -c 'import psycopg' 2>/dev/null || $(PY) -m pip install $(PIP_FLAGS) -e ".[bench]"
+	$(PY) -m tests.benchmarks.cluster $(if $(N),--rounds $(N)) $(if $(PLOTS),--plots $(PLOTS))
 
 bench-network: setup ## a server against PostgreSQL 15 through psycopg: make bench-network N=5 AWAKE=1 PLOT=docs/plots/network.png
 	@$(PY) -c 'import psycopg' 2>/dev/null || $(PY) -m pip install $(PIP_FLAGS) -e ".[bench]"

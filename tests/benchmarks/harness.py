@@ -83,6 +83,8 @@ class Bench:
         self.followers_name = followers_name
         self.fdatasync_us: float | None = None
         self.figures: list[Figure] = []
+        self.curves: dict[str, Any] = {}
+        """What a plot needs beside them."""
 
     def compare(
         self,
@@ -167,6 +169,8 @@ class Bench:
             "host": host,
             "results": [asdict(figure) for figure in self.figures],
         }
+        if self.curves:
+            document["curves"] = self.curves
         path = OUTPUT / f"{self.name}.json"
         path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
         return path

@@ -1,6 +1,7 @@
-"""HerdDB as a peer: fetched by Maven, our program for it (java/HerdDb.java) compiled, started."""
+"""HerdDB as a peer: fetched by Maven, our programs for it (java/*.java) compiled, started."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from bookie.admin.zookeeper_process import find_java
@@ -19,9 +20,9 @@ class NoHerdDbError(Exception):
 
 
 class HerdDb:
-    """The command that starts our program; made once for a checkout, NoHerdDbError."""
+    """The command that starts a program of ours; made once for a checkout, NoHerdDbError."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str = "HerdDb", jvm: Sequence[str] = _JVM) -> None:
         try:
             java = find_java()
         except BookieStartError as error:
@@ -34,8 +35,8 @@ class HerdDb:
             raise NoHerdDbError(f"HerdDB cannot be fetched with Maven on this machine: {reason}")
         classes = compiled(_FOLDER.glob("*.java"), _BUILD)
         path = f"{classes}{os.pathsep}{_BUILD / 'jars'}/*"
-        self._command = [str(java), *_JVM, "-cp", path, "HerdDb"]
+        self._command = [str(java), *jvm, "-cp", path, program]
 
     def start(self, *words: object) -> LineProcess:
-        """Start it with "embedded" and a directory, "server", directory and port, or "client"."""
+        """Start it with what its source says, such as "server", directory and port."""
         return LineProcess([*self._command, *map(str, words)])

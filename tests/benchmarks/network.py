@@ -47,8 +47,13 @@ Found = dict[str, tuple[list[Any], list[Any]]]
 class Client(LineProcess):
     """A client process."""
 
-    def __init__(self, kind: str, target: str, number: int) -> None:
-        module = "tests.benchmarks.network_client"
+    def __init__(
+        self,
+        kind: str,
+        target: str,
+        number: int,
+        module: str = "tests.benchmarks.network_client",
+    ) -> None:
         super().__init__([sys.executable, "-m", module, kind, target, str(number)])
 
     def begin(self, name: str, **arguments: Any) -> None:

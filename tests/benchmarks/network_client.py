@@ -264,8 +264,8 @@ class Client:
         return 0
 
 
-def _repeat(once: Callable[[], object], start: float, seconds: float) -> dict[str, Any]:
-    """Do it from `start` on for so long; the number, and the median in µs."""
+def repeated(once: Callable[[], object], start: float, seconds: float) -> tuple[list[float], float]:
+    """Do it from `start` on for so long; how long each took, and all of it, in seconds."""
     once()  # prepares
     taken: list[float] = []
     sleep(max(0.0, start - perf_counter()))
@@ -276,10 +276,16 @@ def _repeat(once: Callable[[], object], start: float, seconds: float) -> dict[st
         once()
         now = perf_counter()
         taken.append(now - begun)
+    return taken, now - end + seconds
+
+
+def _repeat(once: Callable[[], object], start: float, seconds: float) -> dict[str, Any]:
+    """Do it from `start` on for so long; the number, and the median in µs."""
+    taken, whole = repeated(once, start, seconds)
     taken.sort()
     return {
         "count": len(taken),
-        "rate": len(taken) / (now - end + seconds),
+        "rate": len(taken) / whole,
         "p50_us": taken[len(taken) // 2] * 1e6,
         "p99_us": taken[len(taken) * 99 // 100] * 1e6,
     }
@@ -301,9 +307,12 @@ def _expect(wanted: int, found: int) -> None:
         raise AssertionError(f"expected {wanted} rows, found {found}")
 
 
-def main(kind: str, target: str, number: int) -> None:
-    side = Herdpy(target) if kind == "herdpy" else Psycopg(target)
-    client = Client(side, number)
+def new_side(kind: str, target: str) -> Herdpy | Psycopg:
+    return Herdpy(target) if kind == "herdpy" else Psycopg(target)
+
+
+def answer_lines(client: object) -> None:
+    """Do what lines on the input say, until its end."""
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         arguments = json.loads(line)
@@ -312,4 +321,4 @@ def main(kind: str, target: str, number: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    answer_lines(Client(new_side(sys.argv[1], sys.argv[2]), int(sys.argv[3])))

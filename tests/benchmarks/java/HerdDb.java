@@ -12,6 +12,7 @@ import java.nio.file.Paths;
 import java.sql.Connection;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
+import java.sql.SQLException;
 import java.sql.Statement;
 import java.util.ArrayList;
 import java.util.List;
@@ -30,11 +31,11 @@ import javax.sql.DataSource;
  * HerdDB's default (requirefsync, no deferred sync).
  */
 public final class HerdDb {
-    private static final String HOST = "127.0.0.1";
-    private static final String COLUMNS =
+    static final String HOST = "127.0.0.1";
+    static final String COLUMNS =
             "(id long primary key, a long, b long, x double, name string, city string)";
-    private static final String INSERT = "INSERT INTO %s (id,a,b,x,name,city) VALUES (?,?,?,?,?,?)";
-    private static final int LOADED_AT_ONCE = 5_000;
+    static final String INSERT = "INSERT INTO %s (id,a,b,x,name,city) VALUES (?,?,?,?,?,?)";
+    static final int LOADED_AT_ONCE = 5_000;
 
     private final DataSource source;
     private final List<Connection> connections = new ArrayList<>();
@@ -154,7 +155,7 @@ public final class HerdDb {
         connection.setAutoCommit(true);
     }
 
-    private static void set(PreparedStatement insert, long id) throws Exception {
+    static void set(PreparedStatement insert, long id) throws SQLException {
         insert.setLong(1, id);
         insert.setLong(2, id % 1000);
         insert.setLong(3, id % 100);

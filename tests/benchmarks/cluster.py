@@ -1,0 +1,543 @@
+"""A replicated tablespace against HerdDB's, PostgreSQL's, and our own server: `make bench-cluster`.
+
+Side by side on loopback, and by turns: our cluster (`herdpy cluster up`: ZooKeeper, three bookies,
+three nodes), HerdDB's own (ZooKeeper, three of Apache's bookies, three nodes, its JDBC client),
+PostgreSQL with one synchronous standby, and `herdpy serve` over its file log. Both clusters have
+the same session time-out, copies, bookies and quorums (3, 3, 2), and all wait for fsync. Our
+clients and psycopg's are processes (cluster_client.py), HerdDB's are threads of one, as it has it.
+
+Behind the rounds: how far followers lag, how long the leader's clients hear nothing once it is
+killed, and what an idle cluster asks of ZooKeeper and bookies. What the machine has not is left
+out, aloud. --quick tries it, without peers.
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple, Protocol
+
+from bookie.admin.zookeeper_process import missing_for_zookeeper
+from tests.benchmarks import herddb_cluster
+from tests.benchmarks.cluster_idle import Idle, measure_idle, with_metrics
+from tests.benchmarks.cluster_plots import draw_curves
+from tests.benchmarks.harness import Bench, fdatasync_us
+from tests.benchmarks.herddb_cluster import HerdDbCluster
+from tests.benchmarks.herddb_process import NoHerdDbError
+from tests.benchmarks.ledger_plots import draw
+from tests.benchmarks.network import Client, herdpy_server
+from tests.fixtures.line_process import LineProcess
+from tests.fixtures.postgres import NoPostgresError, running_pair, version
+from tests.fixtures.real_cluster import RealCluster
+from tests.interop.apache import CannotFetchError, release
+
+OURS, FILE, POSTGRES = "herdpy", "herdpy serve", "PostgreSQL"
+COPIES = 3
+SESSION_TIMEOUT_S = 6.0
+CLIENTS = (1, 8, 32)
+READERS = (1, 8)
+_MODULE = "tests.benchmarks.cluster_client"
+_ANSWER_S_MAX = 600.0
+_START_DELAY_S = 0.2
+_BEFORE_KILL_S = 2.0
+_SETTLE_S = 10.0
+_COMMIT_BARS = {
+    (herddb_cluster.NAME, 1): 4.0,
+    (herddb_cluster.NAME, 32): 2.0,
+    (FILE, 1): 0.4,
+    (FILE, 8): 0.4,
+    (FILE, 32): 0.4,
+    (POSTGRES, 32): 0.5,
+}
+_SILENCE_BAR = 0.5
+_LAG_MS, _LAG_BESIDE_MS = 250.0, 2_000.0
+_IDLE_PER_S = 1.0
+
+
+class Sizes(NamedTuple):
+    rounds: int
+    rows: int
+    seconds: float
+    lag_s: float
+    staged_rows: int
+    kills: int
+    idle_s: float
+
+
+FULL = Sizes(3, 5_000, 3.0, 10.0, 1_000_000, 3, 30.0)
+QUICK = Sizes(1, 2_000, 0.3, 0.5, 4_000, 1, 2.0)
+
+
+class Taken(NamedTuple):
+    """What the clients of one contender have done together."""
+
+    rate: float
+    times_ms: list[float]
+    """Of each operation, ascending."""
+
+    def at(self, share: float) -> float:
+        return self.times_ms[min(int(len(self.times_ms) * share), len(self.times_ms) - 1)]
+
+
+class Side(Protocol):
+    """A contender."""
+
+    name: str
+
+    def load(self, rows: int) -> object: ...
+
+    def commits(self, clients: int, seconds: float) -> Taken: ...
+
+    def reads(self, clients: int, rows: int, seconds: float) -> Taken: ...
+
+
+class ProcessSide:
+    """Ours, or PostgreSQL: a process for each client."""
+
+    def __init__(self, stack: ExitStack, name: str, kind: str, target: str) -> None:
+        self.name = name
+        self.clients: list[Client] = []
+        self._stack = stack
+        self._words = kind, target
+
+    def load(self, rows: int) -> object:
+        """Let the first client load; the others come behind it, which keep the machine busy."""
+        self._start(1)
+        found = self.clients[0].do("load", rows=rows)
+        self._start(max(CLIENTS))
+        return found
+
+    def _start(self, number: int) -> None:
+        more = [Client(*self._words, each, _MODULE) for each in range(len(self.clients), number)]
+        for client in more:
+            self.clients.append(self._stack.enter_context(client))
+        for client in more:
+            client.until("ready", _ANSWER_S_MAX)
+
+    def commits(self, clients: int, seconds: float) -> Taken:
+        return self._together("commits", clients, seconds=seconds)
+
+    def reads(self, clients: int, rows: int, seconds: float) -> Taken:
+        return self._together("reads", clients, rows=rows, seconds=seconds)
+
+    def begin_commits(self, clients: int, seconds: float) -> None:
+        """Let them begin; end_commits() waits for them."""
+        start = perf_counter() + _START_DELAY_S
+        for client in self.clients[:clients]:
+            client.begin("commits", start=start, seconds=seconds)
+
+    def end_commits(self, clients: int) -> Taken:
+        return _taken([client.end() for client in self.clients[:clients]])
+
+    def _together(self, name: str, number: int, **arguments: Any) -> Taken:
+        start = perf_counter() + _START_DELAY_S
+        for client in self.clients[:number]:
+            client.begin(name, start=start, **arguments)
+        return _taken([client.end() for client in self.clients[:number]])
+
+
+class HerdDbSide:
+    """HerdDB: a thread for each client."""
+
+    name = herddb_cluster.NAME
+
+    def __init__(self, cluster: HerdDbCluster) -> None:
+        self.cluster = cluster
+
+    def load(self, rows: int) -> object:
+        return self.cluster.ask(f"load {rows}")
+
+    def commits(self, clients: int, seconds: float) -> Taken:
+        return _taken([self.cluster.ask(f"commits {clients} {seconds}")])
+
+    def reads(self, clients: int, rows: int, seconds: float) -> Taken:
+        return _taken([self.cluster.ask(f"reads {rows} {clients} {seconds}")])
+
+
+def _taken(answers: Sequence[Any]) -> Taken:
+    times = sorted(each / 1000 for answer in answers for each in answer["taken_us"])
+    failed = sum(each.get("failed", 0) for each in answers)
+    if failed:
+        print(f"  {failed} failed", flush=True)
+    return Taken(sum(len(each["taken_us"]) / each["seconds"] for each in answers), times)
+
+
+# --- the rounds -----------------------------------------------------------------------------------
+
+Found = dict[tuple[str, int, str], list[Taken]]
+"""By what was done, the number of clients, and whose they were."""
+
+
+def run_rounds(sides: Sequence[Side], sizes: Sizes) -> Found:
+    """Let all do the same by turns; round 0 warms up, and does not count."""
+    found: Found = {}
+
+    def turn(number: int, what: str, clients: int, do: Callable[[Side], Taken]) -> None:
+        first = number % len(sides)
+        for side in (*sides[first:], *sides[:first]):
+            taken = do(side)
+            print(
+                f"  {number} {what:8} {clients:2} clients {side.name:14} {taken.rate:10,.0f} 1/s, "
+                f"p50 {taken.at(0.5):8.2f} ms, p99 {taken.at(0.99):8.2f} ms",
+                flush=True,
+            )
+            if number:
+                found.setdefault((what, clients, side.name), []).append(taken)
+
+    for number in range(sizes.rounds + 1):
+        print(f"round {number} of {sizes.rounds}{'' if number else ' (warm-up)'}", flush=True)
+        for clients in CLIENTS:
+            turn(number, "commits", clients, lambda side, n=clients: side.commits(n, sizes.seconds))
+        for clients in READERS:
+            turn(
+                number, "reads", clients,
+                lambda side, n=clients: side.reads(n, sizes.rows, sizes.seconds),
+            )  # fmt: skip
+    return found
+
+
+# --- followers ------------------------------------------------------------------------------------
+
+
+class Lags(NamedTuple):
+    """Milliseconds from the leader's acknowledgement to a follower that shows it, ascending."""
+
+    loaded: list[float]
+    loaded_rate: float
+    """Commits a second meanwhile."""
+    beside: list[float]
+    """Of rows that were acknowledged while a COMMIT of many rows was under way, and its own."""
+    commit_ms: float
+    """How long that took."""
+
+
+def measure_lags(cluster: RealCluster, side: ProcessSide, sizes: Sizes) -> Lags:
+    follower = _follower_url(cluster)
+    with ExitStack() as stack:
+        probe, stager = (
+            stack.enter_context(
+                Client(OURS, f"herd://{cluster.leader().address}", 100 + n, _MODULE)
+            )
+            for n in range(2)
+        )
+        many = max(CLIENTS)
+        side.begin_commits(many, sizes.lag_s)
+        seen = probe.do(
+            "lag", follower=follower, start=perf_counter() + 1.0, seconds=sizes.lag_s - 1
+        )
+        rate = side.end_commits(many).rate
+        loaded = sorted((shown - acknowledged) * 1e3 for acknowledged, shown in seen)
+        print(f"  lag under {rate:,.0f} commits/s: {len(loaded)} rows seen", flush=True)
+        rows = stager.do("stage", rows=sizes.staged_rows)
+        probe.begin("lag", follower=follower, start=perf_counter(), seconds=sizes.lag_s)
+        time.sleep(min(1.0, sizes.lag_s / 2))
+        begun, acknowledged, shown = stager.do("commit_staged", follower=follower, rows=rows)
+        beside = [
+            (seen_at - acknowledged_at) * 1e3
+            for acknowledged_at, seen_at in probe.end()
+            if acknowledged_at <= shown and seen_at >= begun
+        ]
+    own_ms = (shown - acknowledged) * 1e3
+    print(
+        f"  COMMIT of {rows:,} rows: {acknowledged - begun:.2f} s, shown {own_ms:.0f} ms behind "
+        f"it; {len(beside)} rows beside it",
+        flush=True,
+    )
+    return Lags(loaded, rate, sorted([*beside, own_ms]), (acknowledged - begun) * 1e3)
+
+
+def _follower_url(cluster: RealCluster) -> str:
+    return f"herd://{_nodes(cluster)[1]}?read=follower"
+
+
+# --- failover -------------------------------------------------------------------------------------
+
+
+def silence_s(
+    client: LineProcess, tell: Callable[[str], None], kill: Callable[[], object]
+) -> float:
+    """Return how long one client, which inserts without a pause, got no answer around a kill."""
+    tell("insert")
+    client.until("answer", _ANSWER_S_MAX)
+    time.sleep(_BEFORE_KILL_S)
+    kill()
+    killed = perf_counter()
+    while True:
+        last, first = client.until("gap", _ANSWER_S_MAX)
+        if first > killed:
+            break
+    tell("stop")
+    client.until("answer", _ANSWER_S_MAX)
+    return first - last
+
+
+def our_silence(cluster: RealCluster) -> float:
+    """Kill the leader under one client, and start that node again."""
+    leader = cluster.leader()
+    with Client(OURS, _url(cluster), 200 + leader.epoch, _MODULE) as client:
+        found = silence_s(client, client.begin, lambda: cluster.kill(leader.node))
+    cluster.start(leader.node)
+    cluster.wait_ready(leader.node)
+    return found
+
+
+def herddb_silence(cluster: HerdDbCluster) -> float:
+    """As our_silence()."""
+    found = silence_s(cluster.client, cluster.client.tell, cluster.kill_leader)
+    cluster.wait_for_copies()
+    return found
+
+
+def measure_silences(
+    ours: RealCluster, theirs: HerdDbCluster | None, kills: int
+) -> tuple[list[float], list[float]]:
+    """Return the silences of both, in seconds."""
+    found: tuple[list[float], list[float]] = ([], [])
+    if theirs is not None:
+        theirs.allow_failover()
+    for number in range(1, kills + 1):
+        found[0].append(our_silence(ours))
+        print(f"  {number} silence {OURS:14} {found[0][-1]:6.2f} s", flush=True)
+        if theirs is not None:
+            found[1].append(herddb_silence(theirs))
+            print(f"  {number} silence {herddb_cluster.NAME:14} {found[1][-1]:6.2f} s", flush=True)
+    return found
+
+
+def _nodes(cluster: RealCluster) -> list[str]:
+    """Return the addresses of all nodes, the leader's first."""
+    leader = cluster.leader()
+    nodes = [each for each in cluster.programs.values() if each.kind == "node"]
+    return sorted((each.address for each in nodes), key=lambda each: each != leader.address)
+
+
+def _url(cluster: RealCluster) -> str:
+    return f"herd://{','.join(_nodes(cluster))}"
+
+
+# --- the report -----------------------------------------------------------------------------------
+
+
+def report(bench: Bench, found: Found, names: Sequence[str]) -> None:
+    """Add the figures of the rounds; names: ours first."""
+
+    def median(what: str, clients: int, name: str, figure: Callable[[Taken], float]) -> float:
+        return statistics.median(map(figure, found[what, clients, name]))
+
+    def add(
+        title: str,
+        unit: str,
+        what: str,
+        clients: int,
+        figure: Callable[[Taken], float],
+        **bars: Any,
+    ) -> None:
+        mine = median(what, clients, OURS, figure)
+        many = f"{title}, {clients} client{'s' * (clients > 1)}"
+        for name in names[1:]:
+            theirs = median(what, clients, name, figure)
+            bench.add(
+                f"{many} : {name}", unit, mine, theirs, name, bars.get(name), better=_BETTER[unit]
+            )
+        if not names[1:]:
+            bench.add(many, unit, mine, None, None, better=_BETTER[unit])
+
+    for what, title, all_clients in (
+        ("commits", "replicated durable commits", CLIENTS),
+        ("reads", "point reads at the leader", READERS),
+    ):
+        for clients in all_clients:
+            bars = {name: _COMMIT_BARS.get((name, clients)) for name in names}
+            add(
+                title,
+                "1/s",
+                what,
+                clients,
+                lambda each: each.rate,
+                **bars if what == "commits" else {},
+            )
+        for share in (0.5, 0.99):
+            for clients in all_clients:
+                add(
+                    f"{title}, p{share * 100:.0f}", "ms", what, clients,
+                    lambda each, at=share: each.at(at),
+                )  # fmt: skip
+        bench.curves[title] = {
+            name: [
+                [
+                    n,
+                    *(
+                        median(what, n, name, f)
+                        for f in (lambda t: t.rate, lambda t: t.at(0.5), lambda t: t.at(0.99))
+                    ),
+                ]
+                for n in all_clients
+            ]
+            for name in names
+        }
+
+
+_BETTER = {"1/s": "higher", "ms": "lower"}
+
+
+def report_lags(bench: Bench, lags: Lags, rows: int) -> None:
+    for name, times, bar in (
+        ("while 32 clients commit", lags.loaded, _LAG_MS),
+        (f"beside a COMMIT of {rows:,} rows", lags.beside, _LAG_BESIDE_MS),
+    ):
+        taken = Taken(0.0, times)
+        bench.add(f"follower's lag {name}, p50", "ms", taken.at(0.5), None, None)
+        bench.add(f"follower's lag {name}, p99", "ms", taken.at(0.99), None, None, bar)
+    bench.add("commits meanwhile, 32 clients", "1/s", lags.loaded_rate, None, None, better="higher")
+    bench.add(f"COMMIT of {rows:,} staged rows", "ms", lags.commit_ms, None, None)
+
+
+def report_silences(bench: Bench, ours: list[float], theirs: list[float]) -> None:
+    mine = statistics.median(ours)
+    name, bar = (herddb_cluster.NAME, _SILENCE_BAR) if theirs else (None, None)
+    peer = statistics.median(theirs) if theirs else None
+    bench.add("silence of a killed leader", "s", mine, peer, name)
+    bench.add(
+        "silence of a killed leader beyond the session's time-out",
+        "s",
+        max(0.0, mine - SESSION_TIMEOUT_S),
+        None if peer is None else peer - SESSION_TIMEOUT_S,
+        name,
+        bar,
+    )
+
+
+def report_idle(bench: Bench, idle: Idle) -> None:
+    """Add requests a second of an idle cluster, for each node."""
+    for title, rate in (
+        ("renewals of tenures", idle.renewals),
+        ("looks and watches, to ZooKeeper", idle.looks_store),
+        ("long polls, to bookies", idle.polls),
+        ("looks, to bookies", idle.looks_bookies),
+        ("ticks", idle.ticks),
+        ("others, to bookies", idle.others),
+    ):
+        bench.add(f"idle, of a node: {title}", "1/s", rate / COPIES, None, None)
+    bench.add("idle, of a node: all requests", "1/s", idle.total / COPIES, None, None, _IDLE_PER_S)
+
+
+# --- all of it ------------------------------------------------------------------------------------
+
+
+def measure(folder: Path, sizes: Sizes, *, is_quick: bool, without: Sequence[str]) -> Bench:
+    bench = Bench("cluster-quick" if is_quick else "cluster", sizes.rounds)
+    calibrations = [fdatasync_us(folder)]
+    timeout = ("--session-timeout", str(SESSION_TIMEOUT_S))
+    with ExitStack() as stack:
+        cluster = stack.enter_context(
+            RealCluster(
+                folder / "cluster",
+                *timeout,
+                nodes=COPIES,
+                bookies=COPIES,
+                start_s_max=_ANSWER_S_MAX,
+            )
+        )
+        metrics = with_metrics(cluster)
+        herddb = None if HERDDB in without else start_herddb(stack, folder / "herddb")
+        with ExitStack() as of_rounds:
+            ours = ProcessSide(of_rounds, OURS, OURS, _url(cluster))
+            sides: list[Side] = [ours] if herddb is None else [ours, HerdDbSide(herddb)]
+            if POSTGRES.lower() not in without:
+                sides += start_postgres(of_rounds, folder / "postgres")
+            url, _ = of_rounds.enter_context(herdpy_server(folder / "served"))
+            sides.append(ProcessSide(of_rounds, FILE, OURS, url))
+            for side in sides:
+                side.load(sizes.rows)
+                print(f"  {side.name}: {sizes.rows:,} rows are there", flush=True)
+            found = run_rounds(sides, sizes)
+            calibrations.append(fdatasync_us(folder))
+            lags = measure_lags(cluster, ours, sizes)
+        silences = measure_silences(cluster, herddb, sizes.kills)
+        print(f"  idle for {sizes.idle_s:g} s", flush=True)
+        time.sleep(min(_SETTLE_S, sizes.idle_s))
+        idle = measure_idle(cluster, metrics, sizes.idle_s)
+        calibrations.append(fdatasync_us(folder))
+    bench.fdatasync_us = round(statistics.median(calibrations), 1)
+    print()
+    report(bench, found, [side.name for side in sides])
+    report_lags(bench, lags, sizes.staged_rows)
+    report_silences(bench, *silences)
+    report_idle(bench, idle)
+    return bench
+
+
+def start_herddb(stack: ExitStack, folder: Path) -> HerdDbCluster | None:
+    try:
+        program, java = herddb_cluster.new_program(), release("current")
+    except (NoHerdDbError, CannotFetchError) as error:
+        print(f"*** SKIPPED: without HerdDB: {error}", flush=True)
+        return None
+    print(f"peer: {herddb_cluster.NAME} on bookies of Apache BookKeeper {java.version}", flush=True)
+    return stack.enter_context(
+        herddb_cluster.herddb_cluster(program, java, folder, COPIES, SESSION_TIMEOUT_S)
+    )
+
+
+def start_postgres(stack: ExitStack, folder: Path) -> list[Side]:
+    try:
+        import psycopg
+
+        conninfo = stack.enter_context(running_pair(folder))
+    except (ImportError, NoPostgresError) as error:
+        print(f"*** SKIPPED: without PostgreSQL: {error}", flush=True)
+        return []
+    print(f"peer: {version()}, one standby, through psycopg {psycopg.__version__}", flush=True)
+    return [ProcessSide(stack, POSTGRES, "psycopg", conninfo)]
+
+
+HERDDB = "herddb"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, help=f"default {FULL.rounds}")
+    parser.add_argument("--seconds", type=float, help=f"of a rate; default {FULL.seconds}")
+    parser.add_argument("--kills", type=int, help=f"of a leader; default {FULL.kills}")
+    parser.add_argument("--quick", action="store_true", help="a few rows, without peers")
+    parser.add_argument(
+        "--without", action="append", default=[], choices=(HERDDB, POSTGRES.lower()),
+        help="leave a peer out; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--plots", type=Path, help="write the plots into this folder, too")
+    options = parser.parse_args()
+    missing = missing_for_zookeeper()
+    if missing is not None:
+        print(f"*** SKIPPED: {missing}")
+        return
+    given = {
+        name: value
+        for name in ("rounds", "seconds", "kills")
+        if (value := getattr(options, name)) is not None
+    }
+    sizes = (QUICK if options.quick else FULL)._replace(**given)
+    print(f"{os.cpu_count()} cores; load {os.getloadavg()[0]:.1f}; {sizes}", flush=True)
+    without = (HERDDB, POSTGRES.lower()) if options.quick else options.without
+    with tempfile.TemporaryDirectory(prefix="bench-cluster-") as folder:
+        bench = measure(Path(folder), sizes, is_quick=options.quick, without=without)
+    document = bench.write()
+    print(f"\nwrote {document}, {bench.write_markdown()}")
+    if options.quick:
+        return
+    for picture in [*draw(document, "the peer's"), *draw_curves(document, bench.curves)]:
+        print(f"drawn: {picture}")
+        if options.plots is not None:
+            shutil.copy(picture, options.plots)
+    missed = [figure.name for figure in bench.figures if figure.ok is False]
+    if missed:
+        print(f"*** bars missed: {', '.join(missed)}")
+
+
+if __name__ == "__main__":
+    main()
