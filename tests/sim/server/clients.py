@@ -505,7 +505,7 @@ class Client:
         if number in history.transfers:
             return
         source, target = self.rng.sample(range(ACCOUNTS), 2)
-        if self.registers.random() < 0.3:  # both ways between two: they deadlock
+        if self.registers.random() < 0.6:  # both ways between two: they deadlock
             source, target = self.registers.sample(range(2), 2)
         amount = self.rng.randrange(1, 20)
         history.transfers[number] = source, target, amount

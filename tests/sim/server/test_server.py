@@ -40,6 +40,7 @@ _GRPC = (
     "proto/grpc_codes",
 )
 NEVER_SIMULATED = {
+    "engine/cluster_view.py",  # system tables, which no life reads
     "server/requests/part_check.py",  # of a cluster's nodes: tests/sim/cluster
     "aio/handles.py",  # leases, stages and pipelines awaited: around the blocking ones
     "driver/abandoned_claims.py",  # what the collector finds

@@ -80,8 +80,15 @@ class ScriptedCopy:
     def claim(self, epoch: int) -> None:
         self._call("claim")
 
-    def lead(self) -> None:
+    def lead(self, end: Lsn | None) -> None:
         self._call("lead")
+
+    def end_log(self) -> Lsn:
+        self._call("end_log")
+        return self.position
+
+    async def drain(self, timeout_s: float, check: Callable[[], object]) -> None:
+        self._call("drain")
 
     @property
     def ledger(self) -> Ledger | None:
