@@ -587,6 +587,8 @@ class World:
         self.shared.act_count += 1
         if chance < 0.4:
             # What others commit before it logs is not in its snapshot, but in the model's.
+            if connection.look is not None and self.model.has_pending:
+                return  # the checkpoint's sync would end a COMMIT that is under way
             self._is_alone = connection.look is not None
             self.checkpoint()
             self._is_alone = False
