@@ -268,7 +268,7 @@ class Member:
     def copy_state(self) -> CopyState:
         """Return what its copy is now; any thread."""
         part = self._part
-        lag_s = math.inf if part is None else part.lag_s()
+        lag_s = math.inf if part is None else part.known_lag_s()
         return CopyState(self.machine.state.value, self._copy.durable_position, lag_s)
 
     def want(self) -> None:

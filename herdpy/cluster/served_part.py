@@ -123,7 +123,15 @@ class ServedPart:
         )
 
     def lag_s(self) -> float:
-        """Return how old what it shows is at most: 0 while it leads. Any thread."""
+        """Return how old what it shows is at most: 0 while it leads. Any thread.
+
+        Who asks wants to know it well: the end of the log is looked for more often from now on.
+        """
+        self.staleness.ask()
+        return self.known_lag_s()
+
+    def known_lag_s(self) -> float:
+        """Return the same, as far as it is known by the way. Any thread."""
         return self.staleness.lag_s() if self._tenure is None else 0.0
 
     def check_hello(self, read: str, max_staleness_s: float) -> None:
@@ -149,6 +157,7 @@ class ServedPart:
         """
         if self._tenure is not None:
             return
+        self.staleness.ask()
         lag_s = self.staleness.lag_s()
         if lag_s > max_staleness_s:
             raise self._refusal(

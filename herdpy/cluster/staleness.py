@@ -8,7 +8,7 @@ that counts the seconds in which the machine sleeps.
 
 What is not confirmed is not seen: a leader tells bookies how far the log is some milliseconds
 behind an acknowledgement, and one that dies before that leaves it to the next leader. One thread,
-the loop's; lag_s() any thread.
+the loop's; lag_s() and ask() any thread.
 """
 
 import math
@@ -19,16 +19,18 @@ End = tuple[int, int]
 """A ledger, and an entry of it: (-1, -1) is before all of them."""
 _LOOKS_MAX = 64
 """Looks whose end the copy has not come to; while there are so many no other is noted."""
+_ASKED_S = 10.0
+"""So long is the end of the log looked for often behind a question of a reader."""
 
 
 class Staleness:
     """See the module."""
 
-    __slots__ = ("_fresh_s", "_looks", "_now_s", "_taken")
+    __slots__ = ("_asked_s", "_fresh_s", "_looks", "_now_s", "_taken")
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
-        self._fresh_s = -math.inf
+        self._fresh_s = self._asked_s = -math.inf
         self._taken: End = (-1, -1)
         self._looks: deque[tuple[float, End]] = deque()
 
@@ -39,6 +41,15 @@ class Staleness:
     def lag_s(self) -> float:
         """Return how old what the copy shows is at most; infinite: that is not known."""
         return max(0.0, self._now_s() - self._fresh_s)
+
+    def ask(self) -> None:
+        """Take in that a reader wants to know; any thread."""
+        self._asked_s = self._now_s()
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether readers have wanted to know lately."""
+        return self._now_s() - self._asked_s < _ASKED_S
 
     def saw_end(self, sent_s: float, end: End) -> None:
         """Take in where the log ended, as a look says that was sent then."""

@@ -41,6 +41,9 @@ _AGAIN_S = 0.05
 _AGAIN_S_MAX = 2.0
 _LOOK_S = 0.5
 """How often the end of the log is looked for, to know how old what the copy has is."""
+_IDLE_LOOK_S = 6.0
+"""How often while no reader asks: each look costs a store two requests, and bookies one each. Less
+than what readers allow who say nothing of it (MAX_STALENESS_S)."""
 _LIST_S = 1.0
 """How often the list is read again, at least, while the log ends with a CLOSED ledger."""
 
@@ -116,6 +119,9 @@ class LedgerTail:
         listing = LedgerListing(self._store, self._listing.path)  # whose calls are one at a time
         while True:
             sent_s, again_s = staleness.now_s(), _AGAIN_S
+            if not staleness.is_asked and staleness.lag_s() < _IDLE_LOOK_S - _LOOK_S:
+                await asyncio.sleep(_LOOK_S)
+                continue
             with suppress(BookieError, Error):
                 ledgers = (await listing.read()).ledgers
                 reader = self._reader

@@ -54,6 +54,10 @@ class Part(Tenure, CheckedPart, Protocol):
         """Return how old what it shows is at most, 0 while it leads; any thread."""
         ...
 
+    def known_lag_s(self) -> float:
+        """Return the same, for who looks by the way: the node does nothing more for it."""
+        ...
+
     def reason_not_ready(self, max_staleness_s: float) -> str | None:
         """Return why nothing can be served now, None: it can; any thread.
 

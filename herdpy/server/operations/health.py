@@ -109,7 +109,7 @@ def readiness(hub: "Hub") -> Page:
         words.append("the disk is full: writes are refused (53100)")
     part = hub.default.part
     if part is not None and part.follows:
-        words.append(f"this node follows, {part.lag_s():.1f} s behind at most")
+        words.append(f"this node follows, {part.known_lag_s():.1f} s behind at most")
     failing = [each.task for each in database.retries.failed]
     if failing:
         more = len(failing) - _FAILING_SHOWN_MAX
@@ -127,13 +127,14 @@ def status(hub: "Hub") -> bytes:
         failure=shown(stopped_by(hub.database)),
     )
     reason, part = hub.reason_not_ready(), hub.default.part
+    lag_s = inf if part is None else part.known_lag_s()
     state = {
         "server": hub.name,
         "is_ready": reason is None,
         "reason": reason,
         "is_draining": hub.is_draining,
         "follows": part is not None and part.follows,
-        "lag_s": None if part is None or part.lag_s() == inf else round(part.lag_s(), 3),
+        "lag_s": None if lag_s == inf else round(lag_s, 3),
         "uptime_s": round(hub.uptime_s, 3),
         "connections": hub.connections_by_protocol(),
         "statements_waiting": hub.workers.waiting_count,

@@ -125,7 +125,7 @@ def families(hub: "Hub") -> "Iterator[Metric]":
         yield GaugeMetricFamily(
             "herdpy_follower_lag_seconds",
             "How old what this node shows is at most; 0: it leads.",
-            value=part.lag_s(),
+            value=part.known_lag_s(),
         )
     lost = CounterMetricFamily(
         "herdpy_lines_lost", "Lines of the process's logs that were not written.", labels=["of"]

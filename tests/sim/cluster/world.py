@@ -637,7 +637,7 @@ class World(ledger.World):
             epoch = (await TablespaceNodes(store).read(NAME)).record.epoch
             with suppress(OperationalError):  # there is another wish
                 await wish.make(WishRecord(leader=host.name, epoch=epoch))
-                await asyncio.sleep(keep_s)
+            await asyncio.sleep(keep_s)
         finally:
             await store.close()
 

@@ -242,3 +242,40 @@ def test_how_old_a_copy_is_counts_from_where_the_look_for_the_end_was_sent() -> 
         await followed.close()
 
     simulate(body)
+
+
+def test_the_end_is_looked_for_seldom_while_no_reader_asks() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        leader = await leads(cluster, 1)
+        await write(leader, range(ENTRIES))
+        found, looks = await node(cluster), Looks()
+        followed = LedgerTail(
+            found.client, found.listing._store, found.listing, password=PASSWORD, staleness=looks
+        )
+        looking = asyncio.ensure_future(followed.look_for_end())
+        following = asyncio.ensure_future(_taken(followed))
+
+        async def count_in(seconds: float) -> int:
+            before = len(looks.noted)
+            await asyncio.sleep(seconds)  # in virtual time
+            return len(looks.noted) - before
+
+        await count_in(10)
+        assert 8 <= await count_in(60) <= 12
+        assert looks.lag_s() < 8
+        looks.ask()
+        assert await count_in(8) >= 14
+        assert looks.lag_s() < 1
+        await count_in(10)
+        assert await count_in(60) <= 12
+        for task in (looking, following):
+            task.cancel()
+        await asyncio.wait([looking, following])
+        await followed.close()
+
+    simulate(body)
+
+
+async def _taken(followed: LedgerTail) -> None:
+    async for _ in followed.runs(START_LSN):
+        pass
