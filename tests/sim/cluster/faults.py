@@ -88,6 +88,8 @@ class Faults:
                 [self.hand_over, self.hand_over, self.roll, self.checkpoint],
                 [self.hand_over, self.cut_client, self.lag],
                 [self.crash_in_hand_over],
+                [self.crash_in_hand_over],
+                [self.crash_in_hand_over, self.crash_in_hand_over, self.roll],
                 [self.hand_over, self.crash_in_hand_over, self.crash_in_hand_over],
                 [self.crash_in_hand_over, self.pause_in_hand_over],
                 [self.hand_over, self.crash_in_take_over, self.depose],
@@ -167,7 +169,7 @@ class Faults:
 
     def hand_over(self) -> None:
         """Have the leader give the part to another node, in good order, if it comes to that."""
-        others = [host for host in self.world.nodes if host.is_ready]
+        others = [host for host in self.world.nodes if host.is_ready and not host.leads]
         if others:
             self.world.happen("a node is wanted as leader")
             host, keep_s = self.rng.choice(others), self.rng.choice((0.05, 0.5, 1.5))

@@ -444,6 +444,8 @@ class NodeHost:
         if self.crash_after == name:
             self.crash_after = None
             world.happen(f"crash behind step {name}")
+            if name in HAND_OVER_STEPS:
+                world.happen("crash in a hand-over")
             if can_wait():
                 raise SimulatedCrash(f"behind step {name}")
             self.crash(power=True)
