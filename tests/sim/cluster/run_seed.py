@@ -30,6 +30,8 @@ _ROUGH_S_MAX = 6.0
 _CALM_S_MAX = 60.0
 _UP_S_MAX = 10.0
 _WISHES, _WISH_S = 4, 1.0
+_ROLLED_BACK_S = 0.2
+"""For transactions of clients that are gone."""
 
 
 def run_seed(seed: int, say: Callable[[str], object] | None = None) -> Outcome:
@@ -87,6 +89,9 @@ async def _live(world: World) -> None:
 
 async def _each_leads(world: World) -> None:
     """Have each node lead once more: all have the same, and each what clients were told."""
+    # A client gives a silent node up before TCP's keep-alive tells that one of the client.
+    world.loop.network.probe()
+    await asyncio.sleep(_ROLLED_BACK_S)
     for host in [*world.nodes]:
         await world.check_level()
         for _ in range(_WISHES):  # one that came before, of another node, may be granted first
