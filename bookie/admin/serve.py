@@ -3,7 +3,6 @@
 This is where all that a bookie works on is built: the disk, the index, the executors, the session.
 """
 
-import asyncio
 import contextlib
 import ipaddress
 import logging
@@ -40,7 +39,7 @@ from bookie.metadata.kazoo_client import KAZOO_LOGGER
 from bookie.runtime.http import Api
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_disk import OsDisk
-from bookie.runtime.os_executors import new_executor, run, stop_event
+from bookie.runtime.os_executors import new_executor, run, run_until_stopped
 from bookie.runtime.os_input_files import Reread
 from bookie.runtime.os_log import LineWriter, LogLines
 from bookie.runtime.os_rng import OsRng
@@ -520,19 +519,4 @@ async def _serve(
              "data": str(data)},
             f"bookie {node.bookie_id} serves {cluster.uri} from {data}",
         )  # fmt: skip
-        await _wait_for_end(node)
-
-
-async def _wait_for_end(node: BookieNode) -> None:
-    """Return when told to stop; raise what ended the bookie by itself."""
-    loop = asyncio.get_running_loop()
-    told = stop_event()
-    waits: list[asyncio.Task[Any]] = [loop.create_task(told.wait()), loop.create_task(node.wait())]
-    try:
-        done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            await task
-    finally:
-        for task in waits:
-            task.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
+        await run_until_stopped(node.wait())

@@ -10,7 +10,7 @@ from bookie.runtime.os_process import usual_timers
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Executor", "new_executor", "new_loop", "run", "stop_event"]
+__all__ = ["Executor", "new_executor", "new_loop", "run", "run_until_stopped", "stop_event"]
 
 T = TypeVar("T")
 
@@ -59,3 +59,20 @@ def stop_event() -> "asyncio.Event":
     for number in _ENDING:
         loop.add_signal_handler(number, told.set)
     return told
+
+
+async def run_until_stopped(coroutine: Coroutine[Any, Any, object]) -> None:
+    """Run to the end, or until SIGTERM or SIGINT, which cancels it. What it raises is raised."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    told = stop_event()
+    running, stopping = loop.create_task(coroutine), loop.create_task(told.wait())
+    try:
+        await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (running, stopping):
+            task.cancel()
+        failed, _ = await asyncio.gather(running, stopping, return_exceptions=True)
+    if isinstance(failed, Exception):
+        raise failed

@@ -1,13 +1,12 @@
 """What commands have open that look at the log of a tablespace; they fence and write nothing."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import NamedTuple
 
 from bookie.client.client import LedgerClient
 from bookie.metadata.interfaces import VersionedStore
-from bookie.runtime.os_executors import stop_event
+from bookie.runtime.os_executors import run_until_stopped
 from herdpy.cli.cluster.options import session
 from herdpy.cluster.cluster_record import read_cluster
 from herdpy.cluster.listing import LedgerListing
@@ -67,16 +66,7 @@ async def tell_records(
                 async for lsn, record in records:
                     tell(lsn, record)
             return
-        loop = asyncio.get_running_loop()
-        stop = stop_event()
-        following = loop.create_task(_follow(access, after, tell))
-        stopping = loop.create_task(stop.wait())
-        await asyncio.wait([following, stopping], return_when=asyncio.FIRST_COMPLETED)
-        for task in (following, stopping):
-            task.cancel()
-        failed, _ = await asyncio.gather(following, stopping, return_exceptions=True)
-        if isinstance(failed, Exception):
-            raise failed
+        await run_until_stopped(_follow(access, after, tell))
 
 
 async def _follow(access: LogAccess, after: Lsn, tell: OnRecord) -> None:

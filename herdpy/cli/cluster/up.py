@@ -18,7 +18,7 @@ from rich.text import Text
 
 from bookie.errors import BookieError
 from bookie.metadata.interfaces import VersionedStore
-from bookie.runtime.os_executors import run, stop_event
+from bookie.runtime.os_executors import run, run_until_stopped
 from herdpy.cli.cluster.local import LEDGERS, ROOT, LocalCluster, Program
 from herdpy.cli.cluster.making import check_tablespace, create_tablespace, new_record
 from herdpy.cli.cluster.options import as_herdpy_errors, session
@@ -62,7 +62,7 @@ def run_cluster(
         showing = _Showing(cluster, tablespace, is_kept=data is not None, is_json=is_json)
         try:
             with as_herdpy_errors("cluster up"):
-                run(_until_signal(cluster, showing, tablespace, bookie_count))
+                run(run_until_stopped(_live(cluster, showing, tablespace, bookie_count)))
             if not is_json:
                 output_console().print("stopping")
         finally:
@@ -73,21 +73,6 @@ def run_cluster(
 def dsn_of(zookeeper: str, tablespace: str) -> str:
     """Return the URL by which programs connect to a tablespace, whatever it is called."""
     return f"herd+zk://{zookeeper}/{quote(tablespace, safe='')}"
-
-
-async def _until_signal(
-    cluster: LocalCluster, showing: "_Showing", tablespace: str, bookie_count: int
-) -> None:
-    loop = asyncio.get_running_loop()
-    stop = stop_event()
-    running = loop.create_task(_live(cluster, showing, tablespace, bookie_count))
-    stopping = loop.create_task(stop.wait())
-    await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
-    for task in (running, stopping):
-        task.cancel()
-    failed, _ = await asyncio.gather(running, stopping, return_exceptions=True)
-    if isinstance(failed, Exception):
-        raise failed
 
 
 async def _live(

@@ -20,12 +20,11 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from herdpy.cli.console import print_error
 from herdpy.cli.demo import transfers
 from herdpy.cli.demo.cluster_processes import ClusterProcesses, wait_for
+from herdpy.cli.demo.tour import exit_code
 from herdpy.cli.demo.transfers import Found, Program, read_all
 from herdpy.driver.connection import connect
-from herdpy.errors import Error
 
 _WIDTH_WITHOUT_TERMINAL = 100
 _RUN_S = 2.0
@@ -43,13 +42,7 @@ def run_cluster_demo() -> int:
     directory = Path(tempfile.mkdtemp(prefix="herdpy-demo-"))
     tour = ClusterTour(console, directory)
     try:
-        return 0 if tour.run() else 1
-    except Error as error:
-        print_error(console, error)
-        return 1
-    except KeyboardInterrupt:
-        console.print("\ninterrupted", style="yellow")
-        return 1
+        return exit_code(console, tour.run)
     finally:
         tour.close()
         shutil.rmtree(directory, ignore_errors=True)

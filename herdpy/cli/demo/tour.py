@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,13 @@ def run_demo(directory: str, *, flights_max: int | None = None, commits_min: int
         console.print(Text(f"herdpy: {missing.problem}.\n{missing.remedy}"))
         return 1
     tour = Tour(console, Path(directory), flights_max=flights_max, commits_min=commits_min)
+    return exit_code(console, tour.run)
+
+
+def exit_code(console: Console, run: Callable[[], bool]) -> int:
+    """Run a demo, and return 0 if all was as it has to be, else 1; an error is printed."""
     try:
-        return 0 if tour.run() else 1
+        return 0 if run() else 1
     except Error as error:
         print_error(console, error)
         return 1

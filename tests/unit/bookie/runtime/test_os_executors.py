@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from bookie.runtime.os_executors import run, stop_event
+from bookie.runtime.os_executors import run, run_until_stopped, stop_event
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -41,3 +41,28 @@ def test_a_command_that_fails_leaves_no_handler_behind() -> None:
     with pytest.raises(ValueError):
         run(main())
     assert signal.getsignal(signal.SIGINT) == before
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_what_runs_until_it_is_stopped(is_told: bool) -> None:
+    ended: list[str] = []
+
+    async def work() -> None:
+        try:
+            if is_told:
+                signal.raise_signal(signal.SIGTERM)
+                await asyncio.Event().wait()
+            ended.append("by itself")
+        finally:
+            ended.append("whole")
+
+    run(run_until_stopped(work()))
+    assert ended == (["whole"] if is_told else ["by itself", "whole"])
+
+
+def test_what_fails_before_it_is_stopped_says_so() -> None:
+    async def work() -> None:
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        run(run_until_stopped(work()))
