@@ -2,8 +2,9 @@
 
 An entry carries the LAC of the moment when it was sealed, so readers learn of the last entry only
 with the next one. When the LAC has moved, nothing is pending and the last packet carries an older
-LAC, a timer is started; if that is still so when it fires, the LAC is written. Its failure is
-no loss: the next entry, or the next move, carries it. Source: BookKeeper's explicit LAC.
+LAC, a timer is started; if that is still so when it fires, the LAC is written. Where that fails
+the timer is started again, until an entry carries the LAC. Source: BookKeeper's explicit LAC, which
+its writer flushes at an interval.
 """
 
 from bookie.ledger.types import INVALID_ENTRY_ID

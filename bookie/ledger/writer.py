@@ -632,7 +632,8 @@ class WriterMachine:
         return self._lac.write(context, self._members)
 
     def on_lac_reply(self, request: int, bookie: BookieId, status: Status) -> Actions:
-        return self._lac.on_lac_reply(request, bookie, status)
+        is_idle = not self._queue.pending
+        return self._lac.on_lac_reply(request, bookie, status, is_idle=is_idle)
 
     # --- time -------------------------------------------------------------------------------------
 

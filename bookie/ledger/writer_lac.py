@@ -82,6 +82,9 @@ class WriterLac:
         if entry_id > self.entry_id:
             self.entry_id = entry_id
             self.length = length
+        return self._armed(is_idle=is_idle)
+
+    def _armed(self, *, is_idle: bool) -> Actions:
         if self._explicit.should_arm(self.entry_id, is_idle=is_idle):
             return [StartTimer(Timer.EXPLICIT_LAC)]
         return NOTHING
@@ -121,18 +124,21 @@ class WriterLac:
         request = self._ask(FanOut(bookies, self._ack_quorum_size, context, lac))
         return [SendLac(request, lac, self._sealer.seal_lac(self._ledger_id, lac), bookies)]
 
-    def on_lac_reply(self, request: int, bookie: BookieId, status: Status) -> Actions:
+    def on_lac_reply(
+        self, request: int, bookie: BookieId, status: Status, *, is_idle: bool
+    ) -> Actions:
         question, is_granted = self._decide(request, status)
         if question is None:
             return NOTHING
         if is_granted:
             self._explicit.carried(question.entry_id)
-        if question.context is None:
-            return NOTHING
-        if is_granted:
-            return [Done(question.context)]
+            return NOTHING if question.context is None else [Done(question.context)]
         where = f"ledger {self._ledger_id}: {bookie} answered {status.name} to a LAC write"
-        return [Failed(question.context, fatal_error(where, status) or WriteError(where))]
+        fatal = fatal_error(where, status)
+        if question.context is not None:
+            return [Failed(question.context, fatal or WriteError(where))]
+        # Behind the last entry for a while no other one makes up for it: readers wait for this.
+        return self._armed(is_idle=is_idle) if fatal is None else NOTHING
 
     def on_timer(self, members: Members, *, is_idle: bool) -> Actions:
         if not self._explicit.on_timer(self.entry_id, is_idle=is_idle):

@@ -358,17 +358,35 @@ def test_2_4_explicit_lac_is_not_written_when_it_was_written_by_hand() -> None:
     assert len(desk.lacs) == 1
 
 
-def test_2_4_a_failed_explicit_lac_is_ignored() -> None:
+def _with_a_lone_lac_answered(status: Status) -> Desk:
     desk = Desk(is_lac_explicit=True)
     desk.add(b"a")
     desk.ok(0, "b1", "b2")
     desk.fire(Timer.EXPLICIT_LAC)
     for bookie in desk.lacs[0].bookies:
-        desk.run(desk.machine.on_lac_reply(desk.lacs[0].request, bookie, Status.IO_ERROR))
+        desk.run(desk.machine.on_lac_reply(desk.lacs[0].request, bookie, status))
+    return desk
+
+
+def test_2_4_a_failed_explicit_lac_fails_nothing() -> None:
+    desk = _with_a_lone_lac_answered(Status.IO_ERROR)
     assert desk.failed == {}
     desk.add(b"b")
     desk.ok(1, "b1", "b2")
     assert desk.added == [0, 1]
+
+
+def test_2_4_a_failed_explicit_lac_is_written_again() -> None:
+    """Readers would else wait for the next entry, which may be long in coming."""
+    desk = _with_a_lone_lac_answered(Status.IO_ERROR)
+    desk.fire(Timer.EXPLICIT_LAC)
+    assert [send.lac for send in desk.lacs] == [0, 0]
+
+
+@pytest.mark.parametrize("status", [Status.OK, Status.FENCED, Status.UNAUTHORIZED])
+def test_2_4_an_explicit_lac_is_not_written_again(status: Status) -> None:
+    """It is there, or no other try would help."""
+    assert Timer.EXPLICIT_LAC not in _with_a_lone_lac_answered(status).timers
 
 
 def test_write_lac_answers_at_an_ack_quorum() -> None:
