@@ -6,6 +6,7 @@ Calls wait, one at a time, but for the properties.
 
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 
 from bookie.runtime.interfaces import Driver
 from herdpy.cluster.blocking_chain import BlockingChain
@@ -15,13 +16,15 @@ from herdpy.engine.database import Database
 from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.file_logs import LogSource
 from herdpy.engine.statements.plan_cache import load_compiler
-from herdpy.errors import Error, InvariantViolation
+from herdpy.errors import Error, InvariantViolation, loading
+from herdpy.exec.vector import load_duckdb
 from herdpy.log.followed_log import FollowedLog
 from herdpy.log.ledger_log import LedgerLog
 from herdpy.model.lsn import Lsn
 from herdpy.storage.manifest import LEDGER_LOG
 
 _FOLLOWED = LogSource(LEDGER_LOG, lambda _: FollowedLog(), leads=False)
+_HEAVY = ("herdpy.exec.vector.duck", "herdpy.storage.arrow_shadows", "herdpy.storage.arrow_staged")
 
 
 class DatabaseCopy:
@@ -65,7 +68,7 @@ class DatabaseCopy:
 
     def open(self) -> None:
         self.database = self._new_instance(_FOLLOWED).start()
-        load_compiler()  # else all clients wait for it just when this node comes to lead
+        _load()
 
     def follow(self, run: Run) -> None:
         self._opened().replica.follow(run)
@@ -123,3 +126,16 @@ class DatabaseCopy:
         if self.database is None:
             raise InvariantViolation("the copy is not open")
         return self.database
+
+
+def _load() -> None:
+    """Import what statements need, and what a follower needs that adopts pages.
+
+    Elsewhere both wait for their first use. Here that would be just when this node comes to lead,
+    with all its clients waiting, or between a commit of staged rows and what reads them on a copy.
+    """
+    load_compiler()
+    with loading():
+        load_duckdb()
+        for name in _HEAVY:
+            import_module(name)

@@ -69,26 +69,37 @@ def test_a_first_table_and_its_count_load_nothing_heavy() -> None:
     assert not names & {*HEAVY, "zipfile", "ssl", "socket"}
 
 
+_OPEN_COPY = """
+import herdpy.engine.session.session
+from bookie.runtime.drivers import ThreadDriver
+from bookie.runtime.memory_disk import MemoryDisk
+from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_rng import OsRng
+from herdpy.cluster.database_copy import DatabaseCopy
+from herdpy.config import Config
+from herdpy.engine.instance import Instance
+from herdpy.model.settings import Settings
+world = {'disk': MemoryDisk(), 'clock': OsClock(), 'rng': OsRng()}
+world |= {'driver': ThreadDriver(), 'config': Config()}
+copy = DatabaseCopy(lambda logs: Instance(**world, logs=logs, is_threaded=False),
+                    None, world['driver'], ledger_bytes_max=1)
+assert not {'herdpy.sql.compile', 'pyarrow', 'duckdb'} & set(sys.modules)
+copy.open()
+modules_before = set(sys.modules)
+"""
+
+
 def test_an_open_copy_has_loaded_what_its_first_statement_needs() -> None:
     found = probe(
-        "import herdpy.engine.session.session\n"
-        "from bookie.runtime.drivers import ThreadDriver\n"
-        "from bookie.runtime.memory_disk import MemoryDisk\n"
-        "from bookie.runtime.os_clock import OsClock\n"
-        "from bookie.runtime.os_rng import OsRng\n"
-        "from herdpy.cluster.database_copy import DatabaseCopy\n"
-        "from herdpy.config import Config\n"
-        "from herdpy.engine.instance import Instance\n"
-        "from herdpy.model.settings import Settings\n"
-        "world = {'disk': MemoryDisk(), 'clock': OsClock(), 'rng': OsRng()}\n"
-        "world |= {'driver': ThreadDriver(), 'config': Config()}\n"
-        "copy = DatabaseCopy(lambda logs: Instance(**world, logs=logs, is_threaded=False),\n"
-        "                    None, world['driver'], ledger_bytes_max=1)\n"
-        "assert 'herdpy.sql.compile' not in sys.modules\n"
-        "copy.open()\n"
-        "modules_before = set(sys.modules)\n"
-        "copy.database.session(Settings()).execute('SELECT 1 + 1')\n"
-        "copy.close()"
+        _OPEN_COPY + "copy.database.session(Settings()).execute('SELECT 1 + 1')\ncopy.close()"
+    )
+    assert found["new"] == []
+
+
+def test_an_open_copy_has_loaded_what_adopts_pages_and_reads_them_by_vectors() -> None:
+    found = probe(
+        _OPEN_COPY + "import herdpy.exec.vector.duck, herdpy.storage.arrow_shadows\n"
+        "import herdpy.storage.arrow_staged\ncopy.close()"
     )
     assert found["new"] == []
 
