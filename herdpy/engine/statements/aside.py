@@ -95,12 +95,14 @@ class _Beside:
 
     def run(self, call: Callable[[], T], stop: Callable[[], object]) -> T:
         done: Ticket[None] = Ticket()
-        values: list[T] = []
+        # Emptied: the thread may keep the frame of work() for a moment longer, and what hangs on
+        # call and value, as a snapshot does, is to be gone when this thread lets go of them.
+        calls, values = [call], list[T]()
         errors: list[BaseException] = []
 
         def work() -> None:
             try:
-                values.append(call())
+                values.append(calls.pop()())
             except BaseException as error:  # noqa: BLE001 - raised where it was asked for
                 errors.append(error)
             finally:
@@ -131,7 +133,8 @@ class _Beside:
                 raise errors.pop(0)
             finally:
                 errors.clear()
-        return values[0]
+                values.clear()
+        return values.pop()
 
     def end(self) -> None:
         """Have the thread end when it runs nothing; anywhere, a collector's callback included."""

@@ -64,6 +64,38 @@ def test_the_value_comes_of_another_thread_which_waits_for_the_next_call() -> No
         assert aside(threading.get_ident, nothing) == first
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_call_has_held_is_gone_with_its_value(
+    monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    """The thread that ran it may be kept from going on just behind its end."""
+    goes_on = threading.Event()
+
+    class Kept(Ticket[None]):
+        def complete(self, value: None) -> None:
+            super().complete(value)
+            goes_on.wait(10)
+
+    monkeypatch.setattr("herdpy.engine.statements.aside.Ticket", Kept)
+    held, made = Held(), Held()
+    ends = [weakref.ref(held), weakref.ref(made)]
+    values = [made]
+
+    def call(holds: Held) -> Held:
+        if fails:
+            raise ValueError(repr(holds))
+        return values.pop()
+
+    with beside() as aside:
+        calls = [partial(call, held)]
+        del held, made
+        with suppress(ValueError):
+            aside(calls.pop(), nothing)
+        values.clear()
+        assert [each() for each in ends] == [None, None]
+        goes_on.set()
+
+
 def test_another_thread_than_the_main_one_hears_no_signals_and_runs_it_itself() -> None:
     with beside() as aside, ThreadPoolExecutor(1) as pool:
         found = pool.submit(lambda: (aside(threading.get_ident, nothing), threading.get_ident()))
