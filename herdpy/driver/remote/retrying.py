@@ -280,7 +280,8 @@ class RetryingSession:
             pauses: Pauses | None = None
             while True:
                 session = self._session
-                self._leave_silent(session)
+                if self._connector is not None:
+                    self._leave_silent(session, self._connector)
                 problem = self._lost or session.machine.failure
                 if problem is not None and self._new_pauses is not None and not self._is_closed:
                     if self._lost is not None or self._is_inside(session):
@@ -322,12 +323,10 @@ class RetryingSession:
         session.close()
         return True
 
-    def _leave_silent(self, session: "RemoteSession") -> None:
+    def _leave_silent(self, session: "RemoteSession", connector: "LeaderConnector") -> None:
         """Leave a node that said nothing to another connection, while nothing is under way here."""
-        connector = self._connector
-        if connector is None or self._new_pauses is None or not connector.is_silent:
-            return
-        if session.machine.failure is None and not self._is_inside(session):
+        is_possible = self._new_pauses is not None and connector.is_silent
+        if is_possible and session.machine.failure is None and not self._is_inside(session):
             session.close()
 
     def _is_passing(self, error: Error) -> bool:
