@@ -90,6 +90,7 @@ _TEMPLATES = {
 }
 _VARIADIC = ("coalesce", "greatest", "least", "concat", "concat_ws")
 _NODE_CHARACTERS = 16  # of the text of one expression, about
+_MEAN_NODES = 20  # of an exact mean: DuckDB seeks common parts among those of all means, as squares
 _CHAIN_MAX = 64  # operands of + - * in one chain that DuckDB may seek common parts in
 _JOINED_MAX = 32  # operands of || in one chain
 _LATE_PARTS_MAX = 4  # each is one more lambda in a lambda
@@ -1212,6 +1213,7 @@ class _Printer:
 
         if function == "avg" and result.kind is Kind.DECIMAL:
             scale = node.arguments[0].type.scale or 0
+            self.budget.spend(_MEAN_NODES)
             total = f"sum({word}{texts[0]}){tail}"
             total = f"CAST({total} AS {f'DECIMAL(38,{scale})' if scale else 'HUGEINT'})"
             count = f"count({word}{texts[0]}){tail}"
@@ -1221,7 +1223,7 @@ class _Printer:
             factor = _huge(10 ** ((result.scale or 0) - scale))
             return applied(
                 (number, count),
-                lambda found: _scaled(f"h_steps1({', '.join((*found, factor))})", result),
+                lambda found: _scaled(f"h_mean({', '.join((*found, factor))})", result),
             )
         if result.kind is Kind.INTERVAL and function in ("sum", "avg"):
             return _interval_total(function, texts[0], word, tail, once)

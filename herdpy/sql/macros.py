@@ -320,6 +320,8 @@ h_one_row(s): CASE WHEN s.n > 1
 h_unscaled(x): CAST(replace(CAST(x AS VARCHAR), '.', '') AS HUGEINT)
 h_half(n, d, r): CASE WHEN 2 * abs(r) >= abs(d) THEN CASE WHEN (n < 0) = (d < 0) THEN 1
     ELSE -1 END ELSE 0 END
+-- of counts d > 0: half a step is added before the division cuts
+h_mean(n, d, m): (n // d) * m + (2 * (n % d) * m + sign(n) * d) // (2 * d)
 h_steps1(n, d, m): (n // d) * m + ((n % d) * m) // d + h_half(n, d, ((n % d) * m) % d)
 h_steps2(n, d, m, k): ((n // d) * m + ((n % d) * m) // d) * k + ((((n % d) * m) % d) * k) // d
     + h_half(n, d, ((((n % d) * m) % d) * k) % d)

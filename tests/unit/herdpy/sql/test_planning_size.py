@@ -187,6 +187,16 @@ def refusal(text: str) -> str | None:
     return None
 
 
+def test_means_count_for_what_duckdb_does_with_all_of_them() -> None:
+    def means(count: int) -> str:
+        return f"SELECT {', '.join(f'avg(i + {n})' for n in range(count))} FROM {TABLE}"
+
+    assert refusal(means(200)) is None
+    found = refusal(means(240))
+    assert found is not None
+    assert found.startswith("54001 ")
+
+
 @pytest.mark.parametrize(
     ("head", "item", "separator", "tail", "maximum"),
     [
