@@ -109,8 +109,7 @@ def _by_another(server: RunningServer, phase: str, way: str, after_s: float) -> 
         thread.start()
         time.sleep(after_s)
         if way != "time-out":
-            begun_s, after_s = time.monotonic(), 0.0
-            WAYS[way](server, connection)
+            begun_s, after_s = WAYS[way](server, connection), 0.0
             # Between two pieces of a result nothing runs that they end: who wants it asks again.
             while way != "closed socket" and thread.is_alive():
                 thread.join(_AGAIN_S)
