@@ -35,6 +35,9 @@ from herdpy.log.ledger_log import OnAdded
 from herdpy.log.record import BeginLedger, encode
 from herdpy.model.lsn import Lsn
 
+_READ_AT_ONCE = 64
+"""Metadata of so many ledgers are asked for together: a log that keeps all has ever more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Quorums:
@@ -92,17 +95,30 @@ class LedgerChain:
         async with self._changing:
             await self._listing.claim(epoch)
             self._epoch = epoch
-            for ledger_id in self.ledgers:
-                self.ends[ledger_id] = await self._recover(ledger_id)
+            ledgers = self.ledgers
+            for first in range(0, len(ledgers), _READ_AT_ONCE):
+                some = ledgers[first : first + _READ_AT_ONCE]
+                known = await asyncio.gather(*map(self._closed_end, some))
+                for ledger_id, last in zip(some, known, strict=True):
+                    self.ends[ledger_id] = await self._recover(ledger_id) if last is None else last
 
-    async def _recover(self, ledger_id: int) -> int:
+    async def _closed_end(self, ledger_id: int) -> int | None:
+        """Return the last entry of a ledger, None: it is not CLOSED."""
         try:
             metadata = await self._client.metadata(ledger_id)
-            if not metadata.is_closed:
-                metadata = await self._client.recover(ledger_id, self._password)
-                self._figures.recovered += 1
         except NoSuchLedgerMetadataError:
             raise missing(self._listing.path, ledger_id) from None
+        return metadata.last_entry_id if metadata.is_closed else None
+
+    async def _recover(self, ledger_id: int) -> int:
+        last = await self._closed_end(ledger_id)
+        if last is not None:
+            return last
+        try:
+            metadata = await self._client.recover(ledger_id, self._password)
+        except NoSuchLedgerMetadataError:
+            raise missing(self._listing.path, ledger_id) from None
+        self._figures.recovered += 1
         return metadata.last_entry_id
 
     async def entries(self, after: Lsn) -> AsyncIterator[tuple[int, int, list[bytes]]]:

@@ -372,3 +372,27 @@ def test_what_is_counted_of_a_log() -> None:
         assert counts == [(0, 0), (1, 1), (1, 2)]  # only the last ledger was not closed
 
     simulate(body)
+
+
+class FarLink(ScriptedLink):
+    """A store whose every answer takes a second."""
+
+    def plan(self, session_id: int, path: str, *, is_write: bool) -> Plan:
+        return Plan(answer_s=1.0)
+
+
+def test_a_claim_of_many_ledgers_asks_for_their_ends_together() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        leader = await node(cluster)
+        await leader.chain.claim(1)
+        for _ in range(100):
+            await leader.chain.begin()
+            await leader.add(b"x")
+        loop = asyncio.get_running_loop()
+        other = await node(cluster, FarLink())
+        begun_s = loop.time()
+        await other.chain.claim(2)
+        assert loop.time() - begun_s < 20
+        assert len(await other.content()) == 100
+
+    simulate(body)
