@@ -202,6 +202,9 @@ class _Showing:
         while True:
             for program in self._cluster.ended():
                 self._warn(program)
+            if self._is_json:  # what it prints is printed
+                await asyncio.sleep(_LOOK_S)
+                continue
             try:
                 status = await read_status(store, ROOT, patience_s=_PATIENCE_S)
             except (BookieError, Error):
@@ -212,7 +215,7 @@ class _Showing:
                 is_away = False
                 if live is not None:
                     live.update(as_tables(status), refresh=True)
-                elif not self._is_json:
+                else:
                     for line in changes(before, status):
                         self._console.print(line)
                 before = status
