@@ -109,7 +109,7 @@ class _Host(NamedTuple):
 
 
 class Node:
-    """See the module. One tablespace at a time: its address is that of one leader."""
+    """See the module. All its tablespaces have one address."""
 
     def __init__(
         self,
@@ -152,8 +152,6 @@ class Node:
         self._registration: Registration | None = None
         self._hosts: dict[str, _Host] = {}
         """By the tablespace's id."""
-        self._refused: set[str] = set()
-        """Ids of those that it cannot carry, which was told."""
         self._changed = asyncio.Event()
         self._watches: list[Watch] = []
         self._keeper: asyncio.Task[None] | None = None
@@ -303,18 +301,6 @@ class Node:
 
     async def _begin(self, name: str) -> None:
         record = (await self._nodes.read(name)).record
-        if self._hosts:
-            if record.id not in self._refused:
-                self._refused.add(record.id)
-                (carried,) = (host.name for host in self._hosts.values())
-                _log.error(
-                    "tablespace %s: node %s carries %s, and can carry one only: name other nodes "
-                    "as its replicas",
-                    name,
-                    self.id,
-                    carried,
-                )
-            return
         world, client, registration = self._world, self._client, self._registration
         assert client is not None
         assert registration is not None

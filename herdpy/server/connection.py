@@ -85,8 +85,12 @@ _LINGER_S = 5.0
 
 
 class ServerConnection(asyncio.Protocol):
-    def __init__(self, hub: "Hub", number: int, tls: ServerTls | None = None) -> None:
+    def __init__(
+        self, hub: "Hub", number: int, tls: ServerTls | None = None, *, may_move: bool = False
+    ) -> None:
+        """may_move: Hello may name a tablespace of another server behind the port."""
         self.number = number
+        self._may_move = may_move
         self.encode: Callable[[Message], Any] = encode_frame
         """Makes of a message what its transport writes; any thread. Until connection_made()."""
         self.peer = ""
@@ -352,6 +356,8 @@ class ServerConnection(asyncio.Protocol):
 
     def _start(self, hello: messages.Hello) -> None:
         self._hello = hello
+        if not self._moved(hello.tablespace):
+            return
         self._hub.unauthenticated.logs_in(self)
         self.client = hello.client
         hub, user, pause_s = self._hub, hello.user, 0.0
@@ -389,6 +395,26 @@ class ServerConnection(asyncio.Protocol):
             self._pause = self._hub.loop.call_later(pause_s, self._offer)
         else:
             self._offer()
+
+    def _moved(self, tablespace: str) -> bool:
+        """Become one of the server of a tablespace; False: it has been refused."""
+        neighbours = self._hub.neighbours
+        if not self._may_move or neighbours is None:
+            return True
+        hub = neighbours.find(tablespace)
+        refusal = neighbours.refusal() if hub is None else None
+        if hub is not None and hub is not self._hub:
+            self._hub.leave(self)
+            self.received.give(self._received_bytes)
+            self._received_bytes = 0
+            self._hub, self._served = hub, hub.default
+            self.received = Account(hub.received, REQUEST_BYTES)
+            refusal = hub.admit(self)
+        if refusal is not None:
+            self._audit("refused", reason=refusal.message)
+            self.refuse(refusal)
+            return False
+        return True
 
     def _check_part(self, hello: messages.Hello) -> None:
         """Refuse who asks for a node of another part; before the login, which may be a newer one.

@@ -29,6 +29,7 @@ from herdpy.server.operations.watch import shown, stopped_by
 from herdpy.server.requests.part_check import MAX_STALENESS_S
 from herdpy.server.served import Part, Served
 from herdpy.server.session_settings import session_settings
+from herdpy.server.shared_port import SharedPort
 from herdpy.server.spinning import LoopSpinning
 from herdpy.server.workers import STARVED_S, Workers
 
@@ -61,8 +62,10 @@ class Hub:
         self.connections: dict[ServerConnection, None] = {}
         self.is_draining = False
         self.database = database
-        self._names = (TABLESPACE, tablespace)
-        """By which clients ask for that database: a cluster calls it as it likes."""
+        self.tablespace = tablespace
+        """By which clients ask for that database, beside TABLESPACE: a cluster's name of it."""
+        self.neighbours: SharedPort | None = None
+        """The port that it shares with servers of other tablespaces; None: it has its own."""
         self.clock = database.clock
         self.metrics = ServerMetrics()
         self.received = Budget(config.request_bytes_max)
@@ -107,9 +110,23 @@ class Hub:
 
     def served(self, tablespace: str) -> Served:
         """Return a tablespace that is open; 3D000: there is none of the name; else why not."""
-        if tablespace in self._names:
+        if self._is_own(tablespace):
             return self.default
+        if tablespace == TABLESPACE:
+            raise OperationalError(
+                f'tablespace "{TABLESPACE}" does not exist: this node carries several, and none of '
+                "that name",
+                sqlstate="3D000",
+                hint="name one of them in the URL, as in herd://host/sales",
+            )
         return self._served_as(self.database.instance.tablespaces.opened(tablespace))
+
+    def _is_own(self, tablespace: str) -> bool:
+        """Return whether a name is that of the database itself."""
+        if tablespace == self.tablespace:
+            return True
+        neighbours = self.neighbours
+        return tablespace == TABLESPACE and (neighbours is None or neighbours.is_of_one)
 
     def _served_as(self, database: Database) -> Served:
         found = self._served.get(database)
@@ -128,14 +145,16 @@ class Hub:
 
         An unauthenticated client may name any, so that one which is absent costs next to nothing.
         """
-        if tablespace in self._names:
+        if self._is_own(tablespace):
             return self.default
+        if tablespace == TABLESPACE:
+            return None
         database = self.database.instance.tablespaces.find(tablespace)
         return None if database is None else self._served_as(database)
 
     def are_same(self, one: str, other: str) -> bool:
         """Return whether two names are those of one tablespace."""
-        return one == other or (one in self._names and other in self._names)
+        return one == other or (self._is_own(one) and self._is_own(other))
 
     def login_of(self, tablespace: str, user: str) -> Proven | None:
         """Return what a proof of this user would be good for now; None: there is no such user."""

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.os_executors import new_executor
@@ -18,6 +19,7 @@ from herdpy.server.login.gate import Gate
 from herdpy.server.operations.health import HealthServer
 from herdpy.server.operations.watch import Watch
 from herdpy.server.served import Part
+from herdpy.server.shared_port import SharedPort
 from herdpy.server.workers import NewExecutor, Workers
 
 if TYPE_CHECKING:
@@ -45,12 +47,14 @@ class Server:
         executor: NewExecutor = new_executor,
         part: Part | None = None,
         tablespace: str = TABLESPACE,
+        port: SharedPort | None = None,
     ) -> None:
         """OperationalError: a file of TLS cannot be used. write_audit: see audit.py.
 
         lines: what writes the process's logs, whose losses are shown. executor makes the workers.
         part: what the database is one copy of several as; None: there is no other copy.
         tablespace: another name by which clients may ask for the database itself.
+        port: shared with servers of other tablespaces; None: start() opens one of its own.
         """
         audit = Audit(database.clock, write_audit)
         self.gate = Gate(database, audit, database.rng.randbytes(32), config, database.clock)
@@ -69,7 +73,10 @@ class Server:
         self._server: Any = None
         self._health: HealthServer | None = None
         self._grpc: GrpcServer | None = None
-        self._last_number = 0
+        self._tablespace = tablespace
+        self._is_listening = False
+        self._port = port
+        self._numbers = count(1) if port is None else port.numbers
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Open all tablespaces, and listen; return the address. OSError when it is taken.
@@ -81,18 +88,25 @@ class Server:
         instance = self._hub.database.instance
         for state in await self._workers.submit(instance.tablespaces.open_all, is_urgent=True):
             _log.error("tablespace %s cannot be opened: %s", state.entry.name, state.error)
-        self._server = await loop.create_server(
-            self._tcp_connection, host, port, start_serving=False
-        )
-        sockets = self._server.sockets
+        if self._port is None:
+            self._server = await loop.create_server(
+                self._tcp_connection, host, port, start_serving=False
+            )
+            sockets = self._server.sockets
+        else:
+            sockets = await self._port.open(host, port)
         has_tls = self.gate.tls is not None
         try:
             self.gate.open_to([each.getsockname()[0] for each in sockets], has_tls=has_tls)
         except Error:
-            self._server.close()  # it may be let in to later, with a user
+            self._leave_port()  # it may be let in to later, with a user
             raise
         address: tuple[str, int] = sockets[0].getsockname()[:2]
-        await self._server.start_serving()
+        if self._port is None:
+            await self._server.start_serving()
+        else:
+            await self._port.let_in(self._tablespace, self._hub, self._shared_connection)
+        self._is_listening = True
         self._watch.start()
         return address
 
@@ -117,8 +131,17 @@ class Server:
         return await self._health.start(host, port)
 
     def show_at(self, health: HealthServer) -> None:
-        """Have pages that outlive this server show it, until they are told otherwise."""
+        """Have pages that outlive this server show it, with others, until hide_at()."""
         health.show(self._hub)
+
+    def hide_at(self, health: HealthServer) -> None:
+        """Have them show it no more."""
+        health.hide(self._hub)
+
+    @property
+    def is_listening(self) -> bool:
+        """start() has let clients in."""
+        return self._is_listening
 
     def reload(self, config: ServerConfig) -> list[str]:
         """Take up certificates that were read again, and settings; return those it cannot.
@@ -132,12 +155,20 @@ class Server:
         return [name for name in changed if getattr(old, name) != getattr(config, name)]
 
     def _connection(self) -> ServerConnection:
-        self._last_number += 1
-        return ServerConnection(self._hub, self._last_number)
+        return ServerConnection(self._hub, next(self._numbers))
 
     def _tcp_connection(self) -> ServerConnection:
-        self._last_number += 1
-        return ServerConnection(self._hub, self._last_number, self.gate.tls)
+        return ServerConnection(self._hub, next(self._numbers), self.gate.tls)
+
+    def _shared_connection(self) -> ServerConnection:
+        return ServerConnection(self._hub, next(self._numbers), self.gate.tls, may_move=True)
+
+    def _leave_port(self) -> None:
+        """Take no connection any more."""
+        if self._port is not None:
+            self._port.leave(self._tablespace, self._hub)
+        elif self._server is not None:
+            self._server.close()
 
     @property
     def connection_count(self) -> int:
@@ -149,8 +180,7 @@ class Server:
         Transactions go on until they end, or timeout_s is over.
         """
         self._hub.is_draining = True
-        if self._server is not None:
-            self._server.close()
+        self._leave_port()
         if self._grpc is not None:
             await self._grpc.drain()
         loop = asyncio.get_running_loop()
@@ -198,8 +228,7 @@ class Server:
     async def close(self) -> None:
         """Close all connections, whatever they do, and end the workers."""
         self._hub.is_draining = True
-        if self._server is not None:
-            self._server.close()
+        self._leave_port()
         for connection in list(self._hub.connections):
             connection.refuse(self._hub.shutting_down())
         if self._grpc is not None:

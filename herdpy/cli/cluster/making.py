@@ -13,7 +13,7 @@ from herdpy.cluster.node_identity import check_id
 from herdpy.cluster.status import ClusterStatus, read_status
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.driver.local import new_rng
-from herdpy.errors import OperationalError, ProgrammingError
+from herdpy.errors import ProgrammingError
 
 _ID_BYTES = 16
 _PASSWORD_BYTES = 16
@@ -78,8 +78,8 @@ async def create_tablespace(
     """Make a tablespace; the session is to end soon, for it stands for the leader's until then.
 
     It has passed check_tablespace(). ProgrammingError 42P04: there is one of the name; 22023: a
-    replica is no node that is there, or carries a tablespace already. OperationalError 53000: too
-    few bookies. Nothing was made then.
+    replica is no node that is there. OperationalError 53000: too few bookies. Nothing was made
+    then.
     """
     await check_bookie_count(store, await read_cluster(store, root))
     status = await read_status(store, root, patience_s=_PATIENCE_S)
@@ -91,14 +91,6 @@ async def create_tablespace(
                 f"replica {replica!r:.80}: expected a node that is registered, found {known}",
                 sqlstate="22023",
                 hint="start it: `herdpy node`; nothing was made",
-            )
-    for each in status.tablespaces:
-        carried = sorted(set(each.replicas) & set(replicas))
-        if carried and each.name != name:
-            raise OperationalError(
-                f"node {carried[0]} carries tablespace {each.name}, and can carry one only",
-                sqlstate="0A000",
-                hint="name other nodes; nothing was made",
             )
     rng = new_rng()
     record = TablespaceRecord(

@@ -29,6 +29,7 @@ from herdpy.errors import Error, OperationalError, ProgrammingError
 from herdpy.model.governor import Governor
 from herdpy.server.operations.health import HealthServer
 from herdpy.server.server import Server
+from herdpy.server.shared_port import SharedPort
 
 _log = logging.getLogger(__name__)
 _LISTEN_AGAIN_S = 0.5
@@ -211,9 +212,24 @@ class _Services:
         self.drain_s = 0.0
         """What open transactions get when a server stops: none where the copy has to be closed."""
         self.servers: dict[Server, None] = {}
+        self.port = SharedPort()
+        self._of_grpc: Server | None = None
+        self._passing = asyncio.Lock()
 
     def new(self, tablespace: str, copy: DatabaseCopy) -> "NodeService":
+        self.port.carry(tablespace)
         return NodeService(self, tablespace, copy)
+
+    async def listen_for_grpc(self) -> None:
+        """Let one server listen for gRPC, the oldest that clients are let in to."""
+        host, port = self.config.host, self.config.grpc_port
+        async with self._passing:
+            if self._of_grpc in self.servers or port < 0:
+                return
+            self._of_grpc = next((each for each in self.servers if each.is_listening), None)
+            if self._of_grpc is not None:
+                with listening("node", host, port, "--grpc-port"):
+                    await self._of_grpc.start_grpc(host, port)
 
     async def start_health(self) -> None:
         """Serve the pages of health.py, where the settings say so; OperationalError."""
@@ -262,6 +278,7 @@ class NodeService:
             lines=shared.lines,
             part=part,
             tablespace=self._tablespace,
+            port=shared.port,
         )
         shared.servers[server] = None
         server.show_at(shared.health)
@@ -299,9 +316,7 @@ class NodeService:
             with listening("node", config.host, config.port, "--port"):
                 await server.start(config.host, config.port)
             self._listens = True
-            if config.grpc_port >= 0:
-                with listening("node", config.host, config.grpc_port, "--grpc-port"):
-                    await server.start_grpc(config.host, config.grpc_port)
+            await self._shared.listen_for_grpc()
 
     async def stop(self) -> None:
         server, self._server = self._server, None
@@ -313,5 +328,6 @@ class NodeService:
         if server is not None:
             del self._shared.servers[server]
             await server.drain(self._shared.drain_s)
-            self._shared.health.show(None)
+            server.hide_at(self._shared.health)
             await server.close()
+            await self._shared.listen_for_grpc()

@@ -6,14 +6,14 @@ about positions, memory and limits. GET /metrics: Prometheus' text. There is no 
 it is about the data: no SQL, names or addresses, and of errors their kind alone (watch.py tells the
 log what they say). Of /metrics, which takes some milliseconds for each hundred tablespaces, a few
 are made at a time, on a worker, and 503 answers more. A node of a cluster has the pages as long as
-its process lives: they are those of the server of the copy that is open, and while none is open
-/readyz says why.
+its process lives: they are those of the servers of copies that are open, of all that are the worst,
+and while none is open /readyz says why.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,7 +21,7 @@ from bookie.runtime.http import JSON, TEXT, HttpServer, Page, Request, metrics_p
 from herdpy.cluster.observability.figures import NodeFigures
 from herdpy.engine.stats import stats_of
 from herdpy.server.hub import HTTP_SHARES
-from herdpy.server.operations.metrics import families
+from herdpy.server.operations.metrics import families_of
 from herdpy.server.operations.node_metrics import node_families
 from herdpy.server.operations.watch import shown, stopped_by
 
@@ -40,38 +40,52 @@ class HealthServer(HttpServer):
     def __init__(self, figures: NodeFigures | None = None) -> None:
         """figures: of the node whose copy is served; None: the server is no node of a cluster."""
         self._figures = figures or NodeFigures()
-        self._hub: Hub | None = None
-        self._metrics = _Metrics(figures)
+        self._hubs: list[Hub] = []
+        self._metrics = _Metrics(figures, self._hubs)
         super().__init__(self._page_of, "/livez /readyz /status /metrics", self._metrics)
 
-    def show(self, hub: "Hub | None") -> None:
-        """Show the state of a server from now on; None: none serves."""
-        self._hub = self._metrics.hub = hub
-        if hub is not None:
-            hub.peer_shares[HTTP_SHARES] = self.unanswered
+    def show(self, hub: "Hub") -> None:
+        """Show the state of a server from now on, beside others."""
+        self._hubs.append(hub)
+        hub.peer_shares[HTTP_SHARES] = self.unanswered
+
+    def hide(self, hub: "Hub") -> None:
+        """Show it no more."""
+        self._hubs.remove(hub)
 
     def _page_of(self, path: str) -> Page | None:
-        hub = self._hub
         match path.partition("?")[0]:
             case "/livez":
                 return Page(200, TEXT, b"OK\n")
             case "/readyz":
-                return verdict(self._figures.reason_not_open()) if hub is None else readiness(hub)
+                return self._readiness()
             case "/status":
-                return Page(200, JSON, self._closed_status() if hub is None else status(hub))
+                return Page(200, JSON, self._status())
             case _:
                 return None
 
-    def _closed_status(self) -> bytes:
-        return _json({"is_ready": False, "reason": self._figures.reason_not_open()})
+    def _readiness(self) -> Page:
+        """Return the first verdict against it, else the first that says more than OK."""
+        if not self._hubs:
+            return verdict(self._figures.reason_not_open())
+        pages = [readiness(hub) for hub in self._hubs]
+        return max(pages, key=lambda each: (each.status, len(each.body) > len(verdict(None).body)))
+
+    def _status(self) -> bytes:
+        states = [state_of(hub) for hub in self._hubs]
+        if not states:
+            return _json({"is_ready": False, "reason": self._figures.reason_not_open()})
+        if len(states) == 1:
+            return _json(states[0])
+        return _json({"is_ready": all(each["is_ready"] for each in states), "servers": states})
 
 
 class _Metrics:
     """Implements bookie.runtime.http.Api, for what takes too long to be made on the loop."""
 
-    def __init__(self, figures: NodeFigures | None) -> None:
+    def __init__(self, figures: NodeFigures | None, hubs: "Sequence[Hub]") -> None:
         self._figures = figures
-        self.hub: Hub | None = None
+        self._hubs = hubs
 
     def owns(self, path: str) -> bool:
         return path == "/metrics"
@@ -82,12 +96,12 @@ class _Metrics:
         return Page(405, TEXT, b"only GET and HEAD\n", "GET, HEAD")
 
     async def call(self, request: Request) -> Page:
-        hub = self.hub
-        if hub is None:
+        hubs = tuple(self._hubs)
+        if not hubs:
             page = metrics_page(self._of_node)
         else:
-            page = await hub.workers.submit_page(
-                lambda: metrics_page(lambda: chain(families(hub), self._of_node()))
+            page = await hubs[0].workers.submit_page(
+                lambda: metrics_page(lambda: chain(families_of(hubs), self._of_node()))
             )
         return page._replace(body=b"") if request.method == "HEAD" else page
 
@@ -120,15 +134,15 @@ def readiness(hub: "Hub") -> Page:
     return Page(200, TEXT, f"OK, but {'; '.join(words)}\n".encode())
 
 
-def status(hub: "Hub") -> bytes:
-    """Return the state of the server as JSON."""
+def state_of(hub: "Hub") -> dict[str, Any]:
+    """Return the state of a server, as JSON shows it."""
     figures = stats_of(hub.database)._replace(
         checkpoint_error=shown(hub.database.replica.checkpoint_error),
         failure=shown(stopped_by(hub.database)),
     )
     reason, part = hub.reason_not_ready(), hub.default.part
     lag_s = inf if part is None else part.known_lag_s()
-    state = {
+    return {
         "server": hub.name,
         "is_ready": reason is None,
         "reason": reason,
@@ -151,7 +165,6 @@ def status(hub: "Hub") -> bytes:
             )
         },
     }  # fmt: skip
-    return _json(state)
 
 
 def _json(state: object) -> bytes:

@@ -7,7 +7,7 @@ has not logged in.
 """
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from bookie.runtime.metrics import Histogram
@@ -89,6 +89,23 @@ class ServerMetrics:
     def refuse(self, limit: str) -> None:
         """Count what a limit has refused or cut off."""
         self.refused[limit] = self.refused.get(limit, 0) + 1
+
+
+def families_of(hubs: "Sequence[Hub]") -> "Iterator[Metric]":
+    """Yield those of one server; of several each sample says which tablespace it is of."""
+    if len(hubs) == 1:
+        yield from families(hubs[0])
+        return
+    merged: dict[str, Metric] = {}
+    for hub in hubs:
+        for family in families(hub):
+            named = [
+                each._replace(labels={**each.labels, "tablespace": hub.tablespace})
+                for each in family.samples
+            ]
+            into = merged.setdefault(family.name, family)
+            into.samples = named if into is family else [*into.samples, *named]
+    yield from merged.values()
 
 
 def families(hub: "Hub") -> "Iterator[Metric]":

@@ -137,5 +137,5 @@ def test_a_server_is_as_ready_as_its_part() -> None:
             200,
             b"OK, but this node follows, 0.0 s behind at most\n",
         )
-        health.show(None)
+        server.server.hide_at(health)
         assert health.answer("GET", "/readyz").status == 503

@@ -1,0 +1,96 @@
+"""SharedPort: one port, and the servers of a process behind it, each of tablespaces of its own.
+
+A node of a cluster has a server for each tablespace that it carries, as long as its copy is open.
+Which one a client wants it says in Hello: until then its connection is one of the server that was
+let in first. On the loop of all of them.
+"""
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from herdpy.errors import Error, OperationalError, Retry
+from herdpy.storage.tablespace_list import DEFAULT
+
+if TYPE_CHECKING:
+    from herdpy.server.connection import ServerConnection
+    from herdpy.server.hub import Hub
+
+
+class SharedPort:
+    """See the module. Closed with the last server that leaves it, and opened again."""
+
+    def __init__(self) -> None:
+        self._carried: dict[str, Hub | None] = {}
+        """By the tablespace's name; None: its server is not let in now."""
+        self._new: dict[Hub, Callable[[], ServerConnection]] = {}
+        self._listening: Any = None
+        self._opening = asyncio.Lock()
+        self.numbers = count(1)
+        """Of connections: a number is one connection's, whichever server it comes to."""
+
+    def carry(self, tablespace: str) -> None:
+        """Note that a server of this tablespace comes and goes here. Before it comes."""
+        self._carried.setdefault(tablespace, None)
+
+    def forget(self, tablespace: str) -> None:
+        """Note that none comes any more; it has left."""
+        self._carried.pop(tablespace, None)
+
+    async def open(self, host: str, port: int) -> list[Any]:
+        """Return the sockets, on which clients may come only with let_in(). OSError: taken."""
+        async with self._opening:
+            if self._listening is None:
+                self._listening = await asyncio.get_running_loop().create_server(
+                    self._connection, host, port, start_serving=False
+                )
+            return list(self._listening.sockets)
+
+    async def let_in(
+        self, tablespace: str, hub: "Hub", new_connection: "Callable[[], ServerConnection]"
+    ) -> None:
+        """Let clients of a tablespace in, behind open()."""
+        self._carried[tablespace], self._new[hub] = hub, new_connection
+        hub.neighbours = self
+        await self._listening.start_serving()
+
+    def leave(self, tablespace: str, hub: "Hub") -> None:
+        """Let no client of it in any more; with the last server the port is closed. Repeatable."""
+        if self._carried.get(tablespace) is hub:
+            self._carried[tablespace] = None
+        self._new.pop(hub, None)
+        if not self._new and self._listening is not None:
+            self._listening.close()
+            self._listening = None
+
+    def _connection(self) -> "ServerConnection":
+        return next(iter(self._new.values()))()
+
+    # --- for hubs --------------------------------------------------------------------------------
+
+    @property
+    def is_of_one(self) -> bool:
+        """One tablespace is carried here, which so is the default."""
+        return len(self._carried) < 2
+
+    def find(self, tablespace: str) -> "Hub | None":
+        """Return the server of a tablespace; None: it is not let in, or none is of the name."""
+        if tablespace == DEFAULT and tablespace not in self._carried and self.is_of_one:
+            return next(iter(self._carried.values()), None)
+        return self._carried.get(tablespace)
+
+    def refusal(self) -> Error | None:
+        """Return what a client is told whose tablespace find() has not found.
+
+        None: all of them are let in, and there is none of the name. Else that is not told: which
+        tablespaces there are is not for who has not logged in.
+        """
+        if None not in self._carried.values():
+            return None
+        return OperationalError(
+            "no tablespace of that name is open on this node now",
+            sqlstate="57P03",
+            retry=Retry.SAFE,
+            hint="try again in a moment, or another node",
+        )

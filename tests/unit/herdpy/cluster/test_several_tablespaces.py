@@ -1,0 +1,126 @@
+"""Several tablespaces on one node: one port, and a leader for each. Real threads and sockets."""
+
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client.openmetrics.exposition import generate_latest
+from prometheus_client.registry import Collector, CollectorRegistry
+
+import herdpy
+from herdpy.cli.cluster.node import _Services
+from herdpy.cluster.node import Node
+from herdpy.cluster.part import State
+from herdpy.config import ServerConfig
+from herdpy.server.hub import Hub
+from herdpy.server.operations.metrics import families_of
+from tests.fixtures.node_cluster import NodeCluster
+from tests.fixtures.ports import own_port
+
+
+class Nodes:
+    """Two nodes as `herdpy node` has them, which carry sales and more."""
+
+    def __init__(self, cluster: NodeCluster) -> None:
+        self.cluster = cluster
+        self.ports = [own_port(), own_port()]
+        self.services: list[_Services] = []
+        self.nodes = [self._serving(f"n{n}", port) for n, port in enumerate(self.ports, 1)]
+        for name in ("sales", "more"):
+            cluster.create(name, "n1", "n2", tablespace_id=name.encode().hex().ljust(32, "0"))
+        cluster.until(lambda: all(map(self.is_level, ("sales", "more"))))
+
+    def is_level(self, name: str) -> bool:
+        """One leads the tablespace, and the other follows."""
+        states = [node.parts.get(name) for node in self.nodes]
+        return set(states) == {State.LEADING, State.FOLLOWING}
+
+    def leader_of(self, name: str) -> int:
+        """Return 1 or 2."""
+        return 1 + [node.parts[name] for node in self.nodes].index(State.LEADING)
+
+    def _serving(self, name: str, port: int) -> Node:
+        config = ServerConfig(port=port, http_port=-1, grpc_port=-1, connections_max=50)
+        services = _Services(config, (), None, lambda: config)
+        self.services.append(services)
+        return self.cluster.node(name, new_service=services.new, address=f"127.0.0.1:{port}")
+
+    def url(self, tablespace: str, *, at: int | None = None) -> str:
+        ports = self.ports if at is None else [self.ports[at - 1]]
+        return f"herd://{','.join(f'127.0.0.1:{port}' for port in ports)}/{tablespace}"
+
+    def hubs(self, number: int) -> list[Hub]:
+        return [server._hub for server in self.services[number - 1].servers]
+
+
+@pytest.fixture
+def nodes() -> Iterator[Nodes]:
+    cluster = NodeCluster()
+    try:
+        yield Nodes(cluster)
+    finally:
+        cluster.close()
+
+
+def test_each_tablespace_has_its_own_leader_and_rows(nodes: Nodes) -> None:
+    for name in ("sales", "more"):
+        with herdpy.connect(nodes.url(name), autocommit=True) as connection:
+            connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, of TEXT)")
+            connection.execute("INSERT INTO t VALUES (1, ?)", (name,))
+            position = connection.position
+        with herdpy.connect(nodes.url(name, at=nodes.leader_of(name))) as connection:
+            assert connection.execute("SELECT of FROM t").fetchall() == [(name,)]
+        follower = f"{nodes.url(name, at=3 - nodes.leader_of(name))}?read=follower"
+        with herdpy.connect(follower, autocommit=True) as connection:
+            connection.wait_for(position, timeout=10.0)
+            assert connection.execute("SELECT of FROM t").fetchall() == [(name,)]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_program_goes_on_while_the_other_node_takes_over(nodes: Nodes, number: int) -> None:
+    with (
+        herdpy.connect(nodes.url("sales"), autocommit=True) as sales,
+        herdpy.connect(nodes.url("more"), autocommit=True) as more,
+    ):
+        for each in (sales, more):
+            each.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+            each.execute("INSERT INTO t VALUES (1)")
+        nodes.cluster.thread.call(nodes.nodes[number - 1].close())
+        other = nodes.nodes[2 - number]
+        nodes.cluster.until(lambda: set(other.parts.values()) == {State.LEADING})
+        for each in (sales, more):
+            each.execute("INSERT INTO t VALUES (2)")
+            assert each.execute("SELECT count(*) FROM t").fetchall() == [(2,)]
+
+
+@pytest.mark.parametrize("name", ["default", "absent"])
+def test_a_client_that_names_none_of_several(nodes: Nodes, name: str) -> None:
+    with pytest.raises(herdpy.OperationalError) as caught:
+        herdpy.connect(f"{nodes.url(name, at=1)}?retry_timeout_s=0")
+    assert caught.value.sqlstate == "3D000"
+
+
+def test_a_tablespace_whose_copy_is_closed_is_asked_for_again(nodes: Nodes) -> None:
+    port, hub = nodes.services[0].port, nodes.hubs(1)[0]
+
+    async def leave() -> None:
+        port.leave(hub.tablespace, hub)
+
+    nodes.cluster.thread.call(leave())
+    with pytest.raises(herdpy.OperationalError) as caught:
+        herdpy.connect(f"{nodes.url(hub.tablespace, at=1)}?retry_timeout_s=0")
+    assert (caught.value.sqlstate, caught.value.retry) == ("57P03", herdpy.Retry.SAFE)
+    assert hub.tablespace not in str(caught.value)  # which there are is not for all
+
+
+def test_metrics_of_several_say_which_tablespace_they_are_of(nodes: Nodes) -> None:
+    class Pages(Collector):
+        def collect(self) -> Iterator[object]:  # type: ignore[override]
+            return families_of(nodes.hubs(1))
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Pages())
+    text = generate_latest(registry).decode()
+    assert 'herdpy_ready{tablespace="more"} 1.0' in text
+    assert 'herdpy_ready{tablespace="sales"} 1.0' in text
+    lines = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
+    assert len(lines) == len(set(lines)), "two figures of one name"
