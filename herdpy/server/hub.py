@@ -91,6 +91,7 @@ class Hub:
         self.reload(config)
         self._served: dict[Database, Served] = {}
         self.default = self._serve(database, part)
+        gate.tablespace, gate.are_same = tablespace, self.are_same
         self._users: dict[ServerConnection, tuple[Served, User | None]] = {}
         """Who were told Welcome, and that shares has counted."""
         self.lines: Sequence[LineWriter] = ()

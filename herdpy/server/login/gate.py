@@ -8,6 +8,8 @@ last one is gone, it asks for a login. `authentication` says otherwise. On the s
 import hashlib
 import hmac
 import ipaddress
+from collections.abc import Callable
+from operator import eq
 from typing import TYPE_CHECKING
 
 from bookie.runtime.interfaces import Clock
@@ -47,6 +49,10 @@ class Gate:
         self._tls_files = _tls_files(config)
         self.tls = None if self._tls_files is None else ServerTls(self._tls_files)
         self._is_public = False
+        self.tablespace = DEFAULT
+        """What a cluster calls the database itself."""
+        self.are_same: Callable[[str, str], bool] = eq
+        """Whether two names are those of one tablespace."""
 
     def open_to(self, addresses: list[str], *, has_tls: bool) -> None:
         """Say where the server will listen; OperationalError: not without TLS and a password."""
@@ -172,12 +178,13 @@ class Gate:
     def _is_name_of(self, name: str, user: str, tablespace: str) -> bool:
         """Return whether a certificate's name is that of a user of a tablespace.
 
-        It is one of `default`, unless what is behind its last @ is a tablespace.
+        It is one of `default`, unless what is behind its last @ is a tablespace. On a node of a
+        cluster `default` is the only one that it carries; of several there is none.
         """
         first, at, last = name.rpartition("@")
-        if at and self._database.instance.tablespaces.has(last):
-            return (first, last) == (user, tablespace)
-        return (name, DEFAULT) == (user, tablespace)
+        if at and (last == self.tablespace or self._database.instance.tablespaces.has(last)):
+            return first == user and self.are_same(last, tablespace)
+        return name == user and self.are_same(DEFAULT, tablespace)
 
     def why_not(self, user: str, tablespace: str, database: "Database | None") -> str:
         """Return for the audit log why a login failed, which the client is not told.

@@ -68,6 +68,7 @@ NEVER_SIMULATED = {
     "server/login/certificates.py",
     "server/login/login_tokens.py",
     "server/login/tls.py",
+    "server/shared_port.py",  # of nodes with several tablespaces
     "model/tablespace_limits.py",  # of ALTER TABLESPACE
     "engine/state/ranges.py",  # of iterators over many pages
     "engine/state/system_tables.py",  # constants, as the four below

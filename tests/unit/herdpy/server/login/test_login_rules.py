@@ -1,6 +1,7 @@
 """Who has to log in, by a certificate or a password, what absent users show, and who waits."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,28 @@ def url(server: RunningServer, protocol: str, user: str = "", **options: str) ->
     address = server.url if protocol == "tcp" else server.grpc_url
     query = urlencode({"retry_timeout_s": "0", **options})
     return f"{address.replace('://', f'://{user}@' if user else '://')}/?{query}"
+
+
+@pytest.mark.parametrize(
+    ("named", "tablespace", "of_one", "of_several"),
+    [
+        ("ada", "sales", True, False),
+        ("ada@sales", "sales", True, True),
+        ("ada@sales", "default", True, False),
+        ("ada@more", "sales", False, False),
+        ("bob@sales", "sales", False, False),
+    ],
+)
+def test_whom_a_certificate_names_at_a_node(
+    named: str, tablespace: str, *, of_one: bool, of_several: bool
+) -> None:
+    """A cluster calls the database itself as it likes; of several each has users of its own."""
+    with closing(Engine()) as engine:
+        gate = gate_of(engine)
+        gate.tablespace = "sales"
+        assert gate._is_name_of(named, "ada", tablespace) == of_several
+        gate.are_same = lambda one, other: {one, other} <= {"sales", "default"}
+        assert gate._is_name_of(named, "ada", tablespace) == of_one
 
 
 class TestClientCertificates:
