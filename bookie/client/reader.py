@@ -215,12 +215,16 @@ class LedgerReader:
             self._lac = max(self._lac, ended.lac)
         return News(self._lac, ended.entry)
 
-    async def tail(self, first: int = 0, *, is_parallel: bool = False) -> AsyncIterator[Entry]:
+    async def tail(
+        self, first: int = 0, *, is_parallel: bool = False, pace_s: float = 0.0
+    ) -> AsyncIterator[Entry]:
         """Yield entries from `first` on as they are confirmed, to the end of a CLOSED ledger.
 
-        It waits as long as the ledger is open. Errors as read(); after one that may be tried
-        again, tail from the entry after the last one yielded.
+        pace_s: at least so long between two long polls: entries that come one behind the other are
+        read together, which takes less of all. It waits as long as the ledger is open. Errors as
+        read(); after one that may be tried again, tail from the entry after the last one yielded.
         """
+        next_s = 0.0
         while True:
             if first <= self._lac:
                 async for entry in self._entries(first, self._lac):
@@ -229,7 +233,10 @@ class LedgerReader:
                 continue
             if self._metadata.is_closed:
                 return
+            if (pause_s := next_s - self._loop.time()) > 0:
+                await asyncio.sleep(pause_s)
             asked_at = self._loop.time()
+            next_s = asked_at + pace_s
             news = await self.read_next(first, is_parallel=is_parallel)
             if news.entry is not None:
                 yield news.entry

@@ -34,6 +34,9 @@ from herdpy.errors import Error
 from herdpy.model.lsn import Lsn
 
 Run = list[tuple[Lsn, bytes]]
+_PACE_S = 0.01
+"""Between two long polls: with one for each commit of a busy leader followers and bookies took more
+of the machine than the commits."""
 _RUN_RECORDS = 512
 _RUN_BYTES = 1024 * 1024
 """A run has so many records, or bytes of them, and what its last entry has beyond."""
@@ -231,7 +234,7 @@ async def _confirmed(
     """Yield (entry, records) of a ledger from one on, together what is there together."""
     entries: list[tuple[int, list[bytes]]] = []
     record_count = byte_count = 0
-    async for entry in reader.tail(first):
+    async for entry in reader.tail(first, pace_s=_PACE_S):
         records = split(entry.payload)
         entries.append((entry.entry_id, records))
         record_count += len(records)

@@ -34,7 +34,7 @@ from bookie.lifecycle.states import Step
 from bookie.lifecycle.store import LifecycleStore
 from bookie.metadata.memory import MemoryStore
 from bookie.runtime.os_rng import OsRng
-from tests.fixtures.ledger_cluster import LedgerCluster, simulate_cluster
+from tests.fixtures.ledger_cluster import ClusterBookie, LedgerCluster, simulate_cluster
 from tests.sim.clock import SimulatedClock
 
 PASSWORD = b"secret"
@@ -947,6 +947,32 @@ def test_a_tail_sees_every_entry_once_and_ends_with_the_ledger(is_parallel: bool
         assert reader.is_closed
 
     simulate_cluster(body)
+
+
+def test_a_paced_tail_reads_together_what_comes_one_behind_the_other() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        writer = await written(cluster, 3)
+        client = await cluster.client(CONFIG)
+        reader = await client.open(writer.ledger_id, PASSWORD, recover=False)
+        seen: list[bytes] = []
+        tailing = asyncio.ensure_future(collect(reader.tail(pace_s=0.1), seen))
+        for number in range(3, 1_003):
+            await fill(writer, 1, number)
+            await asyncio.sleep(0.001)
+        assert len(seen) > 800, "it follows meanwhile"
+        await writer.close()
+        await tailing
+        assert seen == expected(0, 1_002)
+        polls = sum(long_polls(each) for each in cluster.bookies.values())
+        assert polls < 60
+
+    simulate_cluster(body)
+
+
+def long_polls(bookie: ClusterBookie) -> int:
+    """Return how many the bookie has answered."""
+    assert bookie.server is not None
+    return bookie.server.metrics.long_poll.success_count
 
 
 def test_a_tail_ends_when_another_client_recovers_the_ledger() -> None:
