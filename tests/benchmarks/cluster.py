@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from random import Random
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
@@ -177,10 +178,11 @@ Found = dict[tuple[str, int, str], list[Taken]]
 def run_rounds(sides: Sequence[Side], sizes: Sizes) -> Found:
     """Let all do the same by turns; round 0 warms up, and does not count."""
     found: Found = {}
+    chance = Random(len(sides))
 
     def turn(number: int, what: str, clients: int, do: Callable[[Side], Taken]) -> None:
-        first = number % len(sides)
-        for side in (*sides[first:], *sides[:first]):
+        # By chance: what one leaves to its disk and its background would always hit the same next.
+        for side in chance.sample(sides, len(sides)):
             taken = do(side)
             print(
                 f"  {number} {what:8} {clients:2} clients {side.name:14} {taken.rate:10,.0f} 1/s, "
