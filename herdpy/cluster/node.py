@@ -99,11 +99,20 @@ class NodeLoop:
         self._loop.call_soon_threadsafe(function)
 
 
+class NodeService(Service, Protocol):
+    """What lets clients in to one tablespace, as long as the node carries it."""
+
+    def close(self) -> None:
+        """Take note that it is carried no more; behind stop()."""
+        ...
+
+
 class _Host(NamedTuple):
     """One tablespace on this node."""
 
     name: str
     member: Member
+    service: NodeService
     executor: Executor
     known: KnownCluster
 
@@ -121,7 +130,7 @@ class Node:
         address: str,
         config: NodeConfig,
         database: Config,
-        new_service: Callable[[str, DatabaseCopy], Service],
+        new_service: Callable[[str, DatabaseCopy], NodeService],
         version: str = "",
         figures: NodeFigures | None = None,
     ) -> None:
@@ -312,11 +321,12 @@ class Node:
             ledger_bytes_max=self._config.ledger_bytes_max,
         )
         executor = world.new_executor(f"herdpy-copy-{name}")
+        service = self._new_service(name, copy)
         member = Member(
             name,
             self.id,
             copy,
-            self._new_service(name, copy),
+            service,
             client=client,
             store=self._store,
             nodes=self._nodes,
@@ -335,7 +345,7 @@ class Node:
         known = KnownCluster(
             self._store, self._nodes, member, node_id=self.id, tablespace_id=record.id
         )
-        self._hosts[record.id] = _Host(name, member, executor, known)
+        self._hosts[record.id] = _Host(name, member, service, executor, known)
         try:
             known.start()
             await member.start()
@@ -347,6 +357,7 @@ class Node:
         """Close a member; repeatable, also when it was cancelled."""
         host = self._hosts[tablespace_id]
         await host.member.close()
+        host.service.close()
         await host.known.close()
         host.executor.shutdown()
         self._hosts.pop(tablespace_id, None)

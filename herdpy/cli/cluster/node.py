@@ -318,6 +318,9 @@ class NodeService:
             self._listens = True
             await self._shared.listen_for_grpc()
 
+    def close(self) -> None:
+        self._shared.port.forget(self._tablespace)
+
     async def stop(self) -> None:
         server, self._server = self._server, None
         trying, self._listening = self._listening, None

@@ -10,10 +10,11 @@ import herdpy
 from herdpy.cli.cluster.node import _Services
 from herdpy.cluster.node import Node
 from herdpy.cluster.part import State
+from herdpy.cluster.tablespace_nodes import TablespaceNodes
 from herdpy.config import ServerConfig
 from herdpy.server.hub import Hub
 from herdpy.server.operations.metrics import families_of
-from tests.fixtures.node_cluster import NodeCluster
+from tests.fixtures.node_cluster import ROOT, NodeCluster
 from tests.fixtures.ports import own_port
 
 
@@ -110,6 +111,20 @@ def test_a_tablespace_whose_copy_is_closed_is_asked_for_again(nodes: Nodes) -> N
         herdpy.connect(f"{nodes.url(hub.tablespace, at=1)}?retry_timeout_s=0")
     assert (caught.value.sqlstate, caught.value.retry) == ("57P03", herdpy.Retry.SAFE)
     assert hub.tablespace not in str(caught.value)  # which there are is not for all
+
+
+def test_one_that_is_dropped_is_not_there_any_more(nodes: Nodes) -> None:
+    async def drop() -> None:
+        there = TablespaceNodes(nodes.cluster.bookies.store, ROOT)
+        assert await there.drop("sales", await there.read("sales")) is not None
+
+    nodes.cluster.thread.call(drop())
+    nodes.cluster.until(lambda: all(list(node.parts) == ["more"] for node in nodes.nodes))
+    with pytest.raises(herdpy.OperationalError) as caught:
+        herdpy.connect(f"{nodes.url('sales', at=1)}?retry_timeout_s=0")
+    assert caught.value.sqlstate == "3D000"
+    with herdpy.connect(nodes.url("default")) as connection:  # of a node that carries one
+        assert connection.execute("SELECT 1").fetchall() == [(1,)]
 
 
 def test_metrics_of_several_say_which_tablespace_they_are_of(nodes: Nodes) -> None:
