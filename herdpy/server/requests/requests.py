@@ -14,7 +14,6 @@ from herdpy.engine.session.fast_path import PointRows
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import COUNTER_MAX, UsedToken
 from herdpy.engine.state.error_messages import disk_error
-from herdpy.engine.state.transactions import TransactionState
 from herdpy.engine.statements.lock_wait import LockWait, MustWaitError
 from herdpy.engine.statements.plan_cache import Prepared
 from herdpy.engine.writes.nonblocking import PendingWrite
@@ -176,7 +175,7 @@ class Requests:
             return self._refused(message, error)
         if not isinstance(begun, PendingWrite):
             return None
-        if begun.outcome is None or begun.transaction.state is TransactionState.ENDED:
+        if begun.outcome is None or begun.outcome.is_done:
             return self.end_write(message, begun)
         return begun
 

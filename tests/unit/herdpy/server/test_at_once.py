@@ -178,3 +178,45 @@ def test_a_job_that_fails_takes_no_other_along(server: RunningServer) -> None:
 
     server.call(run)
     assert [type(failure) for failure in failures] == [ZeroDivisionError]
+
+
+def test_a_commit_that_another_thread_has_applied_and_not_told_yet(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The syncer's thread may stand between the two, while the loop looks what became of it."""
+    tablespace = server.engine.default.tablespace
+    stands, goes_on = threading.Event(), threading.Event()
+    release = tablespace.locks.release_some
+
+    def stand(*arguments: Any) -> bool:
+        stands.set()
+        assert goes_on.wait(10)
+        return release(*arguments)
+
+    with herdpy.connect(server.url, autocommit=True) as connection:
+        connection.execute(INSERT, (1, 0))
+        (served,) = server.server._hub.connections
+        requests = served._requests
+        assert requests is not None
+        session: Any = requests._session
+        attempt = session.attempt
+
+        def attempt_and_wait(*arguments: Any) -> Any:
+            begun = attempt(*arguments)
+            if begun is not None and begun.outcome is not None:
+                monkeypatch.setattr(tablespace.locks, "release_some", stand)
+                assert tablespace.syncer is not None
+                tablespace.syncer.ask(begun.transaction.durability)
+                assert stands.wait(10)
+                asyncio.get_running_loop().call_soon(goes_on.set)
+            return begun
+
+        monkeypatch.setattr(session, "attempt", attempt_and_wait)
+        while not stands.is_set():  # now and then a worker has to be asked
+            connection.execute(INSERT, (len(_rows(connection)) + 1, 0))
+        monkeypatch.undo()
+        assert len(_rows(connection)) > 2
+
+
+def _rows(connection: herdpy.Connection) -> list[Any]:
+    return connection.execute("SELECT id FROM t").fetchall()
