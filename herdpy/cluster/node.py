@@ -99,7 +99,7 @@ class NodeLoop:
         self._loop.call_soon_threadsafe(function)
 
 
-class NodeService(Service, Protocol):
+class TablespaceService(Service, Protocol):
     """What lets clients in to one tablespace, as long as the node carries it."""
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class _Host(NamedTuple):
 
     name: str
     member: Member
-    service: NodeService
+    service: TablespaceService
     executor: Executor
     known: KnownCluster
 
@@ -130,7 +130,7 @@ class Node:
         address: str,
         config: NodeConfig,
         database: Config,
-        new_service: Callable[[str, DatabaseCopy], NodeService],
+        new_service: Callable[[str, DatabaseCopy], TablespaceService],
         version: str = "",
         figures: NodeFigures | None = None,
     ) -> None:

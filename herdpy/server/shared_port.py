@@ -25,6 +25,7 @@ class SharedPort:
         self._carried: dict[str, Hub | None] = {}
         """By the tablespace's name; None: its server is not let in now."""
         self._new: dict[Hub, Callable[[], ServerConnection]] = {}
+        self._newest: Callable[[], ServerConnection] | None = None
         self._listening: Any = None
         self._opening = asyncio.Lock()
         self.numbers = count(1)
@@ -52,6 +53,7 @@ class SharedPort:
     ) -> None:
         """Let clients of a tablespace in, behind open()."""
         self._carried[tablespace], self._new[hub] = hub, new_connection
+        self._newest = new_connection
         hub.neighbours = self
         await self._listening.start_serving()
 
@@ -65,7 +67,10 @@ class SharedPort:
             self._listening = None
 
     def _connection(self) -> "ServerConnection":
-        return next(iter(self._new.values()))()
+        # Of one that was accepted just before the last server left, which tells it so.
+        new = next(iter(self._new.values()), self._newest)
+        assert new is not None  # none is accepted before let_in()
+        return new()
 
     # --- for hubs --------------------------------------------------------------------------------
 
@@ -83,8 +88,8 @@ class SharedPort:
     def refusal(self) -> Error | None:
         """Return what a client is told whose tablespace find() has not found.
 
-        None: all of them are let in, and there is none of the name. Else that is not told: which
-        tablespaces there are is not for who has not logged in.
+        None: all of them are let in, and there is none of the name. Else that is not told: an
+        unauthenticated client does not learn which tablespaces there are.
         """
         if None not in self._carried.values():
             return None

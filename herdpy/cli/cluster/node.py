@@ -221,15 +221,19 @@ class _Services:
         return NodeService(self, tablespace, copy)
 
     async def listen_for_grpc(self) -> None:
-        """Let one server listen for gRPC, the oldest that clients are let in to."""
+        """Let one server listen for gRPC, the oldest that clients are let in to.
+
+        OperationalError: the port is taken; the next call tries again.
+        """
         host, port = self.config.host, self.config.grpc_port
         async with self._passing:
             if self._of_grpc in self.servers or port < 0:
                 return
-            self._of_grpc = next((each for each in self.servers if each.is_listening), None)
-            if self._of_grpc is not None:
+            oldest = next((each for each in self.servers if each.is_listening), None)
+            if oldest is not None:
                 with listening("node", host, port, "--grpc-port"):
-                    await self._of_grpc.start_grpc(host, port)
+                    await oldest.start_grpc(host, port)
+            self._of_grpc = oldest
 
     async def start_health(self) -> None:
         """Serve the pages of health.py, where the settings say so; OperationalError."""
@@ -333,4 +337,7 @@ class NodeService:
             await server.drain(self._shared.drain_s)
             server.hide_at(self._shared.health)
             await server.close()
-            await self._shared.listen_for_grpc()
+            try:
+                await self._shared.listen_for_grpc()
+            except Error as error:  # which is not this copy's, that is to be closed
+                _log.error("node: no other tablespace is served by gRPC: %s", error)

@@ -112,6 +112,12 @@ def test_a_tablespace_whose_copy_is_closed_is_asked_for_again(nodes: Nodes) -> N
     assert (caught.value.sqlstate, caught.value.retry) == ("57P03", herdpy.Retry.SAFE)
     assert hub.tablespace not in str(caught.value)  # which there are is not for all
 
+    async def accept_late() -> Hub:
+        port.leave(*next((each.tablespace, each) for each in nodes.hubs(1) if each is not hub))
+        return port._connection()._hub  # of a socket that was accepted just before
+
+    assert nodes.cluster.thread.call(accept_late()) in nodes.hubs(1)
+
 
 def test_one_that_is_dropped_is_not_there_any_more(nodes: Nodes) -> None:
     async def drop() -> None:
@@ -139,3 +145,28 @@ def test_metrics_of_several_say_which_tablespace_they_are_of(nodes: Nodes) -> No
     assert 'herdpy_ready{tablespace="sales"} 1.0' in text
     lines = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
     assert len(lines) == len(set(lines)), "two figures of one name"
+
+
+def test_grpc_goes_on_at_another_server_when_the_one_that_has_its_port_leaves() -> None:
+    cluster = NodeCluster()
+    try:
+        ports = [own_port(), own_port()]
+        config = ServerConfig(port=ports[0], http_port=-1, grpc_port=ports[1], connections_max=50)
+        services = _Services(config, (), None, lambda: config)
+        node = cluster.node("n1", new_service=services.new, address=f"127.0.0.1:{ports[0]}")
+        for number, name in enumerate(("sales", "more")):
+            cluster.create(name, "n1", tablespace_id=str(number) * 32)
+            cluster.until(lambda each=name: node.parts.get(each) is State.LEADING)
+
+        async def drop() -> None:
+            there = TablespaceNodes(cluster.bookies.store, ROOT)
+            assert await there.drop("sales", await there.read("sales")) is not None
+
+        for name, lacks in (("sales", False), ("more", True)):
+            if lacks:
+                cluster.thread.call(drop())
+                cluster.until(lambda: list(node.parts) == ["more"])
+            with herdpy.connect(f"herd+grpc://127.0.0.1:{ports[1]}/{name}") as connection:
+                assert connection.execute("SELECT 1").fetchall() == [(1,)]
+    finally:
+        cluster.close()
