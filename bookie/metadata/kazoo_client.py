@@ -39,6 +39,8 @@ _log.addFilter(
 )
 _TIMEOUT_PER_READ = 1.5
 """kazoo gives up a connection after two thirds of what the session was granted."""
+_TURN_SHARE = 0.5
+"""Of the session's time-out: a loop that has not turned for so long does not keep it alive."""
 _RECONNECT_FIRST_S = 0.02
 _RECONNECT_MAX_S = 1.0
 
@@ -147,6 +149,14 @@ class _Connection(ConnectionHandler):
         self.client.let_in()
         return found
 
+    def _send_ping(self, connect_timeout: float) -> None:
+        """Keep the session alive, unless the loop hangs that the client works for."""
+        if self.client.is_turning(_TURN_SHARE * self.client.granted_timeout_s):
+            super()._send_ping(connect_timeout)
+        elif not self.client.is_silent:
+            _log.error("the loop hangs: its session with ZooKeeper is not kept alive")
+            self.client.is_silent = True
+
     def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
         login = self.client.sasl_login
         assert login is not None
@@ -171,7 +181,8 @@ class OrderedClient(KazooClient):
 
     The original queues what comes while it reconnects and sends it on the next connection.
     on_refused is told, on kazoo's thread, why ZooKeeper refuses a login. is_secured: what is made
-    without an ACL is for the identities of the session alone.
+    without an ACL is for the identities of the session alone. is_turning is asked there before
+    each ping: no loop has hung for so many seconds.
     """
 
     def __init__(
@@ -182,6 +193,7 @@ class OrderedClient(KazooClient):
         *,
         is_secured: bool = False,
         on_refused: Callable[[str], None] = lambda _: None,
+        is_turning: Callable[[float], bool] = lambda _: True,
     ) -> None:
         self._gate = new_mutex()
         digests = [f"{login.user}:{login.password}" for login in logins if login.scheme == "digest"]
@@ -189,6 +201,9 @@ class OrderedClient(KazooClient):
         self.granted_timeout_s = session_timeout_s
         """Of the session, as the last server said it that was connected to."""
         self.on_refused = on_refused
+        self.is_turning = is_turning
+        self.is_silent = False
+        """Of a hanging loop the log was told; ZooKeeper ends the session, and there is another."""
         super().__init__(
             hosts=hosts,
             timeout=session_timeout_s,

@@ -19,6 +19,7 @@ from herdpy.engine.statements.plan_cache import load_compiler
 from herdpy.errors import Error, InvariantViolation, loading
 from herdpy.exec.vector import load_duckdb
 from herdpy.log.followed_log import FollowedLog
+from herdpy.log.interfaces import LogSpaceError
 from herdpy.log.ledger_log import LedgerLog
 from herdpy.model.lsn import Lsn
 from herdpy.storage.manifest import LEDGER_LOG
@@ -73,6 +74,13 @@ class DatabaseCopy:
     def follow(self, run: Run) -> None:
         self._opened().replica.follow(run)
 
+    def probe(self, epoch: int, timeout_s: float) -> None:
+        chain = self._new_chain()
+        try:
+            chain.probe(epoch, timeout_s)
+        finally:
+            chain.close()
+
     def claim(self, epoch: int) -> None:
         self._let_go()
         self._chain, self._epoch = self._new_chain(), epoch
@@ -84,6 +92,10 @@ class DatabaseCopy:
         log = LedgerLog(self._chain, self._driver, ledger_bytes_max=self._ledger_bytes_max)
         self._opened().replica.take_over(log, self._epoch, end)
         self._log = log
+
+    def tick(self) -> None:
+        with suppress(Error, LogSpaceError):  # it fails, or has no ledger: the leader sees that
+            self._opened().tablespace.tick()
 
     @property
     def ledger(self) -> Ledger | None:

@@ -186,6 +186,7 @@ class Node:
             life=self._world.rng.randbytes(8).hex(),
             addresses={"herd": self._address},
             version=self._version,
+            inactivity_limit_s=self._config.inactivity_limit_s,
         )
         self._registration = Registration(
             self._store,
@@ -339,6 +340,7 @@ class Node:
                 session_s=self._config.session_timeout_s,
             ),
             handover_drain_s=self._config.handover_drain_s,
+            inactivity_limit_s=self._config.inactivity_limit_s,
             on_state=lambda state: self._tell(name, member, state),
             figures=figures,
         )

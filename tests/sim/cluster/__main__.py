@@ -30,6 +30,8 @@ WANTED = (
     "partition",
     "one-way partition",
     "paused leader",
+    "a leader that is silent",
+    "a take-over from a silent leader",
     "roll",
     "roll in a take-over",
     "a node that lost its disk",

@@ -6,6 +6,7 @@ name, which leads to the last leader.
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -46,6 +47,7 @@ from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.file_logs import LogSource
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.errors import Error, OperationalError
+from herdpy.log.ledger_log import OnAdded
 from herdpy.model.lsn import Lsn
 from herdpy.server.server import Server
 from herdpy.storage.tablespace_list import DEFAULT
@@ -76,6 +78,9 @@ STEPS = ("named", "claimed", "replayed", "leading", "alone", "serving")
 HAND_OVER_STEPS = ("draining", "drained", "closed", "left", "told")
 """Of a hand-over: told where the first begins, and when each is done."""
 _AGAIN_S = 0.02
+_ONE_BY_ONE_S = 1e-6
+_KILLED_S = 0.3
+INACTIVITY_LIMIT_S = 1.0
 _KEEP_ALIVE_S = 5.0
 _PATIENCE_S = 3.0
 _LEVEL_S = 30.0
@@ -190,10 +195,22 @@ class SteppedChain(BlockingChain):
     def __init__(self, host: "NodeHost", loop: NodeLoop, chain: LedgerChain) -> None:
         super().__init__(loop, chain)
         self._host = host
+        self._at_s = 0.0
 
     def replay(self, after: Lsn) -> Any:
         yield from super().replay(after)
         self._host.step("replayed")
+
+    def send(self, payload: bytes, on_added: OnAdded) -> None:
+        """Send an entry, when the log hangs no more that it is of."""
+        host, loop = self._host, self._host.world.loop
+        if loop.time() < max(host.log_hangs_until_s, self._at_s):
+            at_s = max(host.log_hangs_until_s, self._at_s)
+            self._at_s = at_s + _ONE_BY_ONE_S  # in their order
+            if at_s < math.inf:
+                loop.call_at(at_s, super().send, payload, on_added)
+        else:
+            super().send(payload, on_added)
 
 
 class NodeHost:
@@ -218,6 +235,8 @@ class NodeHost:
         """The step of a take-over behind which its process is killed, once."""
         self.pause_after: str | None = None
         """The step behind which it stands still for a while, once."""
+        self.log_hangs_until_s = 0.0
+        """Until then nothing that it appends leaves, though all else of it lives."""
         self.at_step: Callable[[], object] | None = None
         """Called behind the next step of a take-over."""
         self._is_power_lost = True
@@ -285,6 +304,7 @@ class NodeHost:
                 id=self.name,
                 life=str(world.rng.getrandbits(64)),
                 addresses={"herd": f"{self.name}:{PORT}"},
+                inactivity_limit_s=INACTIVITY_LIMIT_S,
             ),
             now_s=lambda: world.loop.time() * self._clock_rate,
         )
@@ -317,7 +337,8 @@ class NodeHost:
                     look_s=0.1, age_s=plan.ledger_age_s, missing_s=0.4, without_s=1.0
                 ),
                 handover_drain_s=plan.handover_drain_s,
-                on_state=lambda state: world.say(f"{self.name}: {state.value}"),
+                inactivity_limit_s=INACTIVITY_LIMIT_S,
+                on_state=self._on_state,
             )
             try:
                 await member.start()
@@ -325,6 +346,12 @@ class NodeHost:
             except BookieError:
                 await member.close()
                 await asyncio.sleep(_AGAIN_S)
+
+    def _on_state(self, state: State) -> None:
+        self.world.say(f"{self.name}: {state.value}")
+        is_forced = self.member is not None and self.member.machine.is_forced
+        if state is State.TAKING_OVER and is_forced:
+            self.world.happen("a take-over from a silent leader")
 
     def _new_chain(self) -> SteppedChain:
         node, client = self.node, self.client
@@ -481,6 +508,7 @@ class NodeHost:
         elif self.is_ready:
             world.happen("crash of a follower")
         world.note_position(self)
+        self.log_hangs_until_s = 0.0
         self.copy = self.member = self.server = self.client = self.registration = None
         self.disk = self.disk.restart(world.rng.getrandbits(64), is_power_lost=self._is_power_lost)
         world.store_server.disconnect(self.store.session_id)
@@ -618,6 +646,8 @@ class World(ledger.World):
             self.happen("a leader that was deposed alive")
         if former is not None and former is not host:
             self.happen("another leader")
+            if former.log_hangs_until_s == math.inf:  # it does not even end: an operator kills it
+                self.call_later(_KILLED_S, partial(former.crash, power=False))
         self.leader = host
         self.host.begin_life()
         self.loop.network.names[HOST] = host.name

@@ -83,6 +83,12 @@ class ScriptedCopy:
     def lead(self, end: Lsn | None) -> None:
         self._call("lead")
 
+    def probe(self, epoch: int, timeout_s: float) -> None:
+        self._call("probe")
+
+    def tick(self) -> None:
+        self._call("tick")
+
     def end_log(self) -> Lsn:
         self._call("end_log")
         return self.position
@@ -124,6 +130,7 @@ class World:
         self.cluster = cluster
         self.copy = ScriptedCopy()
         self.states: list[State] = []
+        self.inactivity_limit_s = 0.0
 
     async def start(self) -> Member:
         store = self.store = MemoryStore(self.cluster.store_server)
@@ -150,6 +157,7 @@ class World:
             draw=lambda: 0.5,
             waits=WAITS,
             ledger_limits=LEDGERS,
+            inactivity_limit_s=self.inactivity_limit_s,
             on_state=self.states.append,
         )
         await member.start()
@@ -203,6 +211,45 @@ def test_a_leader_that_can_begin_no_ledger_gives_its_part_away(error: BaseExcept
         rolls = world.copy.calls.count("roll")
         await asyncio.sleep(10 * LEDGERS.look_s)
         assert world.copy.calls.count("roll") == rolls
+        await member.close()
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("error", [None, *ERRORS], ids=lambda error: type(error).__name__)
+def test_a_leader_ticks_a_log_that_says_nothing_whatever_becomes_of_a_tick(
+    error: BaseException | None,
+) -> None:
+    limit_s = 6.0
+
+    async def body(world: World) -> None:
+        loop, copy = asyncio.get_running_loop(), world.copy
+        world.inactivity_limit_s = limit_s
+        member = await world.start()
+        await world.until(member, State.LEADING)
+        if error is not None:
+            copy.fails["tick"] = error
+        begun_s = loop.time()
+        while copy.calls.count("tick") < 10:  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.01)
+        assert 10 * limit_s / 4 <= loop.time() - begun_s + limit_s / 4 <= 11 * limit_s / 3
+        for number in range(100):  # it says something by itself
+            copy.durable_position = Lsn(1, number, 0)
+            await asyncio.sleep(limit_s / 10)
+        assert copy.calls.count("tick") == 10
+        await member.close()
+        await asyncio.sleep(limit_s)
+        assert copy.calls.count("tick") == 10
+
+    simulate(body)
+
+
+def test_a_leader_without_a_limit_does_not_tick() -> None:
+    async def body(world: World) -> None:
+        member = await world.start()
+        await world.until(member, State.LEADING)
+        await asyncio.sleep(3600.0)
+        assert "tick" not in world.copy.calls
         await member.close()
 
     simulate(body)
