@@ -710,7 +710,7 @@ def test_memtables_have_one_share_and_the_largest_goes_first() -> None:
 def test_a_quiet_tablespace_is_left_alone_until_something_happens() -> None:
     clock = SimulatedClock()
     watch = QuietWatch(clock)
-    state = State(1, Lsn(1, 1, 0), Catalog(1), {})
+    state = State(1, Lsn(1, 1, 0), Catalog(1, ()), {})
 
     def quiet(byte_count: int = 1, *, is_busy: bool = False) -> bool:
         return watch.is_quiet(state, byte_count, is_busy=is_busy)
