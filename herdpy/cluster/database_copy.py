@@ -4,7 +4,7 @@ It follows in the engine's own state (FollowedLog), and leads by putting a Ledge
 Calls wait, one at a time, but for the properties.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib import import_module
 
@@ -47,6 +47,8 @@ class DatabaseCopy:
         self._chain: BlockingChain | None = None
         self._log: LedgerLog | None = None
         self._epoch = 0
+        self._leases_s = 0.0
+        """When it was asked last which leases are used."""
         self.database: Database | None = None
 
     @property
@@ -66,6 +68,17 @@ class DatabaseCopy:
         tablespace = database.tablespace
         # A leader's state is ahead of what a quorum has.
         return min(tablespace.state.lsn, tablespace.log.durable_lsn)
+
+    def used_leases(self) -> dict[str, float]:
+        database = self.database
+        if database is None:
+            return {}
+        since_s, self._leases_s = self._leases_s, database.clock.monotonic()
+        return database.tablespace.applier.leases.used(since_s)
+
+    def extend_leases(self, ids: Iterable[str]) -> None:
+        if self.database is not None:
+            self.database.tablespace.applier.leases.extend(ids)
 
     def open(self) -> None:
         self.database = self._new_instance(_FOLLOWED).start()

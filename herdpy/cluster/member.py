@@ -11,7 +11,7 @@ asyncio loop, on which the store and the client of the bookies live, too.
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
@@ -76,6 +76,17 @@ class Copy(Protocol):
     @property
     def durable_position(self) -> Lsn | None:
         """Up to where it has what the log surely has; None: it is not open."""
+        ...
+
+    def used_leases(self) -> dict[str, float]:
+        """Return the snapshot leases that were used on it since the last call, with their seconds.
+
+        Any thread.
+        """
+        ...
+
+    def extend_leases(self, ids: Iterable[str]) -> None:
+        """Take in that leases are used on another copy. Any thread."""
         ...
 
     def open(self) -> None:
@@ -266,6 +277,7 @@ class Member:
             self._node_id,
             self.copy_state,
             self._registration.now_s,
+            self._used_leases,
         )
         self._telling = self._loop.create_task(self._replica.keep())
         self._worker = self._loop.create_task(self._work())
@@ -290,6 +302,18 @@ class Member:
         part = self._part
         lag_s = math.inf if part is None else part.known_lag_s()
         return CopyState(self.machine.state.value, self._copy.durable_position, lag_s)
+
+    def _used_leases(self) -> dict[str, float]:
+        """Return what the leader is to be told, as Copy.used_leases(); nothing, while it is it."""
+        return {} if self.machine.state in _HAS_NODE else self._copy.used_leases()
+
+    def leases_used(self, ids: Iterable[str]) -> None:
+        """Take in that another node says that these snapshot leases are used there.
+
+        They are the leader's to end. A copy that follows takes nothing in: it would report it.
+        """
+        if self.machine.state in (State.LEADING, State.HANDING_OVER):
+            self._copy.extend_leases(ids)
 
     def want(self) -> None:
         """Lead as soon as it can, also from a leader that lives."""

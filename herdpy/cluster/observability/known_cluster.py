@@ -6,7 +6,8 @@
     await known.close()
 
 Watches tell what has changed: which nodes are registered, and what others have said of their copies
-(replica_node.py). What has changed is read, one look in two seconds at the most, so that all of it
+(replica_node.py), and of the leases that are used there, which is the member's to know.
+What has changed is read, one look in two seconds at the most, so that all of it
 may be some seconds old, and older while the store is away. One asyncio loop.
 """
 
@@ -52,6 +53,8 @@ class KnownCluster:
         """Nodes that have said something new of their copies."""
         self._watches: list[Watch] = []
         self._replica_watches: dict[str, Watch] = {}
+        self._versions: dict[str, int] = {}
+        """Of what was read of each node last."""
         self._task: asyncio.Task[None] | None = None
         # Replaced by one assignment each, read by any thread.
         self._nodes: tuple[NodeInfo, ...] = ()
@@ -185,6 +188,9 @@ class KnownCluster:
         with suppress(NoNodeError):  # its end is told, too
             data, stat = await self._store.read(path)
             found = ReplicaRecord.of_bytes(data, path)
+            if found.leases and self._versions.get(node) != stat.version:
+                self._member.leases_used(found.leases)  # once for each time that it is written
+            self._versions[node] = stat.version
             info = ReplicaInfo(
                 node, found.part, found.position, found.lag_s, stat.mtime_ms * _US_PER_MS
             )

@@ -1,7 +1,7 @@
 """What a member makes of steps that fail in any way, and of a close() at any moment."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 import pytest
@@ -88,6 +88,12 @@ class ScriptedCopy:
 
     def tick(self) -> None:
         self._call("tick")
+
+    def used_leases(self) -> dict[str, float]:
+        return {}
+
+    def extend_leases(self, ids: Iterable[str]) -> None:
+        self._call(f"extend {', '.join(ids)}")
 
     def end_log(self) -> Lsn:
         self._call("end_log")
@@ -240,6 +246,20 @@ def test_a_leader_ticks_a_log_that_says_nothing_whatever_becomes_of_a_tick(
         await member.close()
         await asyncio.sleep(limit_s)
         assert copy.calls.count("tick") == 10
+
+    simulate(body)
+
+
+def test_leases_that_another_node_uses_are_the_leader_s_to_extend_and_no_one_else_s() -> None:
+    async def body(world: World) -> None:
+        member = await world.start()
+        await world.until(member, State.FOLLOWING)
+        member.leases_used(["a", "b"])
+        await world.until(member, State.LEADING)
+        assert not any(call.startswith("extend") for call in world.copy.calls)
+        member.leases_used(["a", "b"])
+        assert world.copy.calls[-1] == "extend a, b"
+        await member.close()
 
     simulate(body)
 
