@@ -448,7 +448,8 @@ def report_idle(bench: Bench, idle: Idle) -> None:
         ("others, to bookies", idle.others),
     ):
         bench.add(f"idle, of a node: {title}", "1/s", rate / COPIES, None, None)
-    bench.add("idle, of a node: all requests", "1/s", idle.total / COPIES, None, None, _IDLE_PER_S)
+    title = "idle, of a node: all but renewals, polls and ticks"
+    bench.add(title, "1/s", idle.counted / COPIES, None, None, _IDLE_PER_S)
 
 
 # --- all of it ------------------------------------------------------------------------------------

@@ -104,6 +104,24 @@ def test_a_tenure_is_renewed_while_its_node_leads() -> None:
     run(body)
 
 
+def test_a_renewal_is_one_request_and_who_has_led_sees_again_that_its_node_is_gone() -> None:
+    async def body(world: World) -> None:
+        node = world.member("n1")
+        await node.registration.start()
+        tenure = await node.lead()
+        before = node.link._number
+        await asyncio.sleep(2 * TIMEOUT_S)
+        assert 9 <= node.link._number - before <= 11  # and no look at what it writes itself
+        node.registration.end(tenure)
+        for _ in range(2):
+            await node.store.delete(node.registration._path)
+            await asyncio.sleep(0.2 * TIMEOUT_S)
+            assert await node.store.exists(node.registration._path) is not None
+        await node.registration.close()
+
+    run(body)
+
+
 def test_it_is_not_renewed_once_another_node_has_named_itself() -> None:
     async def body(world: World) -> None:
         node, other = world.member("n1"), world.member("n2")
