@@ -72,8 +72,8 @@ def test_a_claim_lets_its_epoch_add_and_no_older_one() -> None:
     simulate(body)
 
 
-def test_an_addition_between_a_claims_reading_and_its_write_is_not_lost() -> None:
-    """HerdDB's defect D1: the leader rolls while another node takes over."""
+def test_herddb_d1_an_addition_between_a_claims_reading_and_its_write_is_not_lost() -> None:
+    """The leader rolls while another node takes over."""
 
     async def body(world: World) -> None:
         slow = ScriptedLink()

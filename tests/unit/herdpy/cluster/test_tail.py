@@ -54,7 +54,7 @@ async def take(
     return found
 
 
-def test_a_tail_has_every_record_once_from_any_position_on() -> None:
+def test_herddb_d5_a_tail_has_every_record_once_from_any_position_on() -> None:
     async def body(cluster: LedgerCluster) -> None:
         written = 0
         for epoch in range(1, 4):
