@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.fixtures.real_cluster import RealCluster
-from tests.interop.apache import release
+from tests.interop.apache import CannotFetchError, release
 from tests.interop.apache_cluster import ApacheCluster
 from tests.kill_cluster.campaign import OUTPUT, Campaign
 from tests.kill_cluster.events import EVENTS
@@ -70,9 +70,12 @@ def main() -> int:
     options = parser.parse_args()
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _FILE_COLUMNS)
     begun_s = time.monotonic()
-    file = options.check or run(
-        options.bookies, options.rounds, options.seed, tuple(options.only.split(";")), console
-    )
+    names = tuple(options.only.split(";"))
+    try:
+        file = options.check or run(options.bookies, options.rounds, options.seed, names, console)
+    except CannotFetchError as error:
+        console.print(f"no bookies of Apache BookKeeper: {error}", style="red", markup=False)
+        return 1
     records = list(read(file))
     try:
         show(console, records)
