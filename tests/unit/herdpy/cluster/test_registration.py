@@ -13,9 +13,9 @@ from herdpy.cluster.registration import NodeRecord, Registration
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord, Versioned
 from herdpy.cluster.tenure import SHARE, Tenure
 from herdpy.errors import Error
+from tests.fixtures.chain_nodes import ScriptedLink
 from tests.sim.clock import SimulatedClock
 from tests.sim.loop import SimulatedLoop
-from tests.unit.herdpy.cluster.test_listing import ScriptedLink
 
 NAME, ID = "sales", "0123456789abcdef0123456789abcdef"
 TIMEOUT_S = 2.0
