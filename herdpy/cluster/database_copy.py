@@ -4,6 +4,7 @@ It follows in the engine's own state (FollowedLog), and leads by putting a Ledge
 Calls wait, one at a time, but for the properties.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib import import_module
@@ -75,6 +76,11 @@ class DatabaseCopy:
             return {}
         since_s, self._leases_s = self._leases_s, database.clock.monotonic()
         return database.tablespace.applier.leases.used(since_s)
+
+    def shortest_lease_s(self) -> float:
+        database = self.database
+        leases = [] if database is None else database.tablespace.applier.leases
+        return min((lease.seconds for lease in leases), default=math.inf)
 
     def extend_leases(self, ids: Iterable[str]) -> None:
         if self.database is not None:

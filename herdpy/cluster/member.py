@@ -85,6 +85,10 @@ class Copy(Protocol):
         """
         ...
 
+    def shortest_lease_s(self) -> float:
+        """Return of how many seconds its shortest lease is; infinite: it has none. Any thread."""
+        ...
+
     def extend_leases(self, ids: Iterable[str]) -> None:
         """Take in that leases are used on another copy. Any thread."""
         ...
@@ -306,6 +310,14 @@ class Member:
     def _used_leases(self) -> dict[str, float]:
         """Return what the leader is to be told, as Copy.used_leases(); nothing, while it is it."""
         return {} if self.machine.state in _HAS_NODE else self._copy.used_leases()
+
+    def shortest_lease_s(self) -> float:
+        """Return of how many seconds the shortest lease is that this node may end; infinite: none.
+
+        Any thread.
+        """
+        leads = self.machine.state in (State.LEADING, State.HANDING_OVER)
+        return self._copy.shortest_lease_s() if leads else math.inf
 
     def leases_used(self, ids: Iterable[str]) -> None:
         """Take in that another node says that these snapshot leases are used there.

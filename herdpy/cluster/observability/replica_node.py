@@ -30,9 +30,10 @@ FORMAT = 1
 _NEWS_S = 2.0
 _SAME_S = 10.0
 _TOLD_S = 5.0
-"""A lease's use stands in the records of so long: who reads them leaves out some."""
+"""A lease's use stands in the records of so long at least: who reads them leaves out some."""
 _LEASE_SHARE = 0.25
-"""Of a lease's seconds: so often is its use written, as often as news at most."""
+"""Of a lease's seconds: so often is its use written, as often as news at most; and so long does it
+stand in records."""
 _log = logging.getLogger(__name__)
 
 
@@ -128,7 +129,8 @@ class ReplicaNode:
         record = ReplicaRecord.of_bytes(write.data, self._path)
         self._written, self._written_s = (record.part, record.position), self._now_s()
         for each in record.leases:
-            if self._told_s.setdefault(each, self._written_s) <= self._written_s - _TOLD_S:
+            told_s = max(_TOLD_S, _LEASE_SHARE * self._leases.get(each, 0.0))
+            if self._told_s.setdefault(each, self._written_s) <= self._written_s - told_s:
                 self._leases.pop(each, None)
                 del self._told_s[each]
 

@@ -4,7 +4,7 @@ A lease is the state at the position of its own record, BEGIN LEASE. It is there
 LEASES has taken it away, which only the leader writes: when the owner lets go, or has not used it
 for its seconds by the leader's monotonic clock. That clock begins anew wherever the tablespace is
 opened, so a lease lives longer rather than shorter. A copy that follows tells the leader which are
-used there (ADR 84). Until a checkpoint has made pages
+used there (ADR 89). Until a checkpoint has made pages
 of it (maintenance/checkpoint.py), its versions are held in the memtables, as for a reader that is
 never evicted. Source: ADR 0024.
 

@@ -77,6 +77,10 @@ STEPS = ("named", "claimed", "replayed", "leading", "alone", "serving")
 """Of a take-over, told when they are done."""
 HAND_OVER_STEPS = ("draining", "drained", "closed", "left", "told")
 """Of a hand-over: told where the first begins, and when each is done."""
+CLOCKS_APART_S = 7 * 86_400
+"""By how much, at the most, each node's clocks are ahead of the world's, or behind them."""
+_DRIFT = 0.09
+"""By how much they run faster or slower."""
 _AGAIN_S = 0.02
 _ONE_BY_ONE_S = 1e-6
 _KILLED_S = 0.3
@@ -220,8 +224,10 @@ class NodeHost:
         self.world = world
         self.name = f"n{number}.localhost"
         self.disk = SimulatedDisk(world.rng.getrandbits(64))
+        self._clock_rate = rate = 1 + _DRIFT * (2 * world.rng.random() - 1)
+        self.clock_ahead_s = CLOCKS_APART_S * (rate - 1) / _DRIFT
         self.clock = LoopClock(world.loop)
-        self._clock_rate = 1 + 0.09 * (2 * world.rng.random() - 1)
+        self.clock.jump_us = round(self.clock_ahead_s * 1e6)
         self.slowness = 1.0
         self.node: Node | None = None
         self.copy: SteppedCopy | None = None
@@ -306,7 +312,7 @@ class NodeHost:
                 addresses={"herd": f"{self.name}:{PORT}"},
                 inactivity_limit_s=INACTIVITY_LIMIT_S,
             ),
-            now_s=lambda: world.loop.time() * self._clock_rate,
+            now_s=lambda: world.loop.time() * self._clock_rate + self.clock_ahead_s,
         )
         while self.registration is None:
             with suppress(BookieError, Error):

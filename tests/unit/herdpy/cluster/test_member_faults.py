@@ -1,6 +1,7 @@
 """What a member makes of steps that fail in any way, and of a close() at any moment."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
@@ -91,6 +92,9 @@ class ScriptedCopy:
 
     def used_leases(self) -> dict[str, float]:
         return {}
+
+    def shortest_lease_s(self) -> float:
+        return 60.0
 
     def extend_leases(self, ids: Iterable[str]) -> None:
         self._call(f"extend {', '.join(ids)}")
@@ -255,7 +259,9 @@ def test_leases_that_another_node_uses_are_the_leader_s_to_extend_and_no_one_els
         member = await world.start()
         await world.until(member, State.FOLLOWING)
         member.leases_used(["a", "b"])
+        assert member.shortest_lease_s() == math.inf
         await world.until(member, State.LEADING)
+        assert member.shortest_lease_s() == 60.0
         assert not any(call.startswith("extend") for call in world.copy.calls)
         member.leases_used(["a", "b"])
         assert world.copy.calls[-1] == "extend a, b"

@@ -15,6 +15,7 @@ from herdpy.model.lsn import Lsn
 from tests.unit.herdpy.cluster.test_registration import ID, NAME, NodeOf, World, run
 
 NEWS_S = 5.0
+INFINITE = float("inf")
 
 
 class Counted(MemoryStore):
@@ -40,11 +41,15 @@ class Own:
         self.machine = PartMachine(lambda: 0.5)
         self.state = CopyState("following", Lsn(4, 1, 0), 0.25)
 
+        self.lease_s = INFINITE
         self.used: list[tuple[str, ...]] = []
         """Leases that others have said to be used, each time."""
 
     def copy_state(self) -> CopyState:
         return self.state
+
+    def shortest_lease_s(self) -> float:
+        return self.lease_s
 
     def leases_used(self, ids: tuple[str, ...]) -> None:
         self.used.append(ids)
@@ -131,6 +136,7 @@ def test_what_others_say_is_known_and_one_s_own_is_what_is_now() -> None:
 
 def test_leases_that_are_used_elsewhere_are_told_once_for_each_time_that_it_is_said() -> None:
     async def body(known: Known) -> None:
+        known.own.lease_s = 20.0
         await known.say("n2", 1, "a", "b")
         await asyncio.sleep(NEWS_S)
         assert known.own.used == [("a", "b")]
@@ -143,22 +149,32 @@ def test_leases_that_are_used_elsewhere_are_told_once_for_each_time_that_it_is_s
         await known.say("n3", 1)
         await asyncio.sleep(NEWS_S)
         assert known.own.used == [("a", "b"), ("b",)]
+        path = known.other.nodes.replica_path(ID, "n2")
+        for lease_s, least, most in ((1.0, 3, 8), (80.0, 1, 2), (600.0, 0, 1), (INFINITE, 0, 1)):
+            known.own.lease_s = lease_s
+            known.store.counts.clear()
+            await asyncio.sleep(15.0)
+            assert least <= known.store.counts[path] <= most
 
     with_known(body)
 
 
-def test_a_quiet_cluster_is_not_read_and_a_busy_one_seldom() -> None:
+def test_others_are_read_often_while_that_is_asked_for_and_seldom_else() -> None:
     async def body(known: Known) -> None:
         await known.other.registration.start()
-        await known.say("n2", 0)
-        await asyncio.sleep(NEWS_S)
-        known.store.counts.clear()
-        await asyncio.sleep(20.0)
-        assert not known.store.counts
-        for entry in range(200):
+        for entry in range(60):
             await known.say("n2", entry)
-            await asyncio.sleep(0.05)
-        assert 3 <= known.store.counts.total() <= 8
+            await asyncio.sleep(1.0)
+        assert 2 <= known.store.counts[known.other.nodes.replica_path(ID, "n2")] <= 4
+        assert known.of("n2") is not None
+        known.store.counts.clear()
+        for entry in range(100, 200):
+            await known.say("n2", entry)
+            await asyncio.sleep(0.2)
+            known.cluster.replicas()
+        assert 9 <= known.store.counts.total() <= 11
+        await asyncio.sleep(NEWS_S)
+        assert known.of("n2") == ReplicaInfo("n2", "following", "4.199.0", 0.5, None)
 
     with_known(body)
 
@@ -170,6 +186,7 @@ def test_news_of_while_the_store_was_away_are_known_behind_it() -> None:
         known.world.server.expire(known.store.session_id)
         await known.say("n2", 2)
         await known.other.registration.start()
+        known.cluster.replicas()
         await asyncio.sleep(2 * NEWS_S)
         assert known.of("n2") == ReplicaInfo("n2", "following", "4.2.0", 0.5, None)
         assert [node.id for node in known.cluster.nodes()] == ["n2"]

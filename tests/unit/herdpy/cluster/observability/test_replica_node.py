@@ -109,7 +109,7 @@ def test_the_use_of_many_leases_is_one_record_within_a_quarter_of_the_shortest_o
         copy.used = {"shorter": 1.0}
         await asyncio.sleep(12.0)
         assert 8 <= await writes_in(20.0) <= 11
-        assert (await copy.said()).leases == ("shorter",)
+        assert "shorter" in (await copy.said()).leases
         copy.used = {f"{number:032x}": 600.0 for number in range(2 * leases_max)}
         await asyncio.sleep(12.0)
         assert len((await copy.said()).leases) == leases_max
