@@ -70,6 +70,11 @@ class DatabaseCopy:
         # A leader's state is ahead of what a quorum has.
         return min(tablespace.state.lsn, tablespace.log.durable_lsn)
 
+    @property
+    def byte_count(self) -> int:
+        database = self.database
+        return 0 if database is None else database.tablespace.log.bytes_appended
+
     def used_leases(self) -> dict[str, float]:
         database = self.database
         if database is None:

@@ -93,6 +93,11 @@ class Copy(Protocol):
         """Take in that leases are used on another copy. Any thread."""
         ...
 
+    @property
+    def byte_count(self) -> int:
+        """Of the log's records since it was opened, or leads, but for ticks. Any thread."""
+        ...
+
     def open(self) -> None:
         """Open it to follow."""
         ...
@@ -305,7 +310,8 @@ class Member:
         """Return what its copy is now; any thread."""
         part = self._part
         lag_s = math.inf if part is None else part.known_lag_s()
-        return CopyState(self.machine.state.value, self._copy.durable_position, lag_s)
+        copy = self._copy
+        return CopyState(self.machine.state.value, copy.durable_position, lag_s, copy.byte_count)
 
     def _used_leases(self) -> dict[str, float]:
         """Return what the leader is to be told, as Copy.used_leases(); nothing, while it is it."""

@@ -68,6 +68,8 @@ class CopyState(NamedTuple):
     """None: it is not open."""
     lag_s: float
     """Infinite: not known."""
+    byte_count: int = 0
+    """Of records that it has taken in or written since it was opened: what is no news leaves it."""
 
 
 class ReplicaNode:
@@ -90,7 +92,10 @@ class ReplicaNode:
         self._now_s = now_s
         self._is_there = False
         """It was seen, by this life: a write finds it, unless a tool has deleted it since."""
-        self._written: tuple[str, str | None] | None = None
+        self._news: tuple[str, int] | None = None
+        """Part and byte_count, as they were written last."""
+        self._offered: tuple[bytes, tuple[str, int]] | None = None
+        """What is to be written, and what of it is news."""
         self._written_s = -math.inf
         self._used_leases = used_leases
         self._leases: dict[str, float] = {}
@@ -107,7 +112,8 @@ class ReplicaNode:
     def _due(self) -> bytes | None:
         state, since_s = self._look(), self._now_s() - self._written_s
         position = None if state.position is None else str(state.position)
-        is_news = (state.part, position) != self._written
+        news = (state.part, state.byte_count)
+        is_news = news != self._news
         self._leases |= self._used_leases()
         wait_s = _NEWS_S if is_news else _SAME_S
         if self._leases:
@@ -122,12 +128,15 @@ class ReplicaNode:
             lag_s=lag_s,
             leases=tuple(islice(self._leases, leases_max)),
         )
-        return record.to_bytes()
+        data = record.to_bytes()
+        self._offered = data, news
+        return data
 
     def wrote(self, write: Write) -> None:
         """Take in that it was written."""
         record = ReplicaRecord.of_bytes(write.data, self._path)
-        self._written, self._written_s = (record.part, record.position), self._now_s()
+        offered, self._written_s = self._offered, self._now_s()
+        self._news = offered[1] if offered is not None and offered[0] == write.data else None
         for each in record.leases:
             told_s = max(_TOLD_S, _LEASE_SHARE * self._leases.get(each, 0.0))
             if self._told_s.setdefault(each, self._written_s) <= self._written_s - told_s:

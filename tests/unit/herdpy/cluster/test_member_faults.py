@@ -43,6 +43,7 @@ class ScriptedCopy:
         self.failure: Error | None = None
         self.position: Lsn = START_LSN
         self.durable_position: Lsn | None = None
+        self.byte_count = 0
         self.fails: dict[str, BaseException] = {}
         self.calls: list[str] = []
         self.is_open = False

@@ -145,10 +145,21 @@ def test_a_use_that_could_not_be_written_is_written_later() -> None:
     with_copy(body)
 
 
+def test_a_position_that_ticks_have_moved_is_no_news() -> None:
+    async def body(world: World, node: NodeOf, copy: Copy) -> None:
+        for entry in range(1, 17):
+            copy.state = CopyState("following", Lsn(3, entry, 0), 0.25, 100)
+            await asyncio.sleep(3.75)
+        assert 5 <= copy.store.counts["write"] <= 7
+        assert (await copy.said()).position is not None
+
+    with_copy(body)
+
+
 def test_news_are_two_seconds_apart() -> None:
     async def body(world: World, node: NodeOf, copy: Copy) -> None:
         for entry in range(400):
-            copy.state = CopyState("following", Lsn(3, entry, 0), INFINITE)
+            copy.state = CopyState("following", Lsn(3, entry, 0), INFINITE, entry)
             await asyncio.sleep(0.05)
         assert 8 <= copy.store.counts["write"] <= 11
         found = await copy.said()
@@ -181,7 +192,7 @@ def test_of_a_leader_it_rides_with_the_renewals() -> None:
         tenure = await node.registration.lead(NAME, named, copy.node)
         before = copy.store.counts.copy()
         for entry in range(100):
-            copy.state = CopyState("leading", Lsn(4, entry, 0), 0.0)
+            copy.state = CopyState("leading", Lsn(4, entry, 0), 0.0, entry)
             await asyncio.sleep(0.1)
             assert tenure.holds()
         assert copy.store.counts["write"] == before["write"]
@@ -212,7 +223,7 @@ def test_a_node_that_is_deleted_costs_no_tenure() -> None:
         tenure = await node.registration.lead(NAME, named, copy.node)
         for entry in range(3):
             await MemoryStore(world.server).delete(copy.path)
-            copy.state = CopyState("leading", Lsn(4, entry, 0), 0.0)
+            copy.state = CopyState("leading", Lsn(4, entry, 0), 0.0, entry)
             for _ in range(100):
                 await asyncio.sleep(0.1)
                 assert tenure.until_s - world.now_s > 0.3 * TIMEOUT_S
