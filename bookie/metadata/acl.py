@@ -2,7 +2,8 @@
 
 A cluster is open (every node world:anyone:cdrwa) or secured: every node gives all rights to the
 identities of the session that made it, as Apache BookKeeper does with zkEnableSecurity
-(CREATOR_ALL_ACL), and none to others. Pure data; docs/formats/zookeeper.md.
+(CREATOR_ALL_ACL), and none to others. A layout that has no secrets in some of its nodes may let
+others read those (Readable). Pure data; docs/formats/zookeeper.md.
 """
 
 import hashlib
@@ -70,8 +71,6 @@ class AclEntry(NamedTuple):
 Acl = tuple[AclEntry, ...]
 """Sorted, each entry once."""
 OPEN: Acl = (AclEntry("world", "anyone"),)
-CREATOR: Acl = (AclEntry("auth", ""),)
-"""Only when a node is made or its ACL set: all rights for the identities of the session."""
 
 
 def acl_of(entries: Iterable[AclEntry]) -> Acl:
@@ -80,12 +79,34 @@ def acl_of(entries: Iterable[AclEntry]) -> Acl:
 
 
 def acl_for(identities: Iterable[Identity]) -> Acl:
-    """Return what CREATOR becomes for a session with these identities."""
+    """Return all rights for these identities.
+
+    They are named: what ZooKeeper makes of `auth` has a session's certificate among its identities.
+    """
     return acl_of(AclEntry(scheme, name) for scheme, name in identities)
+
+
+def may_read(identities: Iterable[Identity]) -> Acl:
+    """Return the right of these identities to read data and list children."""
+    return acl_of(AclEntry(scheme, name, int(Permission.READ)) for scheme, name in identities)
 
 
 def acl_text(acl: Acl) -> str:
     return ", ".join(map(str, acl)) or "none"
+
+
+ANYONE = Identity("world", "anyone")
+
+
+class Readable(NamedTuple):
+    """Nodes of a secured cluster that others may read, too."""
+
+    readers: tuple[Identity, ...] = ()
+    tops: tuple[str, ...] = ()
+    """Paths: these nodes, and all below them."""
+
+    def covers(self, path: str) -> bool:
+        return any(path == top or path.startswith(f"{top}/") for top in self.tops)
 
 
 class StoreAccess(NamedTuple):
@@ -94,4 +115,16 @@ class StoreAccess(NamedTuple):
     identities: tuple[Identity, ...] = ()
     """None: the sessions do not log in."""
     is_secured: bool = False
-    """New nodes are for these identities alone; else open."""
+    """New nodes are for these identities; else open."""
+    readable: Readable = Readable()
+
+    def secured_acl(self, path: str) -> Acl:
+        """Return what a node has in a cluster that is secured for these identities."""
+        own = acl_for(self.identities)
+        return (
+            acl_of([*own, *may_read(self.readable.readers)]) if self.readable.covers(path) else own
+        )
+
+    def acl_of_new(self, path: str) -> Acl:
+        """Return what a node is made with."""
+        return self.secured_acl(path) if self.is_secured else OPEN

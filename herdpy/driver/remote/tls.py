@@ -4,7 +4,7 @@ import ssl
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from bookie.runtime.os_tls import TlsStream
+from bookie.runtime.os_tls.stream import TlsStream
 from herdpy.driver.dsn import RemoteTarget
 from herdpy.errors import OperationalError, Retry
 
