@@ -3,7 +3,6 @@
 import asyncio
 import functools
 import math
-import os
 import re
 import ssl
 import sys
@@ -26,7 +25,7 @@ from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.zookeeper import ZooKeeperStore
 from bookie.metadata.zookeeper_login import Login, parse_logins
 from bookie.runtime.os_clock import OsClock
-from bookie.runtime.os_input_files import read_secret_text
+from bookie.runtime.os_input_files import read_given
 from bookie.runtime.os_rng import OsRng
 from bookie.runtime.os_tls import files as tls_files
 from bookie.runtime.os_tls.files import TlsContexts
@@ -263,11 +262,8 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def read_logins(path: Path | None) -> tuple[Login, ...]:
     """Return the logins of a file, or else of the environment; none: (). BookieStartError."""
-    if path is None:
-        text = os.environ.get(LOGIN_VARIABLE, "")
-        return parse_logins(text, LOGIN_VARIABLE) if text.strip() else ()
-    option = "--zookeeper-login"
-    return parse_logins(read_secret_text(option, path), f"{option} {path}")
+    text, where = read_given("--zookeeper-login", path, LOGIN_VARIABLE)
+    return parse_logins(text, where) if where else ()
 
 
 def client_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -47,6 +47,22 @@ def read_secret_text(option: str, path: Path) -> str:
         ) from error
 
 
+def read_given(option: str, path: str | Path | None, variable: str | None) -> tuple[str, str]:
+    """Return the text of a secret's file, or else of the environment, and what to call the place.
+
+    Two empty texts: it is in neither. variable: None asks no environment. BookieStartError.
+    """
+    if path is not None:
+        try:
+            return read_secret_text(option, Path(path)), f"{option} {path}"
+        except OSError as error:
+            raise BookieStartError(
+                f"{option} {path}: cannot be read: {error.strerror or error}"
+            ) from None
+    text = os.environ.get(variable, "") if variable is not None else ""
+    return (text, variable or "") if text.strip() else ("", "")
+
+
 def read_text(path: str) -> str:
     """Return the text of a small file; OSError, and UnicodeDecodeError, a ValueError."""
     return Path(path).read_text("utf-8")

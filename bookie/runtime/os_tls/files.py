@@ -94,6 +94,11 @@ class TlsContexts(Reread[ssl.SSLContext]):
         paths = [path for path in (certificate_path, *other_paths) if path is not None]
         super().__init__(what, paths, lambda: self._made(make))
 
+    def newest(self) -> ssl.SSLContext:
+        """Look at the files, and return the context; for users that run check() nowhere else."""
+        self.check()
+        return self.current
+
     @property
     def seconds_left(self) -> float:
         """How long the certificate is valid yet; negative: it is over."""
@@ -115,11 +120,14 @@ class TlsContexts(Reread[ssl.SSLContext]):
         return context
 
 
-def client_contexts(trust_path: str, certificate: tuple[str, str] | None, what: str) -> TlsContexts:
+def client_contexts(
+    trust_path: str | None, certificate: tuple[str, str] | None, what: str
+) -> TlsContexts:
     """Return what a client asks for TLS with, whose servers have certificates of trust_path.
 
-    certificate: paths of the one that it shows, and of its key. what: as the log calls it.
-    BookieStartError names the file that cannot be used; TrustError: it is trust_path.
+    trust_path: None trusts the system's authorities. certificate: paths of the one that it shows,
+    and of its key. what: as the log calls it. BookieStartError names the file
+    that cannot be used; TrustError: it is trust_path.
     """
 
     def make() -> ssl.SSLContext:

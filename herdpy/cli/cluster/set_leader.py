@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from bookie.errors import BookieError
 from bookie.metadata.interfaces import VersionedStore
-from herdpy.cli.cluster.options import session
+from herdpy.cli.cluster.place import ClusterPlace
 from herdpy.cluster.handover.wish import Wish, WishRecord
 from herdpy.cluster.leader_node import LeaderNode
 from herdpy.cluster.node_identity import check_id
@@ -20,8 +20,7 @@ _LOOK_S = 0.5
 
 
 async def move_leader(
-    zookeeper: str,
-    root: str,
+    place: ClusterPlace,
     name: str,
     node: str,
     timeout_s: float,
@@ -34,8 +33,8 @@ async def move_leader(
     one is wanted just now. The leader goes on where the node has not come to lead.
     """
     check_id(node)
-    async with session(zookeeper) as store:
-        return await _Move(store, root, name, node, tell).run(timeout_s)
+    async with place.session() as store:
+        return await _Move(store, place.root, name, node, tell).run(timeout_s)
 
 
 class _Move:

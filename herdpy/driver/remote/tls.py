@@ -84,6 +84,22 @@ def not_trusted(target: RemoteTarget, reason: str) -> OperationalError:
     )
 
 
+def not_spoken(target: RemoteTarget) -> OperationalError:
+    """Return the error of a node that does not speak as the URL asks for; nothing was sent."""
+    if target.has_tls:
+        return _failed(
+            target,
+            "the node speaks no TLS, as its ZooKeeper says; nothing is said to it in clear",
+            "give the node a certificate (herdpy node --tls-certificate), or ask for clear text: "
+            "?tls=off",
+        )
+    return _failed(
+        target,
+        "the node speaks TLS only, as its ZooKeeper says, and the URL has tls=off",
+        "leave tls=off out",
+    )
+
+
 def check_files(target: RemoteTarget) -> None:
     """Raise OperationalError 08001 when a file of the target's TLS cannot be used."""
     client_context(target)

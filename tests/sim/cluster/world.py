@@ -23,7 +23,7 @@ from herdpy.cluster.blocking_chain import BlockingChain
 from herdpy.cluster.chain import LedgerChain
 from herdpy.cluster.database_copy import DatabaseCopy
 from herdpy.cluster.handover.wish import Wish, WishRecord
-from herdpy.cluster.leader_lookup import LeaderLookup
+from herdpy.cluster.leader_lookup import LeaderLookup, NodePlace
 from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.member import Member
 from herdpy.cluster.part import State, Waits
@@ -123,13 +123,13 @@ class LeaderDirectory:
         return MemoryStore(self._world.store_server, StoreLink(self._world, self._node.name))
 
     def find(self, root: str, tablespace: str, read: str, done: Callable[[Told], object]) -> None:
-        def tell(found: list[str] | Error) -> None:
+        def tell(found: list[NodePlace] | Error) -> None:
             if isinstance(found, Error):
                 self._world.happen("a leader that the metadata store does not tell")
                 done(found)
                 return
             self._world.happen("a leader that the metadata store tells")
-            done([address for each in found if (address := address_of(each)) is not None])
+            done([address for each in found if (address := address_of(each.address)) is not None])
 
         self._node.run(self._lookup.begin, root, tablespace, read, tell)
 
@@ -591,8 +591,8 @@ class World(ledger.World):
         nodes = TablespaceNodes(store)
         await nodes.initialize()
         names = tuple(host.name for host in self.nodes)
-        record = TablespaceRecord(id=ID, leader=names[0], replicas=names, password=PASSWORD.hex())
-        await nodes.create(NAME, record)
+        record = TablespaceRecord(id=ID, leader=names[0], replicas=names)
+        await nodes.create(NAME, record, PASSWORD)
         await store.close()
 
     def places(self, number: int) -> str:
