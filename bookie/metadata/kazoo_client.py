@@ -92,6 +92,10 @@ _TEXTS: dict[type[BookieError], str] = {
 }
 
 
+Failed = Callable[[str, str, ssl.SSLError | None], None]
+"""Told with which server, "host:port", why, and of what TLS has failed; None: it was not TLS."""
+
+
 class _Inline:
     """Stands for kazoo's queue of completions: runs them at once, on the connection's thread."""
 
@@ -102,7 +106,7 @@ class _Inline:
 class _InlineHandler(SequentialThreadingHandler):
     """kazoo's handler without its two worker threads, which would lose the order of events."""
 
-    def __init__(self, tls: Tls | None, on_failed: Callable[[str, bool], None]) -> None:
+    def __init__(self, tls: Tls | None, on_failed: Failed) -> None:
         super().__init__()
         self.completion_queue = _Inline()
         self._tls = tls
@@ -119,7 +123,7 @@ class _InlineHandler(SequentialThreadingHandler):
             )
         except ssl.SSLError as error:
             reason = getattr(error, "verify_message", "") or str(error)
-            self._on_failed(f"no TLS with {name}:{options['address'][1]}: {reason}", True)
+            self._on_failed(f"{name}:{options['address'][1]}", reason, error)
             raise
 
     def start(self) -> None:
@@ -160,7 +164,7 @@ class _Connection(ConnectionHandler):
             self.client.on_refused(f"{host}:{port}: {reason}")
             raise kazoo_errors.ConnectionDropped(f"login: {reason}") from error
         except (kazoo_errors.ConnectionDropped, KazooTimeoutError) as error:
-            self.client.on_failed(f"{host}:{port}: {error}", False)
+            self.client.on_failed(f"{host}:{port}", str(error), None)
             raise
         read_timeout_ms, _ = found
         self.client.granted_timeout_s = read_timeout_ms * _TIMEOUT_PER_READ / 1000
@@ -191,7 +195,7 @@ class OrderedClient(KazooClient):
 
     The original queues what comes while it reconnects and sends it on the next connection.
     on_refused is told, on kazoo's thread, why ZooKeeper refuses a login; on_failed why a try to
-    connect has failed, and whether that is news for the log: of TLS.
+    connect has failed.
     """
 
     def __init__(
@@ -202,7 +206,7 @@ class OrderedClient(KazooClient):
         *,
         tls: Tls | None = None,
         on_refused: Callable[[str], None] = lambda _: None,
-        on_failed: Callable[[str, bool], None] = lambda _, __: None,
+        on_failed: Failed = lambda *_: None,
     ) -> None:
         self._gate = new_mutex()
         digests = [f"{login.user}:{login.password}" for login in logins if login.scheme == "digest"]

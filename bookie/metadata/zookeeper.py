@@ -10,6 +10,7 @@ done after its caller had given up on it. ADR 0009 has the reasons.
 import asyncio
 import contextvars
 import logging
+import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -28,6 +29,7 @@ from bookie.errors import (
     NoNodeError,
     StoreAccessError,
     StoreConnectionError,
+    StoreTrustError,
     StoreUnreachableError,
 )
 from bookie.metadata.acl import OPEN, Acl, AclEntry, Readable, StoreAccess, acl_of
@@ -103,13 +105,15 @@ class ZooKeeperStore:
         self._refused: asyncio.Event = asyncio.Event()
         self._failure = ""
         """Why the last try to connect has failed."""
+        self._untrusted: set[str] = set()
+        """The servers whose certificates were not trusted, since one was connected to."""
         self._client = OrderedClient(
             hosts,
             session_timeout_s,
             logins,
             tls=tls,
             on_refused=lambda reason: self.post(partial(self._on_refused, reason)),
-            on_failed=lambda why, is_news: self.post(partial(self._on_failed, why, is_news)),
+            on_failed=lambda *told: self.post(partial(self._on_failed, *told)),
         )
         self._client.add_listener(self._on_kazoo_state)
 
@@ -130,7 +134,8 @@ class ZooKeeperStore:
         The ensemble may shorten or lengthen session_timeout_s to its own bounds. is_secured: nodes
         that it makes are for its logins, and to be read for who is in `readable`. tls: nothing is
         said in clear; a callable is asked for each connection, in kazoo's thread. Errors:
-        StoreUnreachableError after connect_timeout_s, StoreAccessError when the login is refused,
+        StoreUnreachableError after connect_timeout_s, StoreTrustError when no server shows a
+        certificate that is trusted, StoreAccessError when the login is refused,
         IncorrectParameterError for is_secured without a login.
         """
         if is_secured and not logins:
@@ -155,6 +160,12 @@ class ZooKeeperStore:
                 await asyncio.wait([connected, refused], return_when=asyncio.FIRST_COMPLETED)
             if not connected.done():
                 await store.close()
+                if not store._refusal:
+                    raise StoreTrustError(
+                        f"expected a ZooKeeper at {hosts} whose certificate is trusted, found: "
+                        f"{store._failure}; name the authority that has signed it, and the server "
+                        "as its certificate does"
+                    )
                 raise StoreAccessError(
                     f"ZooKeeper refuses the login ({store._refusal}): expected a user and password "
                     "that its file of users has (sasl), or a scheme that it knows (digest); check "
@@ -397,13 +408,21 @@ class ZooKeeperStore:
             _log.error("ZooKeeper refuses the login: %s; it is tried again", reason)
         self._refused.set()
 
-    def _on_failed(self, why: str, is_news: bool) -> None:
+    def _on_failed(self, place: str, reason: str, error: ssl.SSLError | None) -> None:
         if self._is_closed:
             return
-        if is_news and why != self._failure:
+        if error is None:
+            if not self._failure.startswith("no TLS"):  # which kazoo tells again, in short
+                self._failure = f"{place}: {reason}"
+            return
+        why = f"no TLS with {place}: {reason}"
+        if why != self._failure:
             _log.error("ZooKeeper: %s; nothing is said to it in clear, it is tried again", why)
-        if is_news or not self._failure.startswith("no TLS"):  # which kazoo tells again, in short
-            self._failure = why
+        self._failure = why
+        if isinstance(error, ssl.SSLCertVerificationError):
+            self._untrusted.add(place)
+        if len(self._untrusted) >= len(self._client.hosts):
+            self._refused.set()
 
     def _on_session(self, state: SessionState, session_id: int) -> None:
         if self._is_closed or state is self._state:
@@ -411,6 +430,7 @@ class ZooKeeperStore:
         self._state = state
         if state is SessionState.CONNECTED:
             self._refusal = self._failure = ""
+            self._untrusted.clear()
         if state is SessionState.CONNECTED:
             self._session_id = session_id
         self._callbacks.call(state)

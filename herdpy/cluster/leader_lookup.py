@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from bookie.errors import BookieError, NoNodeError, StoreAccessError
+from bookie.errors import BookieError, NoNodeError, StoreAccessError, StoreTrustError
 from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.patience import ask
 from herdpy.cluster.json_nodes import read_node
@@ -81,7 +81,8 @@ class LeaderLookup:
 
         read: "leader", "follower", or "nearest" for all, the leader last.
         ProgrammingError 3D000: there is no such tablespace. OperationalError 58P01: no cluster is
-        there; 57P03, SAFE: no such node is there now; 08001, SAFE: the store gives no answer.
+        there; 57P03, SAFE: no such node is there now; 08001, SAFE: the store gives no answer, and
+        not SAFE where its certificate is not trusted; 42501: it does not let this program read.
         """
         try:
             store = await self._opened()
@@ -94,6 +95,12 @@ class LeaderLookup:
                 sqlstate="42501",
                 hint="log in as a user that may read there (zookeeper_login=FILE), or name nodes "
                 "of the cluster: herd://host:port,host:port/tablespace",
+            ) from error
+        except StoreTrustError as error:
+            raise OperationalError(
+                f"connect: no TLS with {self._where}: {error}",
+                sqlstate="08001",
+                hint="name the authority: zookeeper_tls_authority=ca.pem",
             ) from error
         except BookieError as error:
             raise OperationalError(

@@ -71,7 +71,9 @@ class ClusterPlace:
                     tls=self.zookeeper_tls,
                 )
             except StoreUnreachableError as error:
-                raise OperationalError(str(error), sqlstate="08001", retry=Retry.SAFE) from None
+                is_safe = error.retry is BookieRetry.SAFE
+                retry = Retry.SAFE if is_safe else Retry.NEVER
+                raise OperationalError(str(error), sqlstate="08001", retry=retry) from None
             except StoreAccessError as error:
                 raise OperationalError(str(error), sqlstate="28000") from None
             try:
