@@ -105,6 +105,7 @@ class ZooKeeperStore:
         self._refused: asyncio.Event = asyncio.Event()
         self._failure = ""
         """Why the last try to connect has failed."""
+        self._server_count = hosts.count(",") + 1
         self._untrusted: set[str] = set()
         """The servers whose certificates were not trusted, since one was connected to."""
         self._client = OrderedClient(
@@ -421,7 +422,7 @@ class ZooKeeperStore:
         self._failure = why
         if isinstance(error, ssl.SSLCertVerificationError):
             self._untrusted.add(place)
-        if len(self._untrusted) >= len(self._client.hosts):
+        if len(self._untrusted) >= self._server_count:
             self._refused.set()
 
     def _on_session(self, state: SessionState, session_id: int) -> None:
