@@ -117,7 +117,7 @@ class RemoteTarget:
     user: str = ""
     password: str | None = field(default=None, repr=False)
     tls: bool | None = None
-    """None: unless the host is this machine."""
+    """None: unless the host is this machine; a node that was found may be there, too."""
     tls_authority: str = ""
     """Path of PEM; empty: the system's authorities."""
     tls_certificate: str = ""
@@ -318,16 +318,11 @@ def _parse_url(text: str, scheme: str) -> RemoteTarget:
         if name in options:
             raise InterfaceError(f"connect: the option {name!r} is given twice")
         options[name] = _option(name, value)
-    if (options.get("tls") is False and any(name.startswith("tls_") for name in options)) or (
-        "tls_key" in options and "tls_certificate" not in options
-    ):
-        raise InterfaceError(
-            "connect: tls_… options need TLS (tls=on), and tls_key needs tls_certificate"
-        )
+    _check_tls(options, "tls")
     of_zookeeper = [name for name in options if name == "root" or name.startswith("zookeeper_")]
     if scheme == "herd+zk":
         options.setdefault("root", DEFAULT_ROOT)
-        _check_zookeeper(options)
+        _check_tls(options, "zookeeper_tls")
     elif of_zookeeper:
         raise InterfaceError(
             f"connect: the option {of_zookeeper[0]!r} is of herd+zk:// URLs, found {scheme}://",
@@ -345,18 +340,17 @@ def _parse_url(text: str, scheme: str) -> RemoteTarget:
     )
 
 
-def _check_zookeeper(options: dict[str, object]) -> None:
-    """Let files of TLS ask for TLS, unless they do not fit together."""
-    files = [name for name in options if name.startswith("zookeeper_tls_")]
-    if (files and options.get("zookeeper_tls") is False) or (
-        "zookeeper_tls_key" in options and "zookeeper_tls_certificate" not in options
+def _check_tls(options: dict[str, object], tls: str) -> None:
+    """Let options tls_… ask for TLS, whatever the address of a node will be; InterfaceError."""
+    given = [name for name in options if name.startswith(f"{tls}_")]
+    if (given and options.get(tls) is False) or (
+        f"{tls}_key" in options and f"{tls}_certificate" not in options
     ):
         raise InterfaceError(
-            "connect: zookeeper_tls_… options need TLS (zookeeper_tls=on), and zookeeper_tls_key "
-            "needs zookeeper_tls_certificate"
+            f"connect: {tls}_… options need TLS ({tls}=on), and {tls}_key needs {tls}_certificate"
         )
-    if files:
-        options["zookeeper_tls"] = True
+    if given:
+        options[tls] = True
 
 
 def _split_places(text: str) -> tuple[str, list[str]]:

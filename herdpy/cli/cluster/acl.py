@@ -7,6 +7,7 @@ whether they have the login: what they say stands in their records (registration
 from collections.abc import Callable
 from typing import NamedTuple
 
+from bookie.errors import IllegalOperationError
 from bookie.metadata.acl import acl_text
 from bookie.metadata.acl_walk import (
     Deviation,
@@ -50,7 +51,10 @@ async def find_others(place: ClusterPlace, state: str) -> Others:
     wanted = _wanted(place, state)
     found: list[Deviation] = []
     async with place.session() as store:
-        total = await find_deviations(store, place.root, wanted(store), found.append)
+        try:
+            total = await find_deviations(store, place.root, wanted(store), found.append)
+        except IllegalOperationError as error:
+            raise OperationalError(str(error), sqlstate="58P01") from None
     return Others(total, found)
 
 
