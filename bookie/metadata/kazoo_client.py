@@ -14,7 +14,7 @@ from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import SASL, Auth
+from kazoo.protocol.serialization import SASL, Auth, Create, Create2, SetData, Transaction
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 
@@ -31,11 +31,13 @@ _log = logging.getLogger(KAZOO_LOGGER)
 # Each try to reconnect is a warning of kazoo's: for programs that configured logging, not for
 # stderr.
 _log.addHandler(logging.NullHandler())
-# At the level of debugging it logs every request, those of a login with the password in them.
+# At the level of debugging it logs every request and answer: those of a login with the password in
+# them, and those with the data of nodes, in which ledgers have theirs.
+_TELLING = frozenset((Auth, SASL, Create, Create2, SetData, Transaction, tuple, list))
 _log.addFilter(
     lambda record: (
         not isinstance(record.args, tuple)
-        or not any(isinstance(each, Auth | SASL) for each in record.args)
+        or not any(type(each) in _TELLING for each in record.args)
     )
 )
 _TIMEOUT_PER_READ = 1.5
@@ -219,6 +221,7 @@ class OrderedClient(KazooClient):
             hosts=hosts,
             timeout=session_timeout_s,
             handler=_InlineHandler(tls, on_failed),
+            use_ssl=tls is not None,  # which its log tells of
             logger=_log,
             auth_data=[("digest", digest) for digest in digests],
             connection_retry=KazooRetry(

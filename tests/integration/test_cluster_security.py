@@ -108,7 +108,7 @@ class Secured:
             name, *HERDPY, "node", *self.here, "--data", str(self.folder / name), "--id", name,
             "--port", str(self.ports[name]), "--session-timeout", "2",
             "--tls-certificate", self.machine.certificate, "--tls-key", self.machine.key,
-            "--tls-client-authority", self.authority.path,
+            "--tls-client-authority", self.authority.path, "--log-level", "debug",
         )  # fmt: skip
 
     def wait(self, child: ChildProcess, text: str) -> None:
@@ -325,8 +325,19 @@ def _serial(secured: Secured, name: str) -> Any:
 
 
 def test_the_secrets_are_in_no_log_and_on_no_command_line(secured: Secured) -> None:
+    """Also with log_level = "debug"."""
+
+    async def password(store: VersionedStore) -> bytes:
+        nodes = TablespaceNodes(store, ROOT)
+        return await nodes.password((await nodes.read("sales")).record.id)
+
+    of_ledgers = secured.ask(password, OURS).hex()
+    assert len(of_ledgers) == 32
     for name, child in secured.processes.items():
-        assert b"geheim" not in (secured.folder / f"{name}.log").read_bytes()
+        log = (secured.folder / f"{name}.log").read_text()
+        assert "geheim" not in log
+        assert of_ledgers not in log
+        assert ("Sending request" in log) is (name != "bookie")
         assert not [word for word in child.command if "geheim" in word]
 
 
