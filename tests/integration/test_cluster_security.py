@@ -27,7 +27,7 @@ from bookie.metadata.zookeeper_login import parse_logins
 from bookie.runtime.os_child_process import ChildProcess
 from bookie.runtime.os_tls.files import client_contexts
 from herdpy.cluster.tablespace_nodes import TablespaceNodes
-from tests.fixtures.authorities import Authority, Identity
+from tests.fixtures.authorities import Authority
 from tests.fixtures.ports import own_port
 from tests.fixtures.tls_zookeeper import TlsZooKeeper, tls_zookeeper
 
@@ -347,5 +347,4 @@ def test_a_zookeeper_that_asks_for_tls_gets_it(secured: Secured) -> None:
             await ZooKeeperStore.connect(secured.zookeeper.hosts, connect_timeout_s=1, tls=tls)
 
     asyncio.run(connect(None))
-    nobody: Identity | None = None
-    asyncio.run(connect(client_contexts(secured.authority.path, nobody, "TLS")))
+    asyncio.run(connect(client_contexts(secured.authority.path, None, "TLS")))  # shows none

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from herdpy.cli.cluster.place import (
-    EVERYONE,
+    ALL_READERS,
     LOGIN_VARIABLE,
     ClusterPlace,
     read_logins,
@@ -94,7 +94,7 @@ _OPTIONS = (
         show_envvar=True,
         metavar="FILE",
         help="Who may read then where leaders are, as drivers do, and nothing else: the logins of "
-        f"this file, which drivers have, too; or {EVERYONE!r}.  [default: no one]",
+        f"this file, which drivers have, too; or {ALL_READERS!r}.  [default: only nodes]",
     ),
     click.option(
         "--zookeeper-tls-trust",

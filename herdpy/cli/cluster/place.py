@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bookie.runtime.os_tls.files import TlsContexts
 
 LOGIN_VARIABLE = "HERDPY_ZOOKEEPER_LOGIN"
-EVERYONE = "anyone"
+ALL_READERS = "anyone"
 """In the place of a file of readers: no login is needed."""
 _SESSION_TIMEOUT_S = 6.0
 _CONNECT_TIMEOUT_S = 15.0
@@ -121,7 +121,7 @@ def read_readers(given: str | None) -> tuple[Identity, ...]:
     """Return who may read: the users of a file of logins, or anyone; ProgrammingError 22023."""
     if given is None:
         return ()
-    if given == EVERYONE:
+    if given == ALL_READERS:
         return (ANYONE,)
     logins = _logins(Path(given), "--zookeeper-readers", None)
     return tuple(login.identity for login in logins)
