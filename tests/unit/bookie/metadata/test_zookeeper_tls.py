@@ -15,6 +15,7 @@ from bookie.metadata.acl import acl_for
 from bookie.metadata.interfaces import SessionState
 from bookie.metadata.zookeeper import ZooKeeperStore
 from bookie.metadata.zookeeper_login import Login
+from bookie.runtime.os_sockets import wait_ready as wait_sockets
 from bookie.runtime.os_tls.files import client_contexts
 from bookie.runtime.os_tls.polled import PolledTlsSocket, wait_ready
 from tests.fixtures.authorities import Authority, Identity
@@ -186,6 +187,7 @@ def test_what_comes_without_data_wakes_no_reader(place: Place) -> None:
     told, tell = socket.socketpair()
     tell.send(b"!")
     try:
+        assert wait_sockets([link], [], 20) == ([link], [])  # the ticket
         ready, _ = wait_ready([link, told], [], 20)
         assert ready == [told]
         assert wait_ready([link], [], 0) == ([], [])
