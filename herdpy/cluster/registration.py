@@ -19,7 +19,7 @@ import msgspec
 
 from bookie.errors import BadVersionError, BookieError, NodeExistsError, NoNodeError
 from bookie.metadata.acl import StoreAccess
-from bookie.metadata.interfaces import Check, SessionState, VersionedStore, Write
+from bookie.metadata.interfaces import Check, SessionState, VersionedStore, Watch, Write
 from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
 from herdpy.cluster.json_nodes import read_node
 from herdpy.cluster.observability.figures import TenureFigures
@@ -120,10 +120,9 @@ class Registration:
         self._changed = asyncio.Event()
         """There is something to renew, or to make anew."""
         self._task: asyncio.Task[None] | None = None
-        self._watches = [
-            store.on_session(self._on_session),
-            store.watch(self._path, self._on_change),
-        ]
+        self._session_watch = store.on_session(self._on_session)
+        self._own_watch: Watch | None = store.watch(self._path, self._on_change)
+        """While nothing is led: each renewal writes that node, and would fire it."""
         self._has_node = False
         self._loop = asyncio.get_running_loop()
 
@@ -137,10 +136,10 @@ class Registration:
 
     async def close(self) -> None:
         """End all tenures, and let the node be gone; repeatable."""
-        for watch in self._watches:
-            watch.close()
         for each in list(self._led):
             self.end(each.tenure)
+        self._session_watch.close()
+        self._watch_no_more()
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -161,6 +160,7 @@ class Registration:
         tenure = Tenure(self.now_s, self._loop.call_soon)
         led = _Leadership(name, named, self._store.session_id, tenure, replica)
         self._led.append(led)
+        self._watch_no_more()
         if replica is not None:
             replica.rides = True
         again_s = self._again_s()
@@ -191,6 +191,14 @@ class Registration:
             if each.replica is not None:
                 each.replica.rides = False
         self._led = [each for each in self._led if each.tenure is not tenure]
+        if not self._led and self._own_watch is None:
+            self._own_watch = self._store.watch(self._path, self._on_change)
+            self._on_change()  # it may be gone since the last renewal
+
+    def _watch_no_more(self) -> None:
+        if self._own_watch is not None:
+            self._own_watch.close()
+            self._own_watch = None
 
     async def address_of(self, node_id: str) -> str | None:
         """Return where another node lets clients in; None: it is not registered, or says nothing.

@@ -5,9 +5,11 @@ import pytest
 from tests.fixtures.executed_modules import executed_modules
 from tests.fixtures.plants import planted
 from tests.fixtures.simulated_seeds import check_same_trace, mended_seeds
+from tests.sim.cluster import world
 from tests.sim.cluster.__main__ import expected_modules
 from tests.sim.cluster.plants import PLANTS
 from tests.sim.cluster.run_seed import run_seed
+from tests.sim.cluster.world import CLOCKS_APART_S, NodeHost
 
 _FEW = 12
 
@@ -15,6 +17,22 @@ _FEW = 12
 @pytest.mark.parametrize("number", range(_FEW))
 def test_a_few_lives(seed: int, number: int) -> None:
     run_seed(1_000_000 + seed % 1_000_000 * _FEW + number)
+
+
+def test_herddb_d10_no_node_compares_its_clocks_with_those_of_another_one(seed: int) -> None:
+    """HerdDB compares a time that the leader has written with its own; here each has its own."""
+    apart: set[float] = set()
+
+    class Apart(NodeHost):
+        def start(self) -> None:
+            self.clock_ahead_s = CLOCKS_APART_S * (-1) ** len(apart)
+            apart.add(self.clock_ahead_s)
+            super().start()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world, "NodeHost", Apart)
+        run_seed(2_000_000 + seed % 1_000_000)
+    assert apart == {CLOCKS_APART_S, -CLOCKS_APART_S}
 
 
 @pytest.mark.parametrize("number", mended_seeds("cluster"))

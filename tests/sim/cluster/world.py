@@ -75,6 +75,10 @@ STEPS = ("named", "claimed", "replayed", "leading", "alone", "serving")
 """Of a take-over, told when they are done."""
 HAND_OVER_STEPS = ("draining", "drained", "closed", "left", "told")
 """Of a hand-over: told where the first begins, and when each is done."""
+CLOCKS_APART_S = 7 * 86_400
+"""By how much, at the most, each node's clocks are ahead of the world's, or behind them."""
+_DRIFT = 0.09
+"""By how much they run faster or slower."""
 _AGAIN_S = 0.02
 _KEEP_ALIVE_S = 5.0
 _PATIENCE_S = 3.0
@@ -203,8 +207,10 @@ class NodeHost:
         self.world = world
         self.name = f"n{number}.localhost"
         self.disk = SimulatedDisk(world.rng.getrandbits(64))
+        self._clock_rate = rate = 1 + _DRIFT * (2 * world.rng.random() - 1)
+        self.clock_ahead_s = CLOCKS_APART_S * (rate - 1) / _DRIFT
         self.clock = LoopClock(world.loop)
-        self._clock_rate = 1 + 0.09 * (2 * world.rng.random() - 1)
+        self.clock.jump_us = round(self.clock_ahead_s * 1e6)
         self.slowness = 1.0
         self.node: Node | None = None
         self.copy: SteppedCopy | None = None
@@ -286,7 +292,7 @@ class NodeHost:
                 life=str(world.rng.getrandbits(64)),
                 addresses={"herd": f"{self.name}:{PORT}"},
             ),
-            now_s=lambda: world.loop.time() * self._clock_rate,
+            now_s=lambda: world.loop.time() * self._clock_rate + self.clock_ahead_s,
         )
         while self.registration is None:
             with suppress(BookieError, Error):

@@ -15,7 +15,8 @@ from herdpy.cluster.tablespace_nodes import (
 )
 from herdpy.errors import CorruptionError, OperationalError, ProgrammingError
 from herdpy.model.lsn import Lsn
-from tests.unit.herdpy.cluster.test_listing import ScriptedLink, World, simulate
+from tests.fixtures.chain_nodes import ScriptedLink
+from tests.unit.herdpy.cluster.test_listing import World, simulate
 
 RECORD = TablespaceRecord(id="a" * 32, leader="n1", replicas=("n1", "n2"), expected=2)
 OTHER = TablespaceRecord(id="b" * 32, leader="n2", replicas=("n2",))
