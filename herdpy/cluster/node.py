@@ -25,7 +25,7 @@ from bookie.runtime.os_executors import Executor
 from bookie.runtime.os_process import describe_process
 from herdpy.cluster.blocking_chain import BlockingChain
 from herdpy.cluster.chain import LedgerChain
-from herdpy.cluster.cluster_record import ClusterRecord, read_cluster
+from herdpy.cluster.cluster_record import ClusterRecord, check_access, read_cluster
 from herdpy.cluster.database_copy import DatabaseCopy
 from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.member import Member, Service
@@ -179,10 +179,12 @@ class Node:
         """Become a node of the cluster; close() it in any case.
 
         OperationalError 58P01: there is no cluster at the root; 55006: another process has the
-        directory or the id; 55000: the directory is another node's or cluster's. Nothing was
-        written then. BookieError: the store gives no answer.
+        directory or the id; 55000: the directory is another node's or cluster's, or the store is
+        not secured as this session is. Nothing was written then. BookieError: the store gives no
+        answer.
         """
         cluster = self._cluster = await read_cluster(self._store, self._root)
+        await check_access(self._store, self._root, cluster.ledgers)
         disk = self._world.open_disk("")
         identity = self._own_directory(disk, cluster)
         self.id = identity.id

@@ -144,8 +144,12 @@ class TablespaceNodes:
     def ledgers_path(self, tablespace_id: str) -> str:
         return f"{self._root}/ledgers/{tablespace_id}"
 
+    @property
+    def secrets_path(self) -> str:
+        return f"{self._root}/secrets"
+
     def secret_path(self, tablespace_id: str) -> str:
-        return f"{self._root}/secrets/{tablespace_id}"
+        return f"{self.secrets_path}/{tablespace_id}"
 
     def leader_path(self, tablespace_id: str) -> str:
         return f"{self._root}/leaders/{tablespace_id}"

@@ -289,6 +289,10 @@ def test_commands_that_are_refused(secured: Secured) -> None:
     assert "(42501)" in secured.run(*status, *hosts, code=1, env=wrong)
     right = {"HERDPY_ZOOKEEPER_LOGIN": OURS}
     assert "sales" in secured.run(*status, *hosts, env=right)
+    create = (*HERDPY, "cluster", "create", *hosts, "more", "--replicas", "n1")
+    said = secured.run(*create, code=1, env=right)
+    assert "(55000)" in said
+    assert "--zk-enable-security" in said
     malformed = {"HERDPY_ZOOKEEPER_LOGIN": "digest geheim"}
     said = secured.run(*status, *hosts, code=1, env=malformed)
     assert "HERDPY_ZOOKEEPER_LOGIN, line 1" in said

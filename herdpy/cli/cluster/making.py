@@ -5,6 +5,7 @@ from herdpy.cli.cluster.place import ClusterPlace
 from herdpy.cluster.chain import Quorums
 from herdpy.cluster.cluster_record import (
     ClusterRecord,
+    check_access,
     check_bookie_count,
     create_cluster,
     read_cluster,
@@ -78,10 +79,12 @@ async def create_tablespace(
     """Make a tablespace; the session is to end soon, for it stands for the leader's until then.
 
     It has passed check_tablespace(). ProgrammingError 42P04: there is one of the name; 22023: a
-    replica is no node that is there. OperationalError 53000: too few bookies. Nothing was made
-    then.
+    replica is no node that is there. OperationalError 53000: too few bookies; 55000: see
+    check_access(). Nothing was made then.
     """
-    await check_bookie_count(store, await read_cluster(store, root))
+    cluster = await read_cluster(store, root)
+    await check_access(store, root, cluster.ledgers)
+    await check_bookie_count(store, cluster)
     status = await read_status(store, root, patience_s=_PATIENCE_S)
     there = {node.id for node in status.nodes}
     for replica in replicas:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from bookie.errors import BookieError
 from bookie.metadata.interfaces import VersionedStore
 from herdpy.cli.cluster.place import ClusterPlace
+from herdpy.cluster.cluster_record import check_access, read_cluster
 from herdpy.cluster.handover.wish import Wish, WishRecord
 from herdpy.cluster.leader_node import LeaderNode
 from herdpy.cluster.node_identity import check_id
@@ -57,6 +58,8 @@ class _Move:
     async def run(self, timeout_s: float) -> str:
         loop = asyncio.get_running_loop()
         record = (await self._nodes.read(self._name)).record
+        cluster = await read_cluster(self._store, self._root)
+        await check_access(self._store, self._root, cluster.ledgers)
         await self._check(record)
         leader = LeaderNode(
             self._store, self._nodes.leader_path(record.id), "", patience_s=_PATIENCE_S

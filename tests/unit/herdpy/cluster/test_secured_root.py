@@ -7,10 +7,11 @@ import pytest
 
 from bookie.errors import StoreAccessError
 from bookie.metadata.acl import OPEN, AclEntry, Permission, StoreAccess, acl_for, acl_of
-from bookie.metadata.acl_walk import Deviation, find_deviations
+from bookie.metadata.acl_walk import Deviation, all_open, find_deviations, set_acls
 from bookie.metadata.interfaces import Delete, VersionedStore, Write
 from bookie.metadata.memory import MemoryStore
 from bookie.metadata.zookeeper_login import Login
+from herdpy.cli.cluster.making import create_tablespace
 from herdpy.cluster.handover.wish import Wish, WishRecord
 from herdpy.cluster.leader_lookup import LeaderLookup
 from herdpy.cluster.part import State
@@ -122,6 +123,45 @@ def test_what_a_reader_sees_is_what_a_driver_needs(world: World) -> None:
 
     with pytest.raises(ProgrammingError, match='"other" does not exist'):
         world.ask(no_tablespace, READER)
+
+
+def test_a_node_that_would_make_open_ones_does_not_start(world: World) -> None:
+    """One forgotten option, and all could say where its leader is, or read the password."""
+    world.cluster.access = StoreAccess((NODES,))
+    with pytest.raises(OperationalError, match="would be open to all") as caught:
+        world.cluster.node("n3")
+    assert caught.value.sqlstate == "55000"
+    assert "--zk-enable-security" in str(caught.value.hint)
+
+    async def create(store: MemoryStore) -> None:
+        await create_tablespace(store, ROOT, "more", ("n1",))
+
+    with pytest.raises(OperationalError, match="would be open to all"):
+        world.ask(create, StoreAccess((NODES,)))
+    assert world.deviations() == []
+
+
+def test_ledgers_that_bookies_cannot_read_are_not_made(world: World) -> None:
+    async def open_ledgers(store: MemoryStore) -> None:
+        await store.write_acl("/ledgers", OPEN)
+
+    world.ask(open_ledgers)
+    with pytest.raises(OperationalError, match="bookies could not read") as caught:
+        world.cluster.node("n3")
+    assert "bookie acl set secured" in str(caught.value.hint)
+
+
+def test_a_cluster_that_is_to_be_secured_has_secured_nodes_before(world: World) -> None:
+    """And one whose ledgers are secured is written to by no open node."""
+
+    async def open_all(store: MemoryStore) -> None:
+        await set_acls(store, ROOT, all_open)
+
+    world.ask(open_all)
+    world.cluster.node("n3")
+    world.cluster.access = StoreAccess((NODES,))
+    with pytest.raises(OperationalError, match=r"/ledgers: it is secured"):
+        world.cluster.node("n4")
 
 
 def _attacks(store: MemoryStore, paths: TablespaceNodes) -> list[Awaitable[object]]:
