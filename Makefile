@@ -238,7 +238,7 @@ test: setup ## everything that must pass before a push, each part with its secon
 	$(call part,sim-ledger N=300)
 	$(call part,sim-recovery N=50)
 	$(call part,sim-server N=100)
-	$(call part,sim N=50)
+	$(call part,sim N=25)
 	$(call part,kill N=10)
 	$(call part,kill-staging N=10)
 	$(call part,interpreters ON=$(lastword $(VERSIONS)) SUITES="tests/contract tests/dbapi -k 'not tcp and not grpc and not async'") # the oldest; setup took the newest
