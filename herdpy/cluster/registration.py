@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import msgspec
 
 from bookie.errors import BadVersionError, BookieError, NodeExistsError, NoNodeError
+from bookie.metadata.acl import StoreAccess
 from bookie.metadata.interfaces import Check, SessionState, VersionedStore, Watch, Write
 from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
 from herdpy.cluster.json_nodes import read_node
@@ -50,9 +51,24 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     addresses: dict[str, str] = {}
     """By the schemes of URLs ("herd", "herd+grpc"): host:port, or [host]:port."""
     has_tls: bool = False
+    """It lets clients in by TLS alone; else in clear alone."""
+    zookeeper_logins: tuple[str, ...] = ()
+    """Labels of its identities in the store (Identity.label()); `cluster acl set` reads them."""
+    zookeeper_readers: tuple[str, ...] = ()
+    """Labels of who may read what drivers need, of what it makes."""
+    makes_secured_nodes: bool = False
     version: str = ""
     """Of herdpy."""
     session_timeout_s: float = 0.0
+
+    def with_access(self, access: StoreAccess) -> "NodeRecord":
+        """Return it with what there is to say of the store's access."""
+        return msgspec.structs.replace(
+            self,
+            zookeeper_logins=tuple(each.label() for each in access.identities),
+            zookeeper_readers=tuple(each.label() for each in access.readable.readers),
+            makes_secured_nodes=access.is_secured,
+        )
 
     def to_bytes(self) -> bytes:
         return msgspec.json.encode(self)
