@@ -20,7 +20,8 @@ from tests.fixtures.real_cluster import RealCluster
 _CONNECTION = re.compile(r"/127\.0\.0\.1:(\d+)\[1\]\(queued=\d+,recved=(\d+)")
 _WRITES = re.compile(r"^zk_cnt_(\w+)_write_per_namespace\s+(\d+)", re.MULTILINE)
 _BOOKIE = re.compile(r'^bookkeeper_server_(\w+)_count\{success="\w+"\} (\S+)', re.MULTILINE)
-_POLLS, _LOOKS, _TICKS = "READ_ENTRY_LONG_POLL_READ", "READ_LAC", "ADD_ENTRY"
+_POLLS, _LOOKS = "READ_ENTRY_LONG_POLL_READ", "READ_LAC"
+_TICKS = ("ADD_ENTRY", "WRITE_LAC")
 _WAITS = "READ_ENTRY_LONG_POLL_WAIT"
 """The same request as one of the polls."""
 
@@ -37,7 +38,7 @@ class Idle(NamedTuple):
     looks_bookies: float
     """Questions to bookies how far the log is confirmed."""
     ticks: float
-    """Entries."""
+    """Entries, and how far they are confirmed: of an idle log they are its leader's ticks."""
     others: float
     """To bookies."""
 
@@ -82,13 +83,13 @@ def measure_idle(cluster: RealCluster, ports: Iterable[int], seconds: float) -> 
     time.sleep(seconds)
     after, taken = counted(), time.perf_counter() - begun
     rate = {kind: (after[kind] - before[kind]) / taken for kind in after}
-    known = ("store", "renewals", _POLLS, _WAITS, _LOOKS, _TICKS)
+    known = ("store", "renewals", _POLLS, _WAITS, _LOOKS, *_TICKS)
     return Idle(
         renewals=rate["renewals"],
         looks_store=rate["store"] - rate["renewals"],
         polls=rate[_POLLS],
         looks_bookies=rate[_LOOKS],
-        ticks=rate[_TICKS],
+        ticks=sum(rate[each] for each in _TICKS),
         others=sum(each for kind, each in rate.items() if kind not in known),
     )
 
