@@ -373,7 +373,8 @@ class Faults:
     def _of(self, space: Space, fault: Callable[[], None]) -> None:
         """Have a fault be of a tablespace, later."""
         before, self.space = self.space, space
-        fault()
+        if self.world.is_rough:
+            fault()
         self.space = before
 
     def crash_in_roll(self) -> None:
