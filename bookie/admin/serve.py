@@ -25,7 +25,6 @@ from bookie.admin.world import (
     Seconds,
     client_contexts,
     cluster_options,
-    kept,
     operations,
 )
 from bookie.autorecovery.replicas import LedgerReplicas
@@ -40,9 +39,10 @@ from bookie.runtime.http import Api
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_disk import OsDisk
 from bookie.runtime.os_executors import new_executor, run, run_until_stopped
-from bookie.runtime.os_input_files import Reread
+from bookie.runtime.os_input_files import Reread, kept
 from bookie.runtime.os_log import LineWriter, LogLines
 from bookie.runtime.os_rng import OsRng
+from bookie.runtime.os_tls.files import TlsContexts
 from bookie.server.identity import BookieDirectories
 from bookie.server.metrics import log_figures
 from bookie.server.node import BookieNode
@@ -50,7 +50,7 @@ from bookie.server.storage import entry_log, journal_format
 from bookie.server.storage.directories import LedgerDirectory
 from bookie.server.storage.lmdb_index import LmdbIndex
 from bookie.server.storage.scrubber import STATE_FILE
-from bookie.server.tls import TlsContexts, access_of, server_contexts, warn_of_own_rights
+from bookie.server.tls import access_of, server_contexts, warn_of_own_rights
 from bookie.server.wire.client_access import ClientAccess
 
 INDEX_FILE = "index.lmdb"
@@ -457,7 +457,7 @@ async def _serve(
     log: LineWriter,
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        files = (tls, access, cluster.tls, http.tls)
+        files = (tls, access, cluster.tls, cluster.zookeeper_tls, http.tls)
         await stack.enter_async_context(kept(files, config.tls_cert_files_refresh_duration_s))
         store = await stack.enter_async_context(cluster.session(session_timeout_s))
         journal = stack.enter_context(new_executor("journal"))

@@ -24,6 +24,7 @@ from greenlet import getcurrent
 from bookie.runtime.drivers import mutexes_of, run_by
 from bookie.runtime.ticket import Ticket
 from herdpy.aio.switching import can_wait, switched, wait_for, wait_for_ticket
+from tests.fixtures.shared_plans import forget_plans
 from tests.sim.disk import SimulatedCrash
 from tests.sim.lines import preempted
 from tests.sim.loop import Node, SimulatedLoop
@@ -31,6 +32,8 @@ from tests.sim.loop import Node, SimulatedLoop
 T = TypeVar("T")
 _MOMENT_S = 0.0001
 _STOPS_S = (0.0, 0.000_1, 0.002, 0.02)
+STOP_S_MAX = max(_STOPS_S)
+"""So long is a thread stopped between two statements, at the most."""
 
 
 def in_thread(node: Node, function: Callable[[], T]) -> "asyncio.Task[T]":
@@ -71,6 +74,7 @@ class LinePreemption:
             yield
             return
         self._draw()
+        forget_plans()  # a statement that is planned is stopped elsewhere than one that is known
         with preempted(self._at_line):
             yield
 

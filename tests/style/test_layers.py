@@ -137,7 +137,7 @@ HEAVY = {
     "kazoo": ("bookie/metadata/zookeeper.py", "bookie/metadata/kazoo_client.py"),
     "scramp": ("herdpy/proto/scram.py", "herdpy/engine/access/passwords.py"),
     "asn1crypto": (
-        "bookie/server/tls.py",
+        "bookie/runtime/os_tls/files.py",
         "herdpy/proto/scram.py",
         "herdpy/server/login/certificates.py",
     ),

@@ -12,7 +12,8 @@ from rich.console import Console
 from bookie.runtime.os_executors import new_executor, run, stop_event
 from bookie.runtime.os_log import LineWriter
 from herdpy.cli.audit_file import AuditFile
-from herdpy.cli.cluster.options import as_herdpy_errors, is_place, session
+from herdpy.cli.cluster.options import is_place
+from herdpy.cli.cluster.place import ClusterPlace, as_herdpy_errors
 from herdpy.cli.logs import set_up_logs
 from herdpy.cli.serve import frequent_switches, listening, open_audit, rare_collections
 from herdpy.cli.settings import Loaded
@@ -37,8 +38,7 @@ _ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 - to be refused as an address
 
 
 def run_node(
-    zookeeper: str,
-    root: str,
+    place: ClusterPlace,
     data: Path,
     node_id: str | None,
     load: Callable[[], Loaded],
@@ -67,7 +67,7 @@ def run_node(
             frequent_switches(config.switch_interval_us / 1e6),
             as_herdpy_errors("node"),
         ):
-            run(_live(zookeeper, root, world, node_id, address, loaded, services, console))
+            run(_live(place, world, node_id, address, loaded, services, console))
     finally:
         if audit is not None:
             audit.close()
@@ -133,8 +133,7 @@ def _world(data: Path) -> World:
 
 
 async def _live(
-    zookeeper: str,
-    root: str,
+    place: ClusterPlace,
     world: World,
     node_id: str | None,
     address: str,
@@ -144,23 +143,30 @@ async def _live(
 ) -> None:
     loop = asyncio.get_running_loop()
     stop = stop_event()
-    loop.add_signal_handler(signal.SIGHUP, services.reload)
+
+    def reload() -> None:
+        place.look_at_files()
+        services.reload()
+
+    loop.add_signal_handler(signal.SIGHUP, reload)
     await _check_ports(loaded.server)
     await services.start_health()
     stopping = loop.create_task(stop.wait())
-    connected = session(zookeeper, loaded.node.session_timeout_s)
+    connected = place.session(loaded.node.session_timeout_s)
     try:
         async with connected as store:
             node = Node(
                 store,
                 world,
-                root=root,
+                root=place.root,
                 node_id=node_id,
                 address=address,
                 config=loaded.node,
                 database=loaded.database,
                 new_service=services.new,
                 version=version("herdpy-db"),
+                has_tls=bool(loaded.server.tls_certificate),
+                bookie_tls=place.bookie_tls,
                 figures=services.figures,
             )
             starting = loop.create_task(node.start())
@@ -169,7 +175,7 @@ async def _live(
                 await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
                 if starting.done():
                     await starting
-                    where = f"{zookeeper}{root}"
+                    where = f"{place.zookeeper}{place.root}"
                     console.print(f"node {node.id} of {where}, for clients at {address}")
                     console.print("stop with Ctrl-C", style="dim")
                     notify("READY=1", f"STATUS=node {node.id} of {where}")

@@ -21,7 +21,7 @@ from bookie.metadata.interfaces import VersionedStore
 from bookie.runtime.os_executors import run, run_until_stopped
 from herdpy.cli.cluster.local import LEDGERS, ROOT, LocalCluster, Program
 from herdpy.cli.cluster.making import check_tablespace, create_tablespace, new_record
-from herdpy.cli.cluster.options import as_herdpy_errors, session
+from herdpy.cli.cluster.place import ClusterPlace, as_herdpy_errors
 from herdpy.cli.cluster.view import as_tables, changes
 from herdpy.cli.console import error_console, output_console
 from herdpy.cli.settings import load_here
@@ -81,7 +81,7 @@ async def _live(
     showing.say(f"starting ZooKeeper, {bookie_count} bookies, {len(cluster.node_ids)} nodes")
     await cluster.start_ledgers()
     quorums = _QUORUMS.get(bookie_count, Quorums())
-    async with session(cluster.zookeeper) as store:
+    async with ClusterPlace(cluster.zookeeper, ROOT).session() as store:
         await _have_cluster(store, quorums)
         cluster.start_nodes()
         await _until_ready(cluster, _registered(store, cluster), "all nodes are registered")
@@ -103,7 +103,7 @@ async def _have_tablespace(cluster: LocalCluster, store: VersionedStore, name: s
     status = await read_status(store, ROOT, patience_s=_READY_LIMIT_S)
     if name in [each.name for each in status.tablespaces]:
         return
-    async with session(cluster.zookeeper) as of_maker:
+    async with ClusterPlace(cluster.zookeeper, ROOT).session() as of_maker:
         await create_tablespace(of_maker, ROOT, name, cluster.node_ids)
 
 

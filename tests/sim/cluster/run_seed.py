@@ -28,7 +28,7 @@ from tests.sim.ledger.run_seed import check_nothing_left
 from tests.sim.server.checkers import Fate
 from tests.sim.server.clients import Client, check_end, fill
 from tests.sim.simulation import Outcome, run_life
-from tests.sim.switching import in_thread
+from tests.sim.switching import STOP_S_MAX, in_thread
 
 _LIFE_S = 300.0
 _ROUGH_S_MAX = 6.0
@@ -146,6 +146,8 @@ async def _lead_again(world: World) -> None:
     for machine in world.machines:
         assert machine.node is not None
         await world.act(machine.node, machine.close())
+        # A thread that has told its end may be stopped before it is at its last statement.
+        await asyncio.sleep(STOP_S_MAX)
         check_nothing_left(world, machine.node)
     for space in world.spaces:
         await space.check_chain()

@@ -4,6 +4,7 @@ It stands where tests/sim/server has its world: what belongs to all tablespaces 
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +16,7 @@ from bookie.metadata.memory import MemoryStore
 from bookie.runtime.ticket import Ticket
 from herdpy.aio.switching import wait_for
 from herdpy.cluster.handover.wish import Wish, WishRecord
-from herdpy.cluster.leader_lookup import LeaderLookup
+from herdpy.cluster.leader_lookup import LeaderLookup, NodePlace
 from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.driver.dsn import address_of
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _PATIENCE_S = 3.0
+_KILLED_S = 0.3
 _LEVEL_S = 30.0
 _ACKNOWLEDGED_AGAIN_MAX = 900
 """Transactions that a client begins, at the most: their numbers have so much room."""
@@ -55,13 +57,13 @@ class LeaderDirectory:
         return MemoryStore(self._world.store_server, StoreLink(self._world, self._node.name))
 
     def find(self, root: str, tablespace: str, read: str, done: Callable[[Told], object]) -> None:
-        def tell(found: list[str] | Error) -> None:
+        def tell(found: list[NodePlace] | Error) -> None:
             if isinstance(found, Error):
                 self._world.happen("a leader that the metadata store does not tell")
                 done(found)
                 return
             self._world.happen("a leader that the metadata store tells")
-            done([address for each in found if (address := address_of(each)) is not None])
+            done([address for each in found if (address := address_of(each.address)) is not None])
 
         self._node.run(self._lookup.begin, root, tablespace, read, tell)
 
@@ -161,10 +163,8 @@ class Space:
         nodes = TablespaceNodes(store)
         await nodes.initialize()
         names = tuple(host.name for host in self.nodes)
-        record = TablespaceRecord(
-            id=self.id, leader=names[0], replicas=names, password=PASSWORD.hex()
-        )
-        await nodes.create(self.name, record)
+        record = TablespaceRecord(id=self.id, leader=names[0], replicas=names)
+        await nodes.create(self.name, record, PASSWORD)
         await store.close()
 
     def led_by(self, host: NodeHost) -> None:
@@ -179,6 +179,9 @@ class Space:
             self.happen("a leader that was deposed alive")
         if former is not None and former is not host:
             self.happen("another leader")
+            if former.log_hangs_until_s == math.inf:  # it does not even end: an operator kills it
+                crash = partial(former.machine.crash, power=False)
+                self.world.call_later(_KILLED_S, crash)
         life = host.name, host.machine.life_count
         if self._led_in == life:
             self.happen("a leader that takes over from itself")
