@@ -26,8 +26,11 @@ _TRIES = 20
 _ANY_SHARES = (0.15, 0.3, 0.6)
 """Of the faults: they are of any theme."""
 _REST_S = 0.4
-_STEP_WEIGHTS = (1, 1, 1, 2, 2, 2)
-"""Of the steps of a take-over: the last ones come late, if nothing else has come before."""
+_STEP_WEIGHTS = (3, 3, 3, 2, 2, 2)
+"""Of the steps of a take-over: behind the first ones another node is often further already."""
+_HAND_OVER_WEIGHTS = (2, 2, 2, 3, 3)
+"""Of the steps of a hand-over: the last ones come late, if nothing else has come before."""
+_PATIENT_S = (0.5, 1.5)
 _LONG_GAP_S = 0.5
 _SLOW_S = 0.3
 _MAINTENANCE, _MAINTAINED_S = 150, 0.01
@@ -81,7 +84,7 @@ class Faults:
             self.silence_leader,
         ]
         themes = rng.choices(
-            (self._take_overs(), self._hand_overs(), self._others()), (0.45, 0.3, 0.25)
+            (self._take_overs(), self._hand_overs(), self._others()), (0.35, 0.45, 0.2)
         )[0]
         if world.plan.is_long:
             themes = self._long_ones()
@@ -121,6 +124,7 @@ class Faults:
             [self.hand_over, self.hand_over, self.roll, self.checkpoint],
             [self.hand_over, self.cut_client, self.lag],
             [self.crash_in_hand_over],
+            [self.crash_in_hand_over],
             [self.crash_in_hand_over, self.cut_client],
             [self.crash_in_hand_over, self.crash_in_hand_over, self.roll],
             [self.hand_over, self.crash_in_hand_over, self.crash_in_hand_over],
@@ -156,6 +160,7 @@ class Faults:
             [self.pause_leader, self.cut_client],
             [self.hand_over, self.pause_leader, self.hang_leader],
             [self.pause_in_hand_over, self.hand_over, self.isolate_leader],
+            [self.crash_in_hand_over],
             [self.pause_follower, self.pause_follower, self.slow_bookie],
             [self.isolate_follower, self.isolate_follower, self.roll, self.roll],
             [self.isolate_follower, self.pause_follower, self.depose],
@@ -245,30 +250,30 @@ class Faults:
             self.world.fault("another node is wanted")
             self.rng.choice(others).want()
 
-    def hand_over(self) -> None:
+    def hand_over(self, keeps_s: tuple[float, ...] = (0.05, 0.5, 1.5)) -> None:
         """Have the leader give the part to another node, in good order, if it comes to that."""
         others = [host for host in self._ready() if not host.leads]
         if others:
             self.world.fault("a node is wanted as leader")
-            host, keep_s = self.rng.choice(others), self.rng.choice((0.05, 0.5, 1.5))
+            host, keep_s = self.rng.choice(others), self.rng.choice(keeps_s)
             self.world.loop.world.create_task(self.space.hand_over(host, keep_s))
 
     def crash_in_hand_over(self) -> None:
         """Have a hand-over end behind one of its steps, at either side of it."""
         if (leader := self._leader()) is not None:
-            leader.crash_after = self.rng.choice(HAND_OVER_STEPS)
+            (leader.crash_after,) = self.rng.choices(HAND_OVER_STEPS, _HAND_OVER_WEIGHTS)
             self._rest_s = 2 * _REST_S
         if self.rng.random() < 0.3:
             for host in self.nodes:
                 host.crash_after = host.crash_after or self.rng.choice(STEPS)
-        self.hand_over()
+        self.hand_over(_PATIENT_S)
 
     def pause_in_hand_over(self) -> None:
         """Have the leader stand still behind a step of a hand-over."""
         if (leader := self._leader()) is not None:
             leader.pause_after = self.rng.choice(HAND_OVER_STEPS)
             self._rest_s = 2 * _REST_S
-        self.hand_over()
+        self.hand_over(_PATIENT_S)
 
     def isolate_leader(self) -> None:
         """Let the leader reach the metadata store no more, for longer than a session or not."""
@@ -387,7 +392,8 @@ class Faults:
     def _of(self, space: Space, fault: Callable[[], None]) -> None:
         """Have a fault be of a tablespace, later."""
         before, self.space = self.space, space
-        fault()
+        if self.world.is_rough:
+            fault()
         self.space = before
 
     def crash_in_roll(self) -> None:

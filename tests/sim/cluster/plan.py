@@ -68,6 +68,7 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         is_small_disk=False,
         connections_max=100,
         client_count=rng.choice((4, 5, 6)),
+        bulk_share=rng.choice((0.0, 0.0, 0.1, 0.25)),
         sync_s=rng.choice((0.0, 0.000_5, 0.002)),
         checkpoint_log_bytes=rng.choice((64, 128, 256)) * 1024,
         fault_count=rng.choice((6, 9, 14)),
@@ -78,7 +79,7 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         drawn |= _LONG
     plan = WorldPlan(
         **drawn,
-        node_count=rng.choice((3, 3, 3, 4, 5)),
+        node_count=rng.choice((3, 3, 3, 3, 4, 5)),
         bookie_count=rng.choice((3, 3, 4, 5)),
         ledger_bytes_max=rng.choice((2, 8, 32, 256)) * 1024,
         ledger_age_s=rng.choice((0.15, 10.0)),

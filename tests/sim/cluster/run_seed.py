@@ -37,7 +37,7 @@ _UP_S_MAX = 10.0
 _WISHES, _WISH_S = 4, 1.0
 _ROLLED_BACK_S = 0.2
 """For transactions of clients that are gone."""
-_AGAIN = 3
+_AGAIN = 2
 """So many nodes lead once more in the end."""
 _CLIENTS_OF_EACH = 3
 """Where there are several tablespaces."""
