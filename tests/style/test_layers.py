@@ -35,6 +35,7 @@ HERDPY = {
 BOOKIE = {
     "admin": 10,
     "management": 9,
+    "hosting": 9,
     "autorecovery": 8,
     "client": 7,
     "server": 7,
@@ -86,7 +87,9 @@ SUBLAYERS = {
 CONNECTOR = "spark_connector"
 RANKS = {"herdpy": HERDPY, "bookie": BOOKIE}
 # What herdpy may know of bookie.
-BOOKIE_FACE = {"client", "metadata", "runtime", "config", "errors", "extras", "peer_shares"}
+BOOKIE_FACE = {
+    "client", "metadata", "runtime", "config", "errors", "extras", "peer_shares", "hosting",
+}  # fmt: skip
 # SQL and execution declare what they need as Protocols; the engine implements them.
 BLIND = {("sql", "log"), ("sql", "storage"), ("exec", "log"), ("exec", "storage")}
 
@@ -95,7 +98,10 @@ WORLD = {
     "random", "secrets", "select", "shutil", "signal", "socket", "subprocess", "tempfile",
     "threading", "time", "uuid",
 }  # fmt: skip
-WORLD_MAKERS = ("bookie/runtime/os_", "bookie/runtime/drivers.py", "herdpy/cli/", "bookie/admin/")
+WORLD_MAKERS = (
+    "bookie/runtime/os_", "bookie/runtime/drivers.py", "herdpy/cli/", "bookie/admin/",
+    "bookie/hosting.py",
+)  # fmt: skip
 # Loops are the world, but a simulated one can take their place: these run in both unmodified.
 LOOP_USERS = (
     "bookie/autorecovery/", "bookie/client/", "bookie/server/", "bookie/metadata/",
