@@ -9,6 +9,8 @@ bookie_in(). No signal is handled here, and no logging set up. On the loop that 
 """
 
 import contextlib
+import ipaddress
+import socket
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
@@ -27,7 +29,7 @@ from bookie.runtime.os_executors import new_executor
 from bookie.runtime.os_input_files import Reread
 from bookie.runtime.os_rng import OsRng
 from bookie.server.identity import BookieDirectories
-from bookie.server.node import BookieNode
+from bookie.server.node import BookieNode as BookieNode
 from bookie.server.storage import entry_log, journal_format
 from bookie.server.storage.directories import LedgerDirectory
 from bookie.server.storage.lmdb_index import LmdbIndex
@@ -105,6 +107,29 @@ def bookie_in(
     places = directories_of(Path(directory).resolve(), config, (), is_expansion_allowed=False)
     timeout_s = registration_timeout_of(store.session_timeout_s)
     return hosted_bookie(store, places, replace(config, registration_timeout_s=timeout_s))
+
+
+def check_openness(host: str, where: str, remedy: str) -> None:
+    """Refuse to serve other machines in clear; BookieStartError says what to do.
+
+    What counts is the address that is listened on, not how it is written.
+    """
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError:
+        return  # who listens says it
+    reached = sorted(
+        {
+            str(address[0])
+            for *_, address in found
+            if not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback
+        }
+    )
+    if reached:
+        raise BookieStartError(
+            f"{where}: other machines reach {', '.join(reached)}, and could read and write "
+            f"all ledgers; {remedy}"
+        )
 
 
 def registration_timeout_of(session_timeout_s: float) -> float:

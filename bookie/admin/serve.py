@@ -4,7 +4,6 @@ What it works on is built by bookie/hosting.py; here are its options, and the se
 """
 
 import contextlib
-import ipaddress
 import logging
 import socket
 import types
@@ -31,7 +30,12 @@ from bookie.admin.world import (
 from bookie.autorecovery.service import AutoRecovery
 from bookie.config import AutoRecoveryConfig, BookieConfig
 from bookie.errors import BookieStartError
-from bookie.hosting import directories_of, hosted_bookie, registration_timeout_of
+from bookie.hosting import (
+    check_openness,
+    directories_of,
+    hosted_bookie,
+    registration_timeout_of,
+)
 from bookie.management.access import HttpAccess
 from bookie.management.make import make_api
 from bookie.metadata.kazoo_client import KAZOO_LOGGER
@@ -48,6 +52,11 @@ from bookie.server.tls import TlsContexts, access_of, server_contexts, warn_of_o
 from bookie.server.wire.client_access import ClientAccess
 
 _STANDARD_ERROR = 2
+_TO_BE_SECURED = (
+    "expected TLS to be required: --tls CERTIFICATE KEY and "
+    "--tls-trust FILE (clients show a certificate), or --tls and --set "
+    "is_tls_required=true. In a network that keeps others out: --allow-clear"
+)
 _FLAGS = {
     "host", "port", "advertised_address", "bookie_id", "http_port", "ledgers_root",
     "journal_directory", "ledger_directories", "scrub_interval_s", "scrub_bytes_per_s",
@@ -107,31 +116,6 @@ def check_ports(host: str, ports: Mapping[str, int | None], host_option: str = "
                 f"bookie cannot listen on {host}:{port}: {error.strerror or error}; "
                 f"expected an address of this machine and a free port ({option}, {host_option})"
             ) from error
-
-
-def check_openness(host: str) -> None:
-    """Refuse to serve other machines in clear; BookieStartError says what to do.
-
-    What counts is the address that is listened on, not how it is written.
-    """
-    try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError:
-        return  # check_ports() says it
-    reached = sorted(
-        {
-            str(address[0])
-            for *_, address in found
-            if not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback
-        }
-    )
-    if reached:
-        raise BookieStartError(
-            f"--host {host}: other machines reach {', '.join(reached)}, and could read and write "
-            "all ledgers; expected TLS to be required: --tls CERTIFICATE KEY and "
-            "--tls-trust FILE (clients show a certificate), or --tls and --set "
-            "is_tls_required=true. In a network that keeps others out: --allow-clear"
-        )
 
 
 def log_to_stderr() -> LineWriter:
@@ -336,7 +320,7 @@ def serve(
         **chosen,  # type: ignore[arg-type]
     )
     if not (config.is_tls_required or tls_trust is not None or is_clear_allowed):
-        check_openness(host)
+        check_openness(host, f"--host {host}", _TO_BE_SECURED)
     log = log_to_stderr()
     contexts = None if tls is None else server_contexts(*tls, tls_trust, OsClock())
     access = access_of(tls_access, authorized_roles)

@@ -18,7 +18,6 @@ from herdpy.cluster.tablespace_nodes import TablespaceNodes
 from herdpy.errors import OperationalError, ProgrammingError
 
 FORMAT = 1
-DEFAULT_ROOT = "/herd"
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

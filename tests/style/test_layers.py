@@ -14,7 +14,8 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 HERDPY = {
-    "cli": 11,
+    "cli": 12,
+    "node": 11,
     "aio": 11,
     "spark": 11,
     "driver": 10,
@@ -106,7 +107,7 @@ WORLD_MAKERS = (
 LOOP_USERS = (
     "bookie/autorecovery/", "bookie/client/", "bookie/server/", "bookie/metadata/",
     "bookie/lifecycle/", "bookie/management/", "bookie/runtime/http.py", "herdpy/server/",
-    "herdpy/aio/", "herdpy/cluster/",
+    "herdpy/aio/", "herdpy/cluster/", "herdpy/node/",
 )  # fmt: skip
 # (module, path): what each may have of the world beside, and why.
 WORLD_EXCEPTIONS = {
@@ -121,6 +122,8 @@ WORLD_EXCEPTIONS = {
     ("os", "herdpy/driver/restoring.py"): "os.PathLike in a signature",
     ("os", "herdpy/driver/doctor.py"): "os.PathLike in a signature",
     ("io", "herdpy/driver/box.py"): "StringIO",
+    ("os", "herdpy/node/node.py"): "os.PathLike in a signature",
+    ("os", "herdpy/server/login/audit_file.py"): "the file of the audit log",
     ("pathlib", "herdpy/server/login/tls.py"): "ssl reads certificates from files only",
     (
         "pathlib",

@@ -10,15 +10,11 @@ import click
 
 from bookie.runtime.os_executors import run
 from herdpy.cli.cluster.log_commands import log
-from herdpy.cli.cluster.options import (
-    as_herdpy_errors,
-    checked_path,
-    cluster_options,
-    json_option,
-)
+from herdpy.cli.cluster.options import checked_path, cluster_options, json_option
 from herdpy.cli.cluster.tablespace_commands import tablespace
 from herdpy.cli.console import output_console, reporting
 from herdpy.cli.settings import Loaded, load_here, node_options
+from herdpy.node.sessions import as_herdpy_errors
 
 
 @click.command()

@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from bookie.runtime.os_executors import run
-from herdpy.cli.cluster.options import as_herdpy_errors, cluster_options, json_option
+from herdpy.cli.cluster.options import cluster_options, json_option
 from herdpy.cli.console import output_console, reporting
 from herdpy.model.lsn import Lsn
+from herdpy.node.sessions import as_herdpy_errors
 
 
 @click.group("log")

@@ -1,7 +1,6 @@
 """What `herdpy cluster init`, `create` and `status` do, and what `up` does of them."""
 
 from bookie.metadata.interfaces import VersionedStore
-from herdpy.cli.cluster.options import session
 from herdpy.cluster.chain import Quorums
 from herdpy.cluster.cluster_record import (
     ClusterRecord,
@@ -14,6 +13,7 @@ from herdpy.cluster.status import ClusterStatus, read_status
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.driver.local import new_rng
 from herdpy.errors import ProgrammingError
+from herdpy.node.sessions import session
 
 _ID_BYTES = 16
 _PASSWORD_BYTES = 16

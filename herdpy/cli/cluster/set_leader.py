@@ -6,13 +6,13 @@ from contextlib import suppress
 
 from bookie.errors import BookieError
 from bookie.metadata.interfaces import VersionedStore
-from herdpy.cli.cluster.options import session
 from herdpy.cluster.handover.wish import Wish, WishRecord
 from herdpy.cluster.leader_node import LeaderNode
 from herdpy.cluster.node_identity import check_id
 from herdpy.cluster.status import read_nodes
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.errors import OperationalError, ProgrammingError, Retry
+from herdpy.node.sessions import session
 
 _PATIENCE_S = 10.0
 _LOOK_S = 0.5

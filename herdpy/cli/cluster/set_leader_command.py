@@ -3,8 +3,9 @@
 import click
 
 from bookie.runtime.os_executors import run
-from herdpy.cli.cluster.options import as_herdpy_errors, cluster_options
+from herdpy.cli.cluster.options import cluster_options
 from herdpy.cli.console import error_console, reporting
+from herdpy.node.sessions import as_herdpy_errors
 
 
 @click.command("set-leader")

@@ -5,9 +5,10 @@ import json
 import click
 
 from bookie.runtime.os_executors import run
-from herdpy.cli.cluster.options import as_herdpy_errors, cluster_options, json_option
+from herdpy.cli.cluster.options import cluster_options, json_option
 from herdpy.cli.cluster.set_leader_command import set_leader
 from herdpy.cli.console import output_console, reporting
+from herdpy.node.sessions import as_herdpy_errors
 
 
 @click.group("tablespace")

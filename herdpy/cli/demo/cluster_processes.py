@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 from bookie.runtime.os_child_process import ChildProcess
 from bookie.runtime.os_executors import run
-from herdpy.cli.cluster.options import as_herdpy_errors, herdpy_command, session
+from herdpy.cli.cluster.options import herdpy_command
 from herdpy.cluster.status import ClusterStatus, TablespaceStatus, read_status
 from herdpy.errors import OperationalError
+from herdpy.node.sessions import as_herdpy_errors, session
 
 _LIMIT_S = 180.0
 _LOOK_S = 0.02

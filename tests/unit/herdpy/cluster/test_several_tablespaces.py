@@ -7,11 +7,11 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 import herdpy
-from herdpy.cli.cluster.node import _Services
 from herdpy.cluster.node import Node
 from herdpy.cluster.part import State
 from herdpy.cluster.tablespace_nodes import TablespaceNodes
 from herdpy.config import ServerConfig
+from herdpy.node.services import NodeServices
 from herdpy.server.hub import Hub
 from herdpy.server.operations.metrics import families_of
 from tests.fixtures.node_cluster import ROOT, NodeCluster
@@ -24,7 +24,7 @@ class Nodes:
     def __init__(self, cluster: NodeCluster) -> None:
         self.cluster = cluster
         self.ports = [own_port(), own_port()]
-        self.services: list[_Services] = []
+        self.services: list[NodeServices] = []
         self.nodes = [self._serving(f"n{n}", port) for n, port in enumerate(self.ports, 1)]
         for name in ("sales", "more"):
             cluster.create(name, "n1", "n2", tablespace_id=name.encode().hex().ljust(32, "0"))
@@ -41,7 +41,7 @@ class Nodes:
 
     def _serving(self, name: str, port: int) -> Node:
         config = ServerConfig(port=port, http_port=-1, grpc_port=-1, connections_max=50)
-        services = _Services(config, (), None, lambda: config)
+        services = NodeServices(config)
         self.services.append(services)
         return self.cluster.node(name, new_service=services.new, address=f"127.0.0.1:{port}")
 
@@ -152,7 +152,7 @@ def test_grpc_goes_on_at_another_server_when_the_one_that_has_its_port_leaves() 
     try:
         ports = [own_port(), own_port()]
         config = ServerConfig(port=ports[0], http_port=-1, grpc_port=ports[1], connections_max=50)
-        services = _Services(config, (), None, lambda: config)
+        services = NodeServices(config)
         node = cluster.node("n1", new_service=services.new, address=f"127.0.0.1:{ports[0]}")
         for number, name in enumerate(("sales", "more")):
             cluster.create(name, "n1", tablespace_id=str(number) * 32)
