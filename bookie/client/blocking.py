@@ -116,6 +116,12 @@ class LoopThread:
         finally:
             self._end()
 
+    def abandon(self) -> None:
+        """Stop the loop where it is, for a process that ends: executors take no jobs any more."""
+        self._is_closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._worker.join()
+
     async def _finish(self) -> None:
         """End what callers, the store or others have begun on the loop, as asyncio.run() does."""
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]

@@ -75,10 +75,10 @@ async def check_ports(server: ServerConfig, bookie_port: int) -> None:
     bookie_port: of a bookie in the process, below 0: there is none. OperationalError.
     """
     for host, port, option in (
-        (server.host, server.port, "--port"),
-        (server.host, server.grpc_port, "--grpc-port"),
-        (server.http_host, server.http_port, "--http-port"),
-        (server.host, bookie_port, "--bookie-port"),
+        (server.host, server.port, "--port, server.port"),
+        (server.host, server.grpc_port, "--grpc-port, server.grpc_port"),
+        (server.http_host, server.http_port, "--http-port, server.http_port"),
+        (server.host, bookie_port, "--bookie-port, node.bookie_port"),
     ):
         if port > 0:
             with listening("node", host, port, option):

@@ -29,6 +29,7 @@ from herdpy.node.addresses import check_ports
 from herdpy.node.services import NodeServices
 from herdpy.node.sessions import as_herdpy_error, as_herdpy_errors, session
 from herdpy.server.login.audit_file import AuditFile, open_audit
+from herdpy.server.login.gate import server_tls
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -91,10 +92,11 @@ class HostedNode:
         if bookie is not None and asked.settings.bookie_access == "machine":
             check_openness(
                 bookie.host,
-                f"node: a bookie at {bookie.host}",
+                f"a bookie at {bookie.host}",
                 "expected an address of this machine alone, as 127.0.0.1; in a network that keeps "
                 "strangers out: node.bookie_access=network, or a `bookie serve` with TLS",
             )
+        server_tls(asked.server)  # which each server reads again
         await check_ports(asked.server, -1 if bookie is None else bookie.port)
         if asked.server.audit_log:
             self._audit = open_audit(asked.server.audit_log, node_world(asked.data).clock)

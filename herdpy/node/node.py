@@ -17,7 +17,7 @@ from herdpy.config import Config, NodeConfig, ServerConfig
 from herdpy.driver import local
 from herdpy.driver.connection import Connection, connect
 from herdpy.driver.dsn import DEFAULT_ROOT, DEFAULT_TABLESPACE, local_path
-from herdpy.errors import Error, ProgrammingError, check_extra
+from herdpy.errors import Error, OperationalError, ProgrammingError, check_extra
 from herdpy.node.addresses import (
     DEFAULT_ZOOKEEPER,
     address_for_clients,
@@ -35,7 +35,17 @@ _log = logging.getLogger(__name__)
 
 
 class Node:
-    """What a node of a cluster is to be in this process; start() makes it one."""
+    """What a node of a cluster is to be in this process; start() makes it one.
+
+    Node(data, *, zookeeper="127.0.0.1:2181", root="/herd", id=None, server=None, database=None,
+    settings=None): nothing is opened, asked or written by that.
+
+    data: the node's directory, with its id and its copies; made if missing. zookeeper: "host:port",
+    or several with commas between. root: where the cluster is there. id: the node's in the cluster;
+    None: the directory's, of a new one by chance. server: how it serves clients; its port is one
+    that is free, another one for each node of a process. database: of its copies. settings: of the
+    node, also of a bookie beside it. None: the defaults.
+    """
 
     def __init__(
         self,
@@ -48,16 +58,9 @@ class Node:
         database: Config | None = None,
         settings: NodeConfig | None = None,
     ) -> None:
-        """Take what the node is to be; nothing is opened, asked or written yet.
+        """Take that; ProgrammingError 22023: a value that cannot be.
 
-        data: the node's directory, with its id and its copies; made if missing. zookeeper:
-        "host:port", or several with commas between. root: where the cluster is there. id: the
-        node's in the cluster; None: the directory's, of a new one by chance. server: how it serves
-        clients: `port` has to be one that is free, another one for each node of a process.
-        database: of its copies. settings: of the node, also of a bookie beside it.
-
-        ProgrammingError 22023: a value that cannot be. InterfaceError: the extra `bookie` is not
-        installed.
+        InterfaceError: the extra `bookie` is not installed.
         """
         check_extra("bookie", "a node of a cluster")
         from herdpy.cluster.node_identity import check_id  # of the extra
@@ -95,8 +98,9 @@ class Node:
 
         OperationalError 08001: ZooKeeper does not answer (SAFE); 58P01: there is no cluster at the
         root; 55006: another process has the directory or the id; 55000: the directory is another
-        node's or cluster's; 58000: a port is taken; 58030: a directory cannot be used, or a bookie
-        beside it. Nothing is left running, and the directory is as it was.
+        node's or cluster's; 58000: a port is taken; F0000: a file of TLS cannot be used; 58030: a
+        directory cannot be used, or a bookie beside it. Nothing is left running, and the directory
+        holds what it did, and a lock.
         """
         thread = local.new_loop_thread(f"herdpy-node-{self.id or 'new'}")
         hosted: HostedNode | None = None
@@ -112,6 +116,9 @@ class Node:
         from herdpy.node.hosted import HostedNode  # of an extra
 
         return HostedNode(self)
+
+    def __repr__(self) -> str:
+        return f"<herdpy.Node {self.id or '(no id yet)'} in {self.data}>"
 
     # --- for the node that is started ------------------------------------------------------------
 
@@ -143,7 +150,10 @@ class Node:
 
 
 class RunningNode:
-    """A node of a cluster in this process, until close(). Any thread; closed in a forked child."""
+    """A node of a cluster in this process, until close(). Any thread.
+
+    A forked child has none: there close() does nothing, and nothing else may be called.
+    """
 
     def __init__(self, node: Node, hosted: "HostedNode", thread: "LoopThread") -> None:
         self._node = node
@@ -195,9 +205,11 @@ class RunningNode:
         timeout_s: how long at most; None: there is no end of it. Error: why it has ended by
         itself, such as 55006: another process has its id. Then it is to be closed, too.
         """
-        if self._is_closed:
-            return True
-        return self._thread.call(self._wait(timeout_s))
+        if not self._is_closed:
+            return self._thread.call(self._wait(timeout_s))
+        if self.failure is not None:
+            raise self.failure
+        return True
 
     async def _wait(self, timeout_s: float | None) -> bool:
         try:
@@ -212,6 +224,10 @@ class RunningNode:
 
         OperationalError: a file of TLS cannot be used; settings and certificates are as before.
         """
+        if self._is_closed:
+            raise OperationalError(
+                f"node {self.id} was closed: it cannot be used any more", sqlstate="55000"
+            )
 
         async def reload() -> None:
             self._hosted.reopen_audit()
@@ -242,7 +258,11 @@ class RunningNode:
             "was killed: use `with`, or close()",
             self.id,
         )
-        self._thread.close()
+        self._thread.abandon()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else self.address
+        return f"<herdpy.RunningNode {self.id}: {state}>"
 
     def __enter__(self) -> Self:
         return self

@@ -76,15 +76,31 @@ def cluster() -> None:
               help="On how many of them each entry lies.")  # fmt: skip
 @click.option("--ack-quorum", type=click.IntRange(1, 64), default=2, show_default=True,
               help="How many of those acknowledge it; 1 loses commits with a bookie.")  # fmt: skip
+@click.option(
+    "--without-bookies",
+    "is_without_bookies",
+    is_flag=True,
+    help="Do not expect bookies yet: they come with its nodes (--bookie-directory).",
+)
 @reporting()
 def init(
-    zookeeper: str, root: str, ledgers: str, ensemble: int, write_quorum: int, ack_quorum: int
+    zookeeper: str,
+    root: str,
+    ledgers: str,
+    ensemble: int,
+    write_quorum: int,
+    ack_quorum: int,
+    *,
+    is_without_bookies: bool,
 ) -> None:
     """Make a new cluster in ZooKeeper, without tablespaces, beside a BookKeeper that is there."""
     from herdpy.cli.cluster.making import make_cluster
 
     with as_herdpy_errors("cluster init"):
-        record = run(make_cluster(zookeeper, root, ledgers, (ensemble, write_quorum, ack_quorum)))
+        quorums = (ensemble, write_quorum, ack_quorum)
+        record = run(
+            make_cluster(zookeeper, root, ledgers, quorums, has_bookies=not is_without_bookies)
+        )
     click.echo(f"made cluster {record.id} at {zookeeper}{root}")
 
 

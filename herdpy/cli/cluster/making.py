@@ -27,12 +27,17 @@ async def status_of(zookeeper: str, root: str) -> ClusterStatus:
 
 
 async def make_cluster(
-    zookeeper: str, root: str, ledgers: str, quorums: tuple[int, int, int]
+    zookeeper: str,
+    root: str,
+    ledgers: str,
+    quorums: tuple[int, int, int],
+    *,
+    has_bookies: bool,
 ) -> ClusterRecord:
     """Make a new cluster; see create_cluster()."""
     record = new_record(ledgers, Quorums(*quorums))
     async with session(zookeeper) as store:
-        await create_cluster(store, root, record)
+        await create_cluster(store, root, record, has_bookies=has_bookies)
     return record
 
 
