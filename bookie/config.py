@@ -110,6 +110,9 @@ class BookieConfig:
     journal_preallocation_bytes: int = 16 * 1024 * 1024
     journal_queue_bytes_max: int = 64 * 1024 * 1024
     """Waiting for the journal; more is refused with ETOOMANYREQUESTS."""
+    journal_loop_sync_us: int = 1_000
+    """Microseconds that a sync of the journal may take on the average for the bookie's loop to do
+    it itself while few others wait; 0: always in a thread."""
     write_cache_bytes_max: int = 64 * 1024 * 1024
     """Of each of the two write caches."""
     read_cache_bytes_max: int = 64 * 1024 * 1024
@@ -195,6 +198,7 @@ class BookieConfig:
         _check("journal_bytes_max", self.journal_bytes_max, 1 << 20, 1 << 40)
         _check("journal_preallocation_bytes", self.journal_preallocation_bytes, 1 << 12, 1 << 30)
         _check("journal_queue_bytes_max", self.journal_queue_bytes_max, 1 << 12, 1 << 40)
+        _check("journal_loop_sync_us", self.journal_loop_sync_us, 0, 1_000_000)
         _check("write_cache_bytes_max", self.write_cache_bytes_max, 1 << 16, 1 << 40)
         _check("read_cache_bytes_max", self.read_cache_bytes_max, 0, 1 << 40)
         _check("entry_log_bytes_max", self.entry_log_bytes_max, 1 << 16, 2**32 - 1)

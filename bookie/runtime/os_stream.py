@@ -7,7 +7,7 @@ from time import monotonic
 
 from bookie.runtime.os_process import processor_count, yield_processor
 from bookie.runtime.os_sockets import KeepAlive, set_keep_alive
-from bookie.runtime.spinning import Spinning
+from bookie.runtime.short_waits import Spinning
 
 _FEW_BYTES = 16 * 1024
 _MANY_BYTES = 256 * 1024

@@ -107,7 +107,7 @@ class Bookie:
         del rng  # nothing here is left to chance
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(
-            storage_executor, partial(recover, disk, index, config, ledgers, lost, owner)
+            storage_executor, partial(recover, disk, index, clock, config, ledgers, lost, owner)
         )
         _log.info("replayed %d journal records", found.replayed_records)
         if found.rebuilt is not None:
@@ -136,8 +136,10 @@ class Bookie:
         journal = Journal(
             found.writer,
             journal_executor,
+            clock,
             queue_bytes_max=config.journal_queue_bytes_max,
             on_failure=storage.journal_failed,
+            loop_sync_s_max=config.journal_loop_sync_us / 1e6,
         )
         bookie = cls(storage, journal, clock, config)
         storage.start(journal, bookie._tell_read_only, bookie._let_go)
@@ -401,6 +403,7 @@ class Bookie:
     ) -> None:
         if ledger_id < 0 or entry_id < -1:
             return on_done(Status.BAD_REQUEST, b"")
+        self._journal.other()
         return self._storage.read(ledger_id, entry_id, on_done)
 
     def read_lac(

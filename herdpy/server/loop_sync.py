@@ -12,16 +12,13 @@ from collections.abc import Callable, Sized
 from typing import Protocol
 
 from bookie.runtime.interfaces import Clock
+from bookie.runtime.short_waits import SyncSpeed
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.model.durability import Durability
 
 STREAK = 16
 """So many commits must have come since another connection asked for anything else."""
 _SEVERAL = 0  # the number of no connection
-PAUSE_S = 10.0
-"""For so long the syncs of a slow disk are done in their thread."""
-MEAN_OF = 16
-"""The newest sync has this share of what tells how fast the disk is, so one slow sync is none."""
 
 
 class Duration(Protocol):
@@ -63,13 +60,11 @@ class LoopSync:
         self._tablespace = tablespace
         self._syncs = syncs
         self._workers = workers
-        self._sync_s_max = sync_s_max
+        self._speed = SyncSpeed(sync_s_max)
         self._other: int | None = None  # who asked for something else since the newest commit
         self._streak = 0
         self._is_due = False
-        self._mean_s = 0.0
         self._ended_s: float | None = None
-        self._not_before_s = clock.monotonic()
 
     def asked(self, connection: int) -> None:
         """Note that a connection has asked for something else than a commit."""
@@ -87,14 +82,12 @@ class LoopSync:
         if durability is not Durability.SYNC:
             syncer.ask(durability)
         elif not self._is_due:
-            now_s = self._clock.monotonic()
             ended_s = self._syncs.ended_s
             if ended_s != self._ended_s:  # several commits share a sync
                 self._ended_s = ended_s
-                self._mean_s += (self._syncs.last_s - self._mean_s) / MEAN_OF
-            if self._mean_s > self._sync_s_max:
-                self._not_before_s = now_s + PAUSE_S
-            if self._streak < STREAK or self._workers.jobs or now_s < self._not_before_s:
+                self._speed.note(self._syncs.last_s)
+            is_fast = self._speed.is_fast(self._clock.monotonic())
+            if self._streak < STREAK or self._workers.jobs or not is_fast:
                 syncer.ask(durability)
             else:
                 self._is_due = True

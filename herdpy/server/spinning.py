@@ -1,6 +1,6 @@
 """LoopSpinning: the server's loop looks for the next request for a moment before it sleeps.
 
-After an answer, where that pays (bookie/runtime/spinning.py), and only while no more connections
+After an answer, where that pays (bookie/runtime/short_waits.py), and only while no more connections
 speak than there are processors besides the loop's: else it would take from clients on the same
 machine what they need to ask. On the server's loop.
 """
@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from bookie.runtime.os_process import yield_processor
-from bookie.runtime.spinning import Spinning
+from bookie.runtime.short_waits import Spinning
 
 _SPEAKERS_MAX = 8
 """With more of them there is nearly always something to do."""

@@ -48,6 +48,8 @@ _ANSWER_S_MAX = 600.0
 _START_DELAY_S = 0.2
 _BEFORE_KILL_S = 2.0
 _SETTLE_S = 10.0
+_AT_REST = 0.9
+_REST_S = 0.5
 _COMMIT_BARS = {
     (herddb_cluster.NAME, 1): 4.0,
     (herddb_cluster.NAME, 32): 2.0,
@@ -175,6 +177,25 @@ Found = dict[tuple[str, int, str], list[Taken]]
 """By what was done, the number of clients, and whose they were."""
 
 
+def wait_for_rest(seconds_max: float) -> float:
+    """Wait until what the turn before has left is done: nine tenths of the processors are idle.
+
+    Returns the share that was idle in the end.
+    """
+    idle, end = 0.0, perf_counter() + seconds_max
+    while idle < _AT_REST and perf_counter() < end:
+        before, begun = _idle_s(), perf_counter()
+        time.sleep(_REST_S)
+        idle = (_idle_s() - before) / (perf_counter() - begun) / (os.cpu_count() or 1)
+    return idle
+
+
+def _idle_s() -> float:
+    """Return the idle time of all processors since the machine started."""
+    with open("/proc/uptime", encoding="ascii") as uptime:
+        return float(uptime.read().split()[1])
+
+
 def run_rounds(sides: Sequence[Side], sizes: Sizes) -> Found:
     """Let all do the same by turns; round 0 warms up, and does not count."""
     found: Found = {}
@@ -183,6 +204,7 @@ def run_rounds(sides: Sequence[Side], sizes: Sizes) -> Found:
     def turn(number: int, what: str, clients: int, do: Callable[[Side], Taken]) -> None:
         # By chance: what one leaves to its disk and its background would always hit the same next.
         for side in chance.sample(sides, len(sides)):
+            wait_for_rest(_SETTLE_S)
             taken = do(side)
             print(
                 f"  {number} {what:8} {clients:2} clients {side.name:14} {taken.rate:10,.0f} 1/s, "

@@ -10,6 +10,7 @@ nothing more (`failure`). Running out of space while room is made for a batch ch
 counts: the batch gets IO_ERROR and the journal goes on when there is space again.
 
 The loop side is Journal; what runs on the journal's executor, one job at a time, is JournalWriter.
+Where syncs are fast and few others wait, the loop runs the job itself (ADR 44).
 """
 
 import asyncio
@@ -24,8 +25,9 @@ from google_crc32c import value
 from bookie.errors import CorruptFileError
 from bookie.ledger.types import Status
 from bookie.runtime.files import replace_file
-from bookie.runtime.interfaces import Disk, File
+from bookie.runtime.interfaces import Clock, Disk, File
 from bookie.runtime.os_executors import Executor
+from bookie.runtime.short_waits import MEAN_OF, SyncSpeed
 from bookie.server.interfaces import OnStatus
 from bookie.server.storage.journal_format import (
     BLOCK_BYTES,
@@ -48,6 +50,10 @@ _ALLOCATED_BATCH_BYTES = 64 * 1024
 _CACHED_BYTES_MAX = 256 * 1024
 _PAGE_BYTES = 4096
 _RECORD_OVERHEAD_BYTES = 200
+_STREAK = 16  # batches of a bookie before its loop writes one
+_ON_LOOP_BYTES_MAX = 64 * 1024
+# What others may wait, all together, for the sync of one batch that the loop does.
+_OTHERS_WAIT_S = 0.0005
 _ZEROS = bytes(1024 * 1024)
 _MARK = Struct(">8sIQQIQ")
 _MARK_MAGIC = b"bookieM1"
@@ -63,8 +69,11 @@ class NoRoomError(Exception):
 class JournalWriter:
     """The open file, in the journal's executor: one call at a time."""
 
-    def __init__(self, disk: Disk, file_bytes_max: int, preallocation_bytes: int) -> None:
+    def __init__(
+        self, disk: Disk, clock: Clock, file_bytes_max: int, preallocation_bytes: int
+    ) -> None:
         self._disk = disk
+        self._clock = clock
         self._file_bytes_max = file_bytes_max
         self._preallocation_bytes = preallocation_bytes
         self._file: File | None = None
@@ -74,6 +83,8 @@ class JournalWriter:
         self._room = 0  # bytes of the file that are there
         self._durable_offset = 0
         self._cached_from = 0  # what is before it need not stay in the system's cache
+        self.last_sync_s = 0.0
+        """What the newest sync of a batch took."""
 
     @property
     def durable(self) -> Position:
@@ -107,6 +118,13 @@ class JournalWriter:
         self._offset = self._durable_offset = self._cached_from = BLOCK_BYTES
         self._room = max(BLOCK_BYTES, self._preallocation_bytes)
 
+    def is_short(self, byte_count: int) -> bool:
+        """Tell whether a batch of that many bytes needs no new file and no room.
+
+        False where its padding might. Not while write() runs.
+        """
+        return self._offset + byte_count + 2 * BLOCK_BYTES <= min(self._room, self._file_bytes_max)
+
     def write(self, records: Sequence[Record], *, is_synced: bool) -> Position:
         """Write a batch, fsync it if asked, and return what is durable now.
 
@@ -126,7 +144,9 @@ class JournalWriter:
                 file.write_at(self._offset, piece)
                 self._offset += len(piece)
         if is_synced and self._durable_offset < self._offset:
+            begun_s = self._clock.monotonic()
             self._open_file().sync()
+            self.last_sync_s = self._clock.monotonic() - begun_s
             self._durable_offset = self._offset
             if self._offset - self._cached_from >= _CACHED_BYTES_MAX:
                 # Only a start reads a journal: new batches may have the memory.
@@ -248,11 +268,19 @@ class Journal:
         self,
         writer: JournalWriter,
         executor: Executor | None,
+        clock: Clock,
         *,
         queue_bytes_max: int,
         on_failure: Callable[[OSError | None], None],
+        loop_sync_s_max: float = 0.0,
     ) -> None:
+        """loop_sync_s_max: what syncs may take on the average for the loop to do them; 0: never."""
         self._loop = asyncio.get_running_loop()
+        self._clock = clock
+        self._speed = SyncSpeed(loop_sync_s_max)
+        self._batches = 0
+        self._others = 0  # since the batch before
+        self._others_mean = 0.0  # between two batches
         self._writer = writer
         self._executor = executor
         self._queue_bytes_max = queue_bytes_max
@@ -283,6 +311,10 @@ class Journal:
         """Appends that wait for the job in flight."""
         return len(self._queue)
 
+    def other(self) -> None:
+        """Note a request that waits for no batch, so that the loop's syncs do not delay many."""
+        self._others += 1
+
     def append(
         self, record: Record | None, on_done: OnStatus | None, *, is_synced: bool = True
     ) -> None:
@@ -298,20 +330,51 @@ class Journal:
         if record is not None:
             self._queue_bytes += len(record.body) + _RECORD_OVERHEAD_BYTES
         if not self._is_scheduled and self._in_flight is None:
-            self._is_scheduled = True
-            self._loop.call_soon(self._start)
+            self._start_soon()
 
-    def _start(self) -> None:
+    def _start_soon(self) -> None:
+        self._is_scheduled = True
+        self._loop.call_soon(self._start)
+
+    def _start(self, *, is_in_thread: bool = False) -> None:
         self._is_scheduled = False
         if self._in_flight is not None or not self._queue or self.failure is not None:
             return
         batch, byte_count = self._take()
         self._in_flight_bytes = byte_count
+        self._others_mean += (self._others - self._others_mean) / MEAN_OF
+        self._others = 0
         records = tuple([w.record for w in batch if w.record is not None])
         is_synced = any(w.is_synced for w in batch)
         job = partial(self._writer.write, records, is_synced=is_synced)
+        is_on_loop = not is_in_thread and self._is_for_loop(byte_count)
+        self._batches += 1
+        if is_on_loop:
+            self._write_on_loop(batch, is_synced, job)
+            return
         self._in_flight = future = self._loop.run_in_executor(self._executor, job)
         future.add_done_callback(partial(self._written, batch, is_synced))
+
+    def _is_for_loop(self, byte_count: int) -> bool:
+        """Tell whether the loop may write a batch: syncs are fast, and few others wait."""
+        return (
+            self._batches >= _STREAK
+            and self._speed.is_fast(self._clock.monotonic())
+            and self._others_mean * self._speed.mean_s <= _OTHERS_WAIT_S
+            and byte_count <= _ON_LOOP_BYTES_MAX
+            and self._writer.is_short(byte_count)
+        )
+
+    def _write_on_loop(
+        self, batch: list[_Waiting], is_synced: bool, job: Callable[[], Position]
+    ) -> None:
+        self._in_flight = self._loop.create_future()
+        try:
+            self.durable = job()
+        except Exception as error:  # noqa: BLE001 - as from the executor
+            self._ended(batch, error)
+        else:
+            self._ended(batch, None, is_synced=is_synced)
 
     def _take(self) -> tuple[list[_Waiting], int]:
         queue = self._queue
@@ -334,15 +397,25 @@ class Journal:
     def _written(
         self, batch: list[_Waiting], is_synced: bool, future: asyncio.Future[Position]
     ) -> None:
-        self._in_flight = None
-        self._in_flight_bytes = 0
-        status = Status.OK
         error = asyncio.CancelledError() if future.cancelled() else future.exception()
         if error is None:
             self.durable = future.result()
-            self.synced_count += is_synced
-            if self._queue:
-                self._start()  # the disk works while the answers are sent
+        self._ended(batch, error, is_synced=is_synced)
+
+    def _ended(
+        self, batch: list[_Waiting], error: BaseException | None, *, is_synced: bool = False
+    ) -> None:
+        self._in_flight = None
+        self._in_flight_bytes = 0
+        status = Status.OK
+        if error is None:
+            if is_synced:
+                self.synced_count += 1
+                self._speed.note(self._writer.last_sync_s)
+            if self._queue and self._is_for_loop(self._queue_bytes):
+                self._start_soon()  # behind the answers
+            elif self._queue:
+                self._start(is_in_thread=True)  # it works while the answers are sent
         elif isinstance(error, NoRoomError):
             status = Status.IO_ERROR
             self._keep_unanswered(batch)
@@ -376,7 +449,7 @@ class Journal:
             len(w.record.body) + _RECORD_OVERHEAD_BYTES for w in kept if w.record is not None
         )
         if len(self._queue) > len(kept):  # what waits is to be answered, too
-            self._start()
+            self._start(is_in_thread=True)
 
     async def force(self) -> Status:
         """Wait until everything appended so far is durable."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from bookie.config import BookieConfig
 from bookie.errors import CorruptFileError
-from bookie.runtime.interfaces import Disk
+from bookie.runtime.interfaces import Clock, Disk
 from bookie.server.interfaces import EntryIndex, LedgerRecord
 from bookie.server.storage import entry_log
 from bookie.server.storage import journal as journals
@@ -67,6 +67,7 @@ class Recovered(NamedTuple):
 def recover(
     disk: Disk,
     index: EntryIndex,
+    clock: Clock,
     config: BookieConfig,
     ledgers: Sequence[LedgerDirectory] = (),
     lost: LostDirectories | None = None,
@@ -124,7 +125,9 @@ def recover(
         index.set_whole()  # before the mark says that the bookie serves
     replay = _Replay(index, config.write_cache_bytes_max)
     count = 0
-    writer = JournalWriter(disk, config.journal_bytes_max, config.journal_preallocation_bytes)
+    writer = JournalWriter(
+        disk, clock, config.journal_bytes_max, config.journal_preallocation_bytes
+    )
     try:
         for _, record in read_records(disk, mark.position if mark else None, durable):
             count += 1

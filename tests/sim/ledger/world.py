@@ -337,6 +337,7 @@ class World:
         self.draw = rng.random
         self.draw_lag = random.Random(f"lag {seed}").random
         """Apart from `rng`, so that a seed keeps what else it draws."""
+        self.loop_sync_us = random.Random(f"loop sync {seed}").choice((0, 1_000))
         self.loop = SimulatedLoop(seed)
         self.loop.trace = trace
         self.happened: dict[str, int] = {}
@@ -413,6 +414,7 @@ class World:
             advertised_address=name,
             journal_bytes_max=1 << 20,
             journal_preallocation_bytes=16 * 1024,
+            journal_loop_sync_us=self.loop_sync_us,
             flush_interval_s=0.2,
             gc_interval_s=5.0,
             disk_check_interval_s=0.1,

@@ -235,7 +235,11 @@ class World:
         self.lives = lives
         self.operations = operations
         self.first_ledger = 1
-        self.config = replace(CONFIG, entry_log_bytes_max=1 << self.rng.choice([16, 17]))
+        self.config = replace(
+            CONFIG,
+            entry_log_bytes_max=1 << self.rng.choice([16, 17]),
+            journal_loop_sync_us=random.Random(f"loop sync {seed}").choice((0, 1_000)),
+        )
         self.disk = SimulatedDisk(self.rng.getrandbits(64))
         self.index = SteppedIndex(self.disk)
         disks, ledgers = [self.disk], [0]

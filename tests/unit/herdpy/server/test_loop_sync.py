@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 import herdpy
+from bookie.runtime.short_waits import MEAN_OF, PAUSE_S
 from herdpy.errors import LogFailedError
 from herdpy.model.durability import Durability
-from herdpy.server.loop_sync import MEAN_OF, PAUSE_S, STREAK, LoopSync
+from herdpy.server.loop_sync import STREAK, LoopSync
 from tests.fixtures.servers import running_server
 from tests.sim.clock import SimulatedClock
 from tests.sim.disk import SimulatedDisk

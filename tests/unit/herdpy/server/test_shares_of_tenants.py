@@ -291,10 +291,13 @@ def test_a_fetch_waits_for_a_turn_and_is_cancelled(server: RunningServer) -> Non
         cursor, lost = (each.execute("SELECT a.id FROM t a, t b") for each in (reader, gone))
         lost.fetchone()
         shares, errors = shares_of(server, "sales"), []
+        for _ in range(2):  # what was asked ahead is in the server, and has ended: none of it runs
+            server.call(lambda: asyncio.sleep(0))
+        until(server, lambda: not server.server._workers.usual_count)
         with Slow(server, tenants), Background() as background:
+            assert sum(shares.running.values()) == SHARE
             background.start(lambda: errors.append(refusal_of(cursor.fetchall).sqlstate))
-            while not shares.waiting_count:
-                assert server.server._workers.usual_count == SHARE
+            until(server, lambda: shares.waiting_count)
             while not errors:
                 reader.cancel()
             assert errors == ["57014"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bookie.runtime.spinning import PAUSE_MAX
+from bookie.runtime.short_waits import PAUSE_MAX
 from herdpy.server.spinning import LoopSpinning
 
 

@@ -50,6 +50,7 @@ from tests.fixtures.storages import (
     turns,
     write_lac,
 )
+from tests.sim.clock import SimulatedClock
 from tests.sim.disk import SimulatedDisk
 from tests.sim.loop import SimulatedLoop
 
@@ -986,11 +987,11 @@ def test_an_older_copy_of_the_index_beside_damaged_logs_is_refused() -> None:
 
 def test_the_index_of_another_bookie_is_refused() -> None:
     index = MemoryIndex()
-    recovery.recover(MemoryDisk(), index, CONFIG, owner="bookie a").writer.close()
+    recovery.recover(MemoryDisk(), index, SimulatedClock(), CONFIG, owner="bookie a").writer.close()
     disk = MemoryDisk()
-    recovery.recover(disk, MemoryIndex(), CONFIG, owner="bookie b").writer.close()
+    recovery.recover(disk, MemoryIndex(), SimulatedClock(), CONFIG, owner="bookie b").writer.close()
     with pytest.raises(CorruptFileError, match="expected that of bookie b, found that of bookie a"):
-        recovery.recover(disk, index, CONFIG, owner="bookie b")
+        recovery.recover(disk, index, SimulatedClock(), CONFIG, owner="bookie b")
 
 
 async def _put_back(

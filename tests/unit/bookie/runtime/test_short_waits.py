@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from bookie.runtime.spinning import PAUSE_MAX, Spinning
+from bookie.runtime.short_waits import PAUSE_MAX, Spinning
 
 
 def attempts(spinning: Spinning, waits: int, *, pays: bool) -> int:
