@@ -98,15 +98,18 @@ class HostedNode:
             )
         server_tls(asked.server)  # which each server reads again
         await check_ports(asked.server, -1 if bookie is None else bookie.port)
+        world = node_world(asked.data)
         if asked.server.audit_log:
-            self._audit = open_audit(asked.server.audit_log, node_world(asked.data).clock)
+            self._audit = open_audit(asked.server.audit_log, world.clock)
             stack.callback(self._audit.close)
         audit = self._audit
         services = self._services = NodeServices(
             asked.server,
+            world.clock,
             lines=[*self._lines] if audit is None else [*self._lines, audit.lines],
             write_audit=None if audit is None else audit.write,
         )
+        stack.callback(services.close)
         stack.push_async_callback(services.health.close)
         await services.start_health()
         timeout_s = asked.settings.session_timeout_s
@@ -115,7 +118,7 @@ class HostedNode:
             await self._start_bookie(bookie, (await read_cluster(store, asked.root)).ledgers)
         node = self._node = ClusterNode(
             store,
-            node_world(asked.data),
+            world,
             root=asked.root,
             node_id=asked.id,
             address=asked.address,

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
+from bookie.runtime.interfaces import Clock
 from bookie.runtime.os_log import LineWriter
 from herdpy.cluster.database_copy import DatabaseCopy
 from herdpy.cluster.observability.figures import NodeFigures
@@ -15,6 +16,7 @@ from herdpy.cluster.served_part import ServedPart
 from herdpy.cluster.tenure import Tenure
 from herdpy.config import ServerConfig
 from herdpy.errors import Error, OperationalError
+from herdpy.server.common import Common
 from herdpy.server.listening import listening
 from herdpy.server.operations.health import HealthServer
 from herdpy.server.server import Server
@@ -30,6 +32,7 @@ class NodeServices:
     def __init__(
         self,
         config: ServerConfig,
+        clock: Clock,
         *,
         lines: Sequence[LineWriter] = (),
         write_audit: Callable[[bytes], None] | None = None,
@@ -44,7 +47,8 @@ class NodeServices:
         self.drain_s = 0.0
         """What open transactions get when a server stops: none where the copy has to be closed."""
         self.servers: dict[Server, None] = {}
-        self.port = SharedPort()
+        self._common = Common(config, clock)
+        self.port = SharedPort(self._common)
         self._of_grpc: Server | None = None
         self._passing = asyncio.Lock()
 
@@ -73,6 +77,10 @@ class NodeServices:
         if port >= 0:
             with listening("node", host, port, "--http-port"):
                 await self.health.start(host, port)
+
+    def close(self) -> None:
+        """End the workers, behind the servers."""
+        self._common.close()
 
     def reload(self, config: ServerConfig) -> None:
         """Take up settings, and certificates that are read again; Error: all is as before."""

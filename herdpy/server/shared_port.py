@@ -14,6 +14,7 @@ from herdpy.errors import Error, OperationalError, Retry
 from herdpy.storage.tablespace_list import DEFAULT
 
 if TYPE_CHECKING:
+    from herdpy.server.common import Common
     from herdpy.server.connection import ServerConnection
     from herdpy.server.hub import Hub
 
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 class SharedPort:
     """See the module. Closed with the last server that leaves it, and opened again."""
 
-    def __init__(self) -> None:
+    def __init__(self, common: "Common") -> None:
+        """Take what its servers have together; the caller's, who closes it behind them."""
+        self.common = common
         self._carried: dict[str, Hub | None] = {}
         """By the tablespace's name; None: its server is not let in now."""
         self._new: dict[Hub, Callable[[], ServerConnection]] = {}
@@ -34,10 +37,17 @@ class SharedPort:
     def carry(self, tablespace: str) -> None:
         """Note that a server of this tablespace comes and goes here. Before it comes."""
         self._carried.setdefault(tablespace, None)
+        self._resize()
 
     def forget(self, tablespace: str) -> None:
         """Note that none comes any more; it has left."""
         self._carried.pop(tablespace, None)
+        self._resize()
+
+    def _resize(self) -> None:
+        """Have those that are let in share what is the port's."""
+        for hub in self._new:
+            hub.resize()
 
     async def open(self, host: str, port: int) -> list[Any]:
         """Return the sockets, on which clients may come only with let_in(). OSError: taken."""
@@ -53,8 +63,8 @@ class SharedPort:
     ) -> None:
         """Let clients of a tablespace in, behind open()."""
         self._carried[tablespace], self._new[hub] = hub, new_connection
+        hub.resize()  # what is carried may have changed since it was made
         self._newest = new_connection
-        hub.neighbours = self
         await self._listening.start_serving()
 
     def leave(self, tablespace: str, hub: "Hub") -> None:

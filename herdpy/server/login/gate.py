@@ -12,7 +12,6 @@ from collections.abc import Callable
 from operator import eq
 from typing import TYPE_CHECKING
 
-from bookie.runtime.interfaces import Clock
 from herdpy.config import ServerConfig
 from herdpy.engine.access.passwords import Login
 from herdpy.errors import Error, OperationalError, Retry
@@ -34,14 +33,14 @@ class Gate:
         audit: Audit,
         secret: bytes,
         config: ServerConfig,
-        clock: Clock,
+        throttle: Throttle,
     ) -> None:
         """OperationalError: a file of TLS cannot be used, or one of two is missing.
 
         `secret` makes the salts of users who do not exist while the database has none for it.
         """
         self.audit = audit
-        self.throttle = Throttle(clock, config)
+        self.throttle = throttle
         self._database = database
         self._secret = secret
         self._rule = config.authentication
@@ -78,13 +77,11 @@ class Gate:
             )
         self._is_public = True
 
-    def reload(self, config: ServerConfig | None = None) -> None:
+    def reload(self) -> None:
         """Read the files of TLS again, for connections to come; OperationalError: as before.
 
-        Of a new configuration the delays count; TLS goes on with the paths that it began with.
+        TLS goes on with the paths that it began with.
         """
-        if config is not None:
-            self.throttle.reload(config)
         if self.tls is not None:
             self.tls = ServerTls(self.tls.files)
             self.audit.record("certificates_reloaded")

@@ -1,6 +1,7 @@
 """Several tablespaces on one node: one port, and a leader for each. Real threads and sockets."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from prometheus_client.openmetrics.exposition import generate_latest
@@ -11,7 +12,6 @@ from herdpy.cluster.node import Node
 from herdpy.cluster.part import State
 from herdpy.cluster.tablespace_nodes import TablespaceNodes
 from herdpy.config import ServerConfig
-from herdpy.node.services import NodeServices
 from herdpy.server.hub import Hub
 from herdpy.server.operations.metrics import families_of
 from tests.fixtures.node_cluster import ROOT, NodeCluster
@@ -24,7 +24,6 @@ class Nodes:
     def __init__(self, cluster: NodeCluster) -> None:
         self.cluster = cluster
         self.ports = [own_port(), own_port()]
-        self.services: list[NodeServices] = []
         self.nodes = [self._serving(f"n{n}", port) for n, port in enumerate(self.ports, 1)]
         for name in ("sales", "more"):
             cluster.create(name, "n1", "n2", tablespace_id=name.encode().hex().ljust(32, "0"))
@@ -40,17 +39,14 @@ class Nodes:
         return 1 + [node.parts[name] for node in self.nodes].index(State.LEADING)
 
     def _serving(self, name: str, port: int) -> Node:
-        config = ServerConfig(port=port, http_port=-1, grpc_port=-1, connections_max=50)
-        services = NodeServices(config)
-        self.services.append(services)
-        return self.cluster.node(name, new_service=services.new, address=f"127.0.0.1:{port}")
+        return self.cluster.serve(name, ServerConfig(port=port, connections_max=50))
 
     def url(self, tablespace: str, *, at: int | None = None) -> str:
         ports = self.ports if at is None else [self.ports[at - 1]]
         return f"herd://{','.join(f'127.0.0.1:{port}' for port in ports)}/{tablespace}"
 
     def hubs(self, number: int) -> list[Hub]:
-        return [server._hub for server in self.services[number - 1].servers]
+        return [server._hub for server in self.cluster.services[number - 1].servers]
 
 
 @pytest.fixture
@@ -101,7 +97,7 @@ def test_a_client_that_names_none_of_several(nodes: Nodes, name: str) -> None:
 
 
 def test_a_tablespace_whose_copy_is_closed_is_asked_for_again(nodes: Nodes) -> None:
-    port, hub = nodes.services[0].port, nodes.hubs(1)[0]
+    port, hub = nodes.cluster.services[0].port, nodes.hubs(1)[0]
 
     async def leave() -> None:
         port.leave(hub.tablespace, hub)
@@ -147,13 +143,59 @@ def test_metrics_of_several_say_which_tablespace_they_are_of(nodes: Nodes) -> No
     assert len(lines) == len(set(lines)), "two figures of one name"
 
 
+def test_limits_are_those_of_the_node() -> None:
+    cluster = NodeCluster()
+    try:
+        port = own_port()
+        config = ServerConfig(port=port, connections_max=4, superuser_reserved_connections=0)
+        node = cluster.serve("n1", config)
+        (services,) = cluster.services
+        urls: dict[str, str] = {}
+        for number, name in enumerate(("sales", "more")):
+            urls[name] = f"herd://127.0.0.1:{port}/{name}?retry_timeout_s=0"
+            cluster.create(name, "n1", tablespace_id=str(number) * 32)
+            cluster.until(lambda each=name: node.parts.get(each) is State.LEADING)
+        sales, more = [server._hub for server in services.servers]
+        assert sales.workers.pool is more.workers.pool
+        with ExitStack() as stack:
+            opened = [
+                stack.enter_context(herdpy.connect(urls[name]))
+                for name in ("sales", "more", "sales", "more")
+            ]
+            for url in urls.values():
+                with pytest.raises(herdpy.OperationalError) as caught:
+                    herdpy.connect(url)
+                assert caught.value.sqlstate == "53300"
+                assert "4 of 4 connections are open" in str(caught.value)
+            opened[1].close()
+            stack.enter_context(herdpy.connect(urls["sales"]))
+        cluster.until(lambda: sales.entered_count == 0)
+
+        for hub in (sales, more):  # what one may have of what both share
+            assert hub.default.results.maximum == int(0.75 * config.results_max)
+            assert hub.default.shares.usual_max == int(0.75 * config.workers)
+        assert sales.default.received.take(None, int(0.75 * config.request_bytes_max)) is None
+        assert more.default.received.take(None, int(0.75 * config.request_bytes_max)) is not None
+        sales.default.received.give(None, int(0.75 * config.request_bytes_max))
+
+        async def drop() -> None:
+            there = TablespaceNodes(cluster.bookies.store, ROOT)
+            assert await there.drop("sales", await there.read("sales")) is not None
+
+        cluster.thread.call(drop())
+        cluster.until(lambda: list(node.parts) == ["more"])
+        assert more.default.results.maximum == config.results_max
+        assert more.default.shares.usual_max is None
+    finally:
+        cluster.close()
+
+
 def test_grpc_goes_on_at_another_server_when_the_one_that_has_its_port_leaves() -> None:
     cluster = NodeCluster()
     try:
         ports = [own_port(), own_port()]
         config = ServerConfig(port=ports[0], http_port=-1, grpc_port=ports[1], connections_max=50)
-        services = NodeServices(config)
-        node = cluster.node("n1", new_service=services.new, address=f"127.0.0.1:{ports[0]}")
+        node = cluster.serve("n1", config)
         for number, name in enumerate(("sales", "more")):
             cluster.create(name, "n1", tablespace_id=str(number) * 32)
             cluster.until(lambda each=name: node.parts.get(each) is State.LEADING)
