@@ -109,7 +109,7 @@ class HostedNode:
             lines=[*self._lines] if audit is None else [*self._lines, audit.lines],
             write_audit=None if audit is None else audit.write,
         )
-        stack.callback(services.close)
+        stack.push_async_callback(services.close)
         stack.push_async_callback(services.health.close)
         await services.start_health()
         timeout_s = asked.settings.session_timeout_s

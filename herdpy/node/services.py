@@ -49,27 +49,10 @@ class NodeServices:
         self.servers: dict[Server, None] = {}
         self._common = Common(config, clock)
         self.port = SharedPort(self._common)
-        self._of_grpc: Server | None = None
-        self._passing = asyncio.Lock()
 
     def new(self, tablespace: str, copy: DatabaseCopy) -> "NodeService":
         self.port.carry(tablespace)
         return NodeService(self, tablespace, copy)
-
-    async def listen_for_grpc(self) -> None:
-        """Let one server listen for gRPC, the oldest that clients are let in to.
-
-        OperationalError: the port is taken; the next call tries again.
-        """
-        host, port = self.config.host, self.config.grpc_port
-        async with self._passing:
-            if self._of_grpc in self.servers or port < 0:
-                return
-            oldest = next((each for each in self.servers if each.is_listening), None)
-            if oldest is not None:
-                with listening("node", host, port, "--grpc-port"):
-                    await oldest.start_grpc(host, port)
-            self._of_grpc = oldest
 
     async def start_health(self) -> None:
         """Serve the pages of health.py, where the settings say so; OperationalError."""
@@ -78,8 +61,9 @@ class NodeServices:
             with listening("node", host, port, "--http-port"):
                 await self.health.start(host, port)
 
-    def close(self) -> None:
-        """End the workers, behind the servers."""
+    async def close(self) -> None:
+        """End the port and the workers, behind the servers."""
+        await self.port.close()
         self._common.close()
 
     def reload(self, config: ServerConfig) -> None:
@@ -99,7 +83,7 @@ class NodeService:
         self._server: Server | None = None
         self._listening: asyncio.Task[None] | None = None
         self._trying = asyncio.Lock()
-        self._listens = False
+        self._listens = self._has_grpc = False
 
     async def begin(self, part: ServedPart) -> None:
         shared, database = self._shared, self._copy.database
@@ -146,12 +130,15 @@ class NodeService:
         """Let clients in; nothing to do where they are."""
         config = self._shared.config
         async with self._trying:
-            if self._listens:
-                return
-            with listening("node", config.host, config.port, "--port"):
-                await server.start(config.host, config.port)
-            self._listens = True
-            await self._shared.listen_for_grpc()
+            if not self._listens:
+                with listening("node", config.host, config.port, "--port, server.port"):
+                    await server.start(config.host, config.port)
+                self._listens = True
+            if config.grpc_port >= 0 and not self._has_grpc:
+                option = "--grpc-port, server.grpc_port"
+                with listening("node", config.host, config.grpc_port, option):
+                    await server.start_grpc(config.host, config.grpc_port)
+                self._has_grpc = True
 
     def close(self) -> None:
         self._shared.port.forget(self._tablespace)
@@ -162,13 +149,9 @@ class NodeService:
         if trying is not None:
             trying.cancel()
             await asyncio.wait([trying])
-        self._listens = False
+        self._listens = self._has_grpc = False
         if server is not None:
             del self._shared.servers[server]
             await server.drain(self._shared.drain_s)
             server.hide_at(self._shared.health)
             await server.close()
-            try:
-                await self._shared.listen_for_grpc()
-            except Error as error:  # which is not this copy's, that is to be closed
-                _log.error("node: no other tablespace is served by gRPC: %s", error)

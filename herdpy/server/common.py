@@ -5,6 +5,7 @@ each tablespace that it carries, and what the settings name is then the node's: 
 workers and bytes in all. On the loop of all of them.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bookie.peer_shares import PeerShares
@@ -47,6 +48,8 @@ class Common:
         """Of those who have not said who they are, on every port: by the names in syslimits."""
         self.entered_count = 0
         """Connections that were told Welcome, of all servers."""
+        self.on_enter: Callable[[ServerConnection], object] | None = None
+        """Called with each connection that enters."""
 
     def shares_of(self, name: str) -> PeerShares[Any]:
         """Return the shares of another kind of places, as many as those of logins."""

@@ -4,7 +4,7 @@ What a limit refuses, it refuses with 53xxx and SAFE: nothing has happened.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -89,8 +89,6 @@ class Hub:
         """Who were told Welcome, and that shares has counted."""
         self.lines: Sequence[LineWriter] = ()
         """What writes the process's logs."""
-        self.on_enter: Callable[[ServerConnection], object] | None = None
-        """Called with each connection that enters."""
 
     def _serve(self, database: Database, part: Part | None = None) -> Served:
         served = self._served[database] = Served(self, database, part)
@@ -169,10 +167,14 @@ class Hub:
         database = self.database.instance.tablespaces.open_of(tablespace_id)
         return None if database is None else proven_of(database, user)
 
+    def shown_name(self, database_name: str) -> str:
+        """Return the name by which clients know a tablespace of this server."""
+        return self.tablespace if database_name == TABLESPACE else database_name
+
     def name_of(self, tablespace_id: bytes) -> str:
         """Return the name that a tablespace has now; "": it is none any more."""
         database = self.database.instance.tablespaces.open_of(tablespace_id)
-        return "" if database is None else database.name
+        return "" if database is None else self.shown_name(database.name)
 
     def admit(self, connection: "ServerConnection") -> Error | None:
         """Count an unauthenticated connection; or say why it has to go."""
@@ -231,8 +233,8 @@ class Hub:
         self._users[connection] = served, user
         self._common.entered_count += 1
         self.unauthenticated.remove(connection)
-        if self.on_enter is not None:
-            self.on_enter(connection)
+        if self._common.on_enter is not None:
+            self._common.on_enter(connection)
         self.metrics.connections_accepted += 1
 
     def reload(self, config: ServerConfig) -> None:

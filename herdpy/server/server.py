@@ -119,15 +119,19 @@ class Server:
     async def start_grpc(self, host: str, port: int) -> int:
         """Listen for gRPC, too; return the port. OSError when it is taken.
 
+        A port that it shares listens once for all its servers, until that is closed.
+
         OperationalError: as of start(). InterfaceError: gRPC's packages are not installed.
         """
         check_extra("server", "a gRPC port")
         addresses = await asyncio.get_running_loop().getaddrinfo(host, port)
         has_tls = self.gate.tls is not None
         self.gate.open_to([str(each[4][0]) for each in addresses], has_tls=has_tls)
+        if self._port is not None:
+            return await self._port.open_grpc(host, port, self.gate)
         from herdpy.server.grpc.server import GrpcServer
 
-        self._grpc = GrpcServer(self._hub, self._connection)
+        self._grpc = GrpcServer(_OneHub(self._hub, self._connection), self._common, self.gate)
         return await self._grpc.start(host, port)
 
     async def start_http(self, host: str, port: int) -> int:
@@ -246,3 +250,26 @@ class Server:
             await self._health.close()
         if self._port is None:
             self._common.close()
+
+
+class _OneHub:
+    """The servers behind the port of one; see herdpy/server/grpc/routing.py."""
+
+    def __init__(self, hub: Hub, new_connection: Callable[[], ServerConnection]) -> None:
+        self._hub = hub
+        self._new_connection = new_connection
+
+    def let_in_now(self) -> Sequence[Hub]:
+        return (self._hub,)
+
+    def find(self, tablespace: str) -> Hub | None:
+        return self._hub
+
+    def refusal(self) -> Error | None:
+        return None
+
+    def closed_error(self) -> Error:
+        return self._hub.shutting_down()
+
+    def grpc_connection(self, hub: Hub) -> ServerConnection:
+        return self._new_connection()
