@@ -1,8 +1,11 @@
 """Several tablespaces on one node: one port, and a leader for each. Real threads and sockets."""
 
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
+import grpc
 import pytest
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
@@ -12,8 +15,11 @@ from herdpy.cluster.node import Node
 from herdpy.cluster.part import State
 from herdpy.cluster.tablespace_nodes import TablespaceNodes
 from herdpy.config import ServerConfig
+from herdpy.proto import herdpy_pb2 as pb
 from herdpy.server.hub import Hub
+from herdpy.server.login.gate import TABLESPACE_KEY
 from herdpy.server.operations.metrics import families_of
+from tests.fixtures.grpc_clients import error_of, grpc_client, plain
 from tests.fixtures.node_cluster import ROOT, NodeCluster
 from tests.fixtures.ports import own_port
 
@@ -190,7 +196,121 @@ def test_limits_are_those_of_the_node() -> None:
         cluster.close()
 
 
-def test_grpc_goes_on_at_another_server_when_the_one_that_has_its_port_leaves() -> None:
+@pytest.fixture
+def by_grpc() -> Iterator[tuple[NodeCluster, str]]:
+    """One node that leads sales and more, and where it serves gRPC."""
+    cluster = NodeCluster()
+    try:
+        ports = [own_port(), own_port()]
+        config = ServerConfig(port=ports[0], grpc_port=ports[1], connections_max=50)
+        node = cluster.serve("n1", config)
+        for number, name in enumerate(("sales", "more")):
+            cluster.create(name, "n1", tablespace_id=str(number) * 32)
+            cluster.until(lambda each=name: node.parts.get(each) is State.LEADING)
+        yield cluster, f"herd+grpc://127.0.0.1:{ports[1]}"
+    finally:
+        cluster.close()
+
+
+def in_metadata(name: str, authorization: str = "") -> dict[str, tuple[tuple[str, str], ...]]:
+    shown = (("authorization", authorization),) if authorization else ()
+    return {"metadata": ((TABLESPACE_KEY, name), *shown)}
+
+
+def test_each_tablespace_is_reached_by_grpc(by_grpc: tuple[NodeCluster, str]) -> None:
+    _, url = by_grpc
+    with ExitStack() as stack:
+        opened = {
+            name: stack.enter_context(herdpy.connect(f"{url}/{name}", autocommit=True))
+            for name in ("sales", "more")
+        }
+        for name, connection in opened.items():
+            connection.execute("CREATE TABLE t (of TEXT PRIMARY KEY)")
+            connection.execute("INSERT INTO t VALUES (?)", (name,))
+        client = stack.enter_context(grpc_client(url))
+        for name, connection in opened.items():
+            assert connection.execute("SELECT of FROM t").fetchall() == [(name,)]
+            request = pb.ExecuteRequest(text="SELECT of FROM t", tablespace=name)
+            for more in ({}, in_metadata(name)):
+                assert plain(client.Execute(request, **more).rows) == [[name]]
+            found = client.GetTablespace(pb.GetTablespaceRequest(tablespace=name))
+            assert (found.name, found.table_count) == (name, 1)
+    for name in ("default", "absent"):
+        with pytest.raises(herdpy.OperationalError) as caught:
+            herdpy.connect(f"{url}/{name}?retry_timeout_s=0")
+        assert caught.value.sqlstate == "3D000"
+
+
+def test_a_login_by_grpc_is_of_one_of_the_tablespaces(by_grpc: tuple[NodeCluster, str]) -> None:
+    cluster, url = by_grpc
+    databases = [server._hub.database for server in cluster.services[0].servers]
+    assert len({each.entry.id for each in databases}) == 2
+    for name in ("sales", "more"):
+        with herdpy.connect(f"{url}/{name}", autocommit=True) as connection:
+            connection.execute("CREATE TABLE t (of TEXT PRIMARY KEY)")
+            connection.execute("INSERT INTO t VALUES (?)", (name,))
+            connection.execute(f"CREATE USER ada PASSWORD 'a secret of {name}' SUPERUSER")
+    with grpc_client(url) as client:
+
+        def basic(name: str) -> str:
+            return f"Basic {b64encode(f'ada:a secret of {name}'.encode()).decode()}"
+
+        def ask(name: str, **more: Any) -> list[list[Any]]:
+            request = pb.ExecuteRequest(text="SELECT of FROM t", tablespace=name)
+            return plain(client.Execute(request, **more).rows)
+
+        def login(name: str) -> str:
+            (reply,) = client.Login(iter(()), **in_metadata(name, basic(name)))
+            return f"Bearer {reply.logged_in.token}"
+
+        tokens = {name: login(name) for name in ("sales", "more")}
+        for name, other in (("sales", "more"), ("more", "sales")):
+            assert ask(name, **in_metadata(name, basic(name))) == [[name]]
+            assert ask(name, metadata=(("authorization", tokens[name]),)) == [[name]]
+            assert ask("", metadata=(("authorization", tokens[name]),)) == [[name]]
+            for refused in (
+                {},
+                in_metadata(name),
+                in_metadata(name, basic(other)),
+                in_metadata(other, basic(other)),
+                {"metadata": (("authorization", tokens[other]),)},
+                {"metadata": (("authorization", "Bearer none"),)},
+            ):
+                with pytest.raises(grpc.RpcError) as caught:
+                    ask(name, **refused)
+                assert error_of(caught.value).sqlstate in ("28000", "28P01")
+
+
+def test_a_tablespace_without_an_open_copy_is_unavailable_by_grpc(
+    by_grpc: tuple[NodeCluster, str],
+) -> None:
+    cluster, url = by_grpc
+    (services,) = cluster.services
+    hubs = {server._hub.tablespace: server._hub for server in services.servers}
+
+    async def leave(name: str) -> None:
+        services.port.leave(name, hubs[name])
+
+    with grpc_client(url) as client:
+        for gone in ("sales", "more"):
+            cluster.thread.call(leave(gone))
+            request = pb.ExecuteRequest(text="SELECT 1", tablespace=gone)
+            for more in ({}, in_metadata(gone)):
+                with pytest.raises(grpc.RpcError) as caught:
+                    client.Execute(request, **more)
+                assert caught.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
+                assert error_of(caught.value).sqlstate == "57P03"
+            with pytest.raises(herdpy.OperationalError) as refused:
+                herdpy.connect(f"{url}/{gone}?retry_timeout_s=0")
+            # With none left a stream does not begin, as where no socket listens.
+            sqlstate = "57P03" if gone == "sales" else "08001"
+            assert (refused.value.sqlstate, refused.value.retry) == (sqlstate, herdpy.Retry.SAFE)
+            if gone == "sales":
+                request = pb.ExecuteRequest(text="SELECT 1", tablespace="more")
+                assert plain(client.Execute(request).rows) == [[1]]
+
+
+def test_grpc_goes_on_when_a_tablespace_is_dropped() -> None:
     cluster = NodeCluster()
     try:
         ports = [own_port(), own_port()]
