@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import herdpy
@@ -20,6 +21,7 @@ from bookie.metadata.cluster import initialize
 from bookie.runtime.os_executors import run
 from bookie.runtime.os_rng import OsRng
 from herdpy.cli.cluster.making import make_cluster, make_tablespace
+from herdpy.cluster.tablespace_nodes import TablespaceNodes
 from herdpy.node.addresses import dsn_of
 from herdpy.node.sessions import session
 from tests.fixtures.ports import own_port
@@ -160,6 +162,29 @@ def test_what_is_of_the_process_stays_as_it_is(cluster: Cluster) -> None:
     assert host_facts() == before
     assert running.wait()
     assert running.failure is None
+
+
+def test_close_hands_over(cluster: Cluster) -> None:
+    cluster.make(ack=1)
+    with cluster.node(3).start():  # whose bookie stays
+        nodes = {f"n{n}": cluster.node(n, has_bookie=False).start() for n in (1, 2)}
+        cluster.create("n1", "n2")
+        with herdpy.connect(cluster.dsn, autocommit=True) as connection:
+            connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+            leader = next(each for each in nodes.values() if each.parts["default"] == "leading")
+            leader.close()
+            connection.execute("INSERT INTO t VALUES (1)")
+
+        async def handed_to() -> str:
+            async with session(cluster.hosts) as store:
+                record = (await TablespaceNodes(store, cluster.root).read("default")).record
+            return (
+                "" if isinstance(record.handed_over, msgspec.UnsetType) else record.handed_over.to
+            )
+
+        (other,) = (each for each in nodes.values() if each is not leader)
+        assert run(handed_to()) == other.id
+        other.close()
 
 
 def test_a_start_that_is_refused_leaves_nothing(cluster: Cluster) -> None:
