@@ -159,8 +159,8 @@ kill-server: setup ## a server under SIGKILL and eight clients: make kill-server
 kill-bookies: setup ## bookies killed, drained, a disk of theirs lost: make kill-bookies N=20 SEED=7
 	$(PY) -m tests.kill_bookies $(kill_flags)
 
-kill-cluster: setup ## leader, followers, bookies and ZooKeeper killed or hung under eight clients: make kill-cluster N=100 SEED=7
-	$(PY) -m tests.kill_cluster $(kill_flags)
+kill-cluster: setup ## leader, followers, bookies and ZooKeeper killed or hung under eight clients: make kill-cluster N=100 SEED=7 BOOKIES=apache
+	$(PY) -m tests.kill_cluster $(kill_flags) $(if $(BOOKIES),--bookies $(BOOKIES))
 
 fuzz-cost: setup ## what statements of any form cost, counted, never timed: make fuzz-cost N=20000 SEED=7 PLANT=all
 	$(PY) -m tests.fuzz.cost $(runner_flags)
@@ -238,7 +238,7 @@ test: setup ## everything that must pass before a push, each part with its secon
 	$(call part,sim-ledger N=300)
 	$(call part,sim-recovery N=50)
 	$(call part,sim-server N=100)
-	$(call part,sim N=50)
+	$(call part,sim N=25)
 	$(call part,kill N=10)
 	$(call part,kill-staging N=10)
 	$(call part,interpreters ON=$(lastword $(VERSIONS)) SUITES="tests/contract tests/dbapi -k 'not tcp and not grpc and not async'") # the oldest; setup took the newest
@@ -249,8 +249,8 @@ spark: setup ## a real local Spark and a real server: every option, type, operat
 spark-big: setup ## one job of five million rows, by a server with a budget of 128 MiB
 	$(PY) -m pytest -q -s -m big tests/spark
 
-spark-faults: setup ## Spark on a local cluster, its processes and the server killed: make spark-faults N=20 SEED=7
-	$(PY) -m tests.spark_faults $(kill_flags)
+spark-faults: setup ## Spark on a local cluster, its processes and the server killed, or a cluster's leader: make spark-faults N=20 SEED=7 ON=cluster
+	$(PY) -m tests.spark_faults $(kill_flags) $(if $(ON),--on $(ON))
 
 demo: setup ## load five real tables, query them, kill a writer, prove that nothing was lost
 	@$(PY) -m herdpy.cli.demo $(or $(DIR),./demo-data)

@@ -311,6 +311,12 @@ class StoreAccessError(StoreError, SecurityError):
     retry = Retry.NEVER
 
 
+class StoreTrustError(StoreUnreachableError, SecurityError):
+    """No server of the store shows a certificate that is trusted; nothing was said to them."""
+
+    retry = Retry.NEVER
+
+
 class SessionExpiredError(StoreError):
     """The session ended; its ephemeral nodes are gone or will be. Open a new one."""
 

@@ -28,13 +28,13 @@ from bookie.runtime.os_disk import OsDisk
 from bookie.runtime.os_executors import new_executor
 from bookie.runtime.os_input_files import Reread
 from bookie.runtime.os_rng import OsRng
+from bookie.runtime.os_tls.files import TlsContexts
 from bookie.server.identity import BookieDirectories
 from bookie.server.node import BookieNode as BookieNode
 from bookie.server.storage import entry_log, journal_format
 from bookie.server.storage.directories import LedgerDirectory
 from bookie.server.storage.lmdb_index import LmdbIndex
 from bookie.server.storage.scrubber import STATE_FILE
-from bookie.server.tls import TlsContexts
 from bookie.server.wire.client_access import ClientAccess
 
 INDEX_FILE = "index.lmdb"

@@ -7,16 +7,16 @@ import click
 from bookie.admin.output import Output, confirm
 from bookie.admin.world import Cluster, cluster_options
 from bookie.errors import IllegalOperationError
-from bookie.management.acls import (
+from bookie.management.acls import Readiness, ask_readiness
+from bookie.metadata.acl import Acl, acl_text
+from bookie.metadata.acl_walk import (
     Deviation,
     Outcome,
-    Readiness,
-    ask_readiness,
+    Wanted,
+    all_open,
     find_deviations,
-    secured_acl,
     set_acls,
 )
-from bookie.metadata.acl import OPEN, Acl, acl_text
 from bookie.metadata.interfaces import VersionedStore
 from bookie.runtime.os_executors import run
 
@@ -143,7 +143,7 @@ async def _set(
             _judge(output, state, await ask_readiness(store, cluster.root), is_checked=is_checked)
             wanted = _wanted(store, state)
             outcome = await set_acls(store, cluster.root, wanted, advance.to, is_dry=is_dry)
-    return outcome, wanted
+    return outcome, wanted(cluster.root)
 
 
 def _judge(output: Output, state: str, found: Readiness, *, is_checked: bool) -> None:
@@ -173,9 +173,9 @@ def _judge(output: Output, state: str, found: Readiness, *, is_checked: bool) ->
         )
 
 
-def _wanted(store: VersionedStore, state: str) -> Acl:
+def _wanted(store: VersionedStore, state: str) -> Wanted:
     if state == "open":
-        return OPEN
+        return all_open
     if not store.access.identities:
         raise IllegalOperationError(_LOGIN_NEEDED)
-    return secured_acl(store)
+    return store.access.secured_acl

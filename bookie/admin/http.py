@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from bookie.admin.world import client_context, read_secret
+from bookie.admin.world import client_context
 from bookie.autorecovery.tasks import TaskStore
 from bookie.config import AutoRecoveryConfig
 from bookie.errors import BookieStartError
@@ -19,8 +19,10 @@ from bookie.management.http_client import Url
 from bookie.management.webhooks import Webhooks
 from bookie.metadata.interfaces import VersionedStore
 from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_input_files import read_secret
 from bookie.runtime.os_rng import OsRng
-from bookie.server.tls import TlsContexts, server_context
+from bookie.runtime.os_tls.files import TlsContexts
+from bookie.server.tls import server_context
 
 
 @dataclass(frozen=True, slots=True)

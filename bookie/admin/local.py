@@ -41,7 +41,7 @@ _START_LIMIT_S = 60.0
 _STOP_GRACE_S = 15.0
 _LOOK_EVERY_S = 0.2
 TICK_MS = 2000
-_OTHER_CLUSTERS = (LOGIN_VARIABLE, "BOOKIE_ZK_ENABLE_SECURITY")
+_OTHER_CLUSTERS = (LOGIN_VARIABLE, "BOOKIE_ZK_ENABLE_SECURITY", "BOOKIE_ZOOKEEPER_TLS_TRUST")
 """Variables of `bookie serve` that begin so are about clusters that are not local."""
 
 

@@ -19,7 +19,6 @@ from bookie.admin.world import (
     Seconds,
     client_options,
     cluster_options,
-    kept,
     operations,
 )
 from bookie.autorecovery.operations import DELAY_S_MAX, ReplicationOperations
@@ -30,6 +29,7 @@ from bookie.lifecycle.operations import Operations
 from bookie.management.make import make_api
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_executors import run, stop_event
+from bookie.runtime.os_input_files import kept
 from bookie.runtime.os_log import LineWriter
 from bookie.runtime.os_rng import OsRng
 from bookie.server.health import HealthServer
@@ -102,7 +102,10 @@ async def _run(
     told = stop_event()
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(
-            kept((cluster.tls, http.tls), BookieConfig().tls_cert_files_refresh_duration_s)
+            kept(
+                (cluster.tls, cluster.zookeeper_tls, http.tls),
+                BookieConfig().tls_cert_files_refresh_duration_s,
+            )
         )
         store = await stack.enter_async_context(cluster.session(session_timeout_s))
         hooks = None if webhooks is None else webhooks.make(store, cluster.root, config)

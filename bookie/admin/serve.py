@@ -24,7 +24,6 @@ from bookie.admin.world import (
     Seconds,
     client_contexts,
     cluster_options,
-    kept,
     operations,
 )
 from bookie.autorecovery.service import AutoRecovery
@@ -42,13 +41,14 @@ from bookie.metadata.kazoo_client import KAZOO_LOGGER
 from bookie.runtime.http import Api
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_executors import run, run_until_stopped
-from bookie.runtime.os_input_files import Reread
+from bookie.runtime.os_input_files import Reread, kept
 from bookie.runtime.os_log import LineWriter, LogLines
 from bookie.runtime.os_rng import OsRng
+from bookie.runtime.os_tls.files import TlsContexts
 from bookie.server.identity import BookieDirectories
 from bookie.server.metrics import log_figures
 from bookie.server.node import BookieNode
-from bookie.server.tls import TlsContexts, access_of, server_contexts, warn_of_own_rights
+from bookie.server.tls import access_of, server_contexts, warn_of_own_rights
 from bookie.server.wire.client_access import ClientAccess
 
 _STANDARD_ERROR = 2
@@ -373,7 +373,7 @@ async def _serve(
     log: LineWriter,
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        files = (tls, access, cluster.tls, http.tls)
+        files = (tls, access, cluster.tls, cluster.zookeeper_tls, http.tls)
         await stack.enter_async_context(kept(files, config.tls_cert_files_refresh_duration_s))
         store = await stack.enter_async_context(cluster.session(session_timeout_s))
 

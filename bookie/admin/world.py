@@ -3,11 +3,10 @@
 import asyncio
 import functools
 import math
-import os
 import re
 import ssl
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,9 +25,10 @@ from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.zookeeper import ZooKeeperStore
 from bookie.metadata.zookeeper_login import Login, parse_logins
 from bookie.runtime.os_clock import OsClock
-from bookie.runtime.os_input_files import Reread, exposed_mode
+from bookie.runtime.os_input_files import read_given
 from bookie.runtime.os_rng import OsRng
-from bookie.server.tls import TlsContexts, load_certificate
+from bookie.runtime.os_tls import files as tls_files
+from bookie.runtime.os_tls.files import TlsContexts
 
 DEFAULT_ZOOKEEPER = "127.0.0.1:2181"
 LOGIN_VARIABLE = "BOOKIE_ZOOKEEPER_LOGIN"
@@ -53,6 +53,8 @@ class Cluster:
     """How sessions log in to ZooKeeper."""
     is_secured: bool = False
     """Nodes that are made are for these logins alone."""
+    zookeeper_tls: TlsContexts | None = None
+    """What ZooKeeper is asked for TLS with; None: it is spoken to in clear."""
 
     @property
     def uri(self) -> str:
@@ -101,7 +103,11 @@ class Cluster:
         telling = asyncio.get_running_loop().call_later(_SILENT_S, self._tell_of_waiting)
         try:
             store = await ZooKeeperStore.connect(
-                self.zookeeper, timeout_s, logins=self.logins, is_secured=self.is_secured
+                self.zookeeper,
+                timeout_s,
+                logins=self.logins,
+                is_secured=self.is_secured,
+                tls=self.zookeeper_tls,
             )
         finally:
             telling.cancel()
@@ -213,6 +219,22 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
         help="As BookKeeper's zkEnableSecurity: nodes that are made in ZooKeeper are for this "
         "login alone. Needs --zookeeper-login.",
     )
+    @click.option(
+        "--zookeeper-tls-trust",
+        envvar="BOOKIE_ZOOKEEPER_TLS_TRUST",
+        show_envvar=True,
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="PEM file: talk to ZooKeeper by TLS, at its secureClientPort; the certificates of its "
+        "servers are signed by these.",
+    )
+    @click.option(
+        "--zookeeper-tls",
+        nargs=2,
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="CERTIFICATE KEY",
+        help="PEM files: shown to ZooKeeper (ssl.clientAuth). Needs --zookeeper-tls-trust.",
+    )
     @json_option
     @functools.wraps(command)
     def wrapped(
@@ -221,10 +243,17 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
         root: str | None,
         zookeeper_login: Path | None,
         is_secured: bool,
+        zookeeper_tls_trust: str | None,
+        zookeeper_tls: tuple[str, str] | None,
         **options: Any,
     ) -> None:
         cluster = replace(
-            Cluster.of(zookeeper, root), logins=read_logins(zookeeper_login), is_secured=is_secured
+            Cluster.of(zookeeper, root),
+            logins=read_logins(zookeeper_login),
+            is_secured=is_secured,
+            zookeeper_tls=client_contexts(
+                zookeeper_tls_trust, zookeeper_tls, "--zookeeper-tls-trust", "TLS to ZooKeeper"
+            ),
         )
         command(*arguments, cluster=cluster, **options)
 
@@ -233,29 +262,8 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def read_logins(path: Path | None) -> tuple[Login, ...]:
     """Return the logins of a file, or else of the environment; none: (). BookieStartError."""
-    if path is None:
-        text = os.environ.get(LOGIN_VARIABLE, "")
-        return parse_logins(text, LOGIN_VARIABLE) if text.strip() else ()
-    try:
-        text = read_secret("--zookeeper-login", path).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise BookieStartError(
-            f"--zookeeper-login {path}: expected text in UTF-8, found another byte at "
-            f"{error.start}; mend the file"
-        ) from error
-    return parse_logins(text, f"--zookeeper-login {path}")
-
-
-def read_secret(option: str, path: Path) -> bytes:
-    """Return what is in a file that only its owner may use; BookieStartError."""
-    with path.open("rb") as file:
-        mode = exposed_mode(file)
-        if mode is not None:
-            raise BookieStartError(
-                f"{option} {path}: expected a file that only its owner can read and change, found "
-                f"mode {mode:04o}; chmod 600 {path}"
-            )
-        return file.read()
+    text, where = read_given("--zookeeper-login", path, LOGIN_VARIABLE)
+    return parse_logins(text, where) if where else ()
 
 
 def client_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -292,35 +300,27 @@ def client_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def client_contexts(
-    trust_path: str | None, certificate: tuple[str, str] | None, option: str = "--tls-trust"
+    trust_path: str | None,
+    certificate: tuple[str, str] | None,
+    option: str = "--tls-trust",
+    what: str = "TLS to bookies",
 ) -> TlsContexts | None:
     """Return what a client asks for TLS with; BadParameter names what cannot be used.
 
-    option: that trust_path comes from. It looks for new files only in what kept() is given.
+    option: that trust_path comes from; the certificate's begins so, too. It looks for new files
+    only in what kept() is given.
     """
+    of_certificate = option.removesuffix("-trust")
     if trust_path is None:
         if certificate is not None:
-            raise click.BadParameter("expected --tls-trust FILE with it", param_hint="--tls")
+            raise click.BadParameter(f"expected {option} FILE with it", param_hint=of_certificate)
         return None
-
-    def make() -> ssl.SSLContext:
-        try:
-            context = ssl.create_default_context(cafile=trust_path)
-        except OSError as error:  # ssl.SSLError is one
-            raise BookieStartError(
-                f"cannot use {trust_path}: {error}; expected certificates in PEM format"
-            ) from error
-        if certificate is not None:
-            load_certificate(context, *certificate)
-        return context
-
-    own, key = (None, None) if certificate is None else certificate
     try:
-        return TlsContexts("TLS to bookies", make, OsClock(), own, key, trust_path)
+        return tls_files.client_contexts(trust_path, certificate, what)
     except BookieStartError as error:
-        is_trust = str(error).startswith("cannot use")
+        is_trust = isinstance(error, tls_files.TrustError)
         raise click.BadParameter(
-            str(error).removeprefix("TLS: "), param_hint=option if is_trust else "--tls"
+            str(error).removeprefix("TLS: "), param_hint=option if is_trust else of_certificate
         ) from error
 
 
@@ -330,19 +330,6 @@ def client_context(
     """Return client_contexts(), of these files for good: for a command that ends soon."""
     contexts = client_contexts(trust_path, certificate, option)
     return None if contexts is None else contexts.current
-
-
-@asynccontextmanager
-async def kept(files: Iterable[Reread[Any] | None], interval_s: float) -> AsyncGenerator[None]:
-    """Read files again when they change, as long as the block runs."""
-    loop = asyncio.get_running_loop()
-    tasks = [loop.create_task(each.keep(interval_s)) for each in files if each is not None]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 password_option = click.option(

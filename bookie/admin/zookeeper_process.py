@@ -95,14 +95,17 @@ def start_zookeeper(
     tick_ms: int = 2000,
     is_durable: bool = True,
     jvm: Sequence[str] = (),
+    settings: Sequence[str] = (),
+    jars: Jars | None = None,
 ) -> ZooKeeperProcess:
     """Start a server on loopback that keeps its data in `directory`, and wait until it answers.
 
     port: None takes a free one. Sessions last from 2 ticks to 60 s. is_durable=False answers
-    before fsync. jvm: more options of Java, as for logins. BookieStartError says what is missing,
-    or what the server printed.
+    before fsync. jvm: more options of Java, as for logins. settings: more lines of zoo.cfg. jars:
+    None takes those that find_jars() finds. BookieStartError says what is missing, or what the
+    server printed.
     """
-    java, jars = find_java(), find_jars()
+    java, jars = find_java(), jars or find_jars()
     if port is not None and _is_taken(port):
         # Seen here: later, the other's answers would pass for the new server's.
         raise BookieStartError(f"ZooKeeper cannot start: port {port} of {HOST} is taken")
@@ -113,7 +116,17 @@ def start_zookeeper(
         tries_left -= 1
         chosen = free_port() if port is None else port
         name = secrets.token_hex(8)
-        child = _spawn(java, jars, directory, chosen, tick_ms, name, is_durable=is_durable, jvm=jvm)
+        child = _spawn(
+            java,
+            jars,
+            directory,
+            chosen,
+            tick_ms,
+            name,
+            is_durable=is_durable,
+            jvm=jvm,
+            more=settings,
+        )
         try:
             if _wait_until_it_answers(child, chosen, name):
                 return ZooKeeperProcess(child, chosen, directory)
@@ -195,6 +208,7 @@ def _spawn(
     *,
     is_durable: bool,
     jvm: Sequence[str],
+    more: Sequence[str],
 ) -> ChildProcess:
     """Start a server that answers "envi" with the user `name`."""
     settings = directory / "zoo.cfg"
@@ -208,7 +222,7 @@ def _spawn(
         "maxClientCnxns=1000\n"
         "4lw.commands.whitelist=*\n"
         "admin.enableServer=false\n"
-        f"forceSync={'yes' if is_durable else 'no'}\n"
+        f"forceSync={'yes' if is_durable else 'no'}\n" + "".join(f"{line}\n" for line in more)
     )
     logging = list(_SIMPLE_LOGGER)
     if jars.has_log4j:

@@ -2,7 +2,8 @@
 
 A cluster is open (every node world:anyone:cdrwa) or secured: every node gives all rights to the
 identities of the session that made it, as Apache BookKeeper does with zkEnableSecurity
-(CREATOR_ALL_ACL), and none to others. Pure data; docs/formats/zookeeper.md.
+(CREATOR_ALL_ACL), and none to others. A layout that has no secrets in some of its nodes may let
+others read those (Readable). Pure data; docs/formats/zookeeper.md.
 """
 
 import hashlib
@@ -44,11 +45,13 @@ class Identity(NamedTuple):
     def label(self) -> str:
         """Return what may be told to all: the user, and enough to tell two passwords apart.
 
-        A digest's id is an unsalted hash of the password; 16 bits of a hash of that betray nothing.
+        A digest's id is an unsalted hash of the password. Two bytes are told, of a hash that takes
+        16 MiB and some 50 ms: no help for who guesses passwords by the million.
         """
         user = self.id.partition(":")[0] if self.scheme == "digest" else self.id
-        mark = hashlib.sha256(f"{self.scheme}:{self.id}".encode()).hexdigest()[:4]
-        return f"{self.scheme}:{user}#{mark}"
+        name = f"{self.scheme}:{user}"
+        mark = hashlib.scrypt(self.id.encode(), salt=name.encode(), n=2**14, r=8, p=1, dklen=2)
+        return f"{name}#{mark.hex()}"
 
 
 class AclEntry(NamedTuple):
@@ -70,8 +73,6 @@ class AclEntry(NamedTuple):
 Acl = tuple[AclEntry, ...]
 """Sorted, each entry once."""
 OPEN: Acl = (AclEntry("world", "anyone"),)
-CREATOR: Acl = (AclEntry("auth", ""),)
-"""Only when a node is made or its ACL set: all rights for the identities of the session."""
 
 
 def acl_of(entries: Iterable[AclEntry]) -> Acl:
@@ -80,12 +81,34 @@ def acl_of(entries: Iterable[AclEntry]) -> Acl:
 
 
 def acl_for(identities: Iterable[Identity]) -> Acl:
-    """Return what CREATOR becomes for a session with these identities."""
+    """Return all rights for these identities.
+
+    They are named: what ZooKeeper makes of `auth` has a session's certificate among its identities.
+    """
     return acl_of(AclEntry(scheme, name) for scheme, name in identities)
+
+
+def may_read(identities: Iterable[Identity]) -> Acl:
+    """Return the right of these identities to read data and list children."""
+    return acl_of(AclEntry(scheme, name, int(Permission.READ)) for scheme, name in identities)
 
 
 def acl_text(acl: Acl) -> str:
     return ", ".join(map(str, acl)) or "none"
+
+
+ANYONE = Identity("world", "anyone")
+
+
+class Readable(NamedTuple):
+    """Nodes of a secured cluster that others may read, too."""
+
+    readers: tuple[Identity, ...] = ()
+    tops: tuple[str, ...] = ()
+    """Paths: these nodes, and all below them."""
+
+    def covers(self, path: str) -> bool:
+        return any(path == top or path.startswith(f"{top}/") for top in self.tops)
 
 
 class StoreAccess(NamedTuple):
@@ -94,4 +117,16 @@ class StoreAccess(NamedTuple):
     identities: tuple[Identity, ...] = ()
     """None: the sessions do not log in."""
     is_secured: bool = False
-    """New nodes are for these identities alone; else open."""
+    """New nodes are for these identities; else open."""
+    readable: Readable = Readable()
+
+    def secured_acl(self, path: str) -> Acl:
+        """Return what a node has in a cluster that is secured for these identities."""
+        own = acl_for(self.identities)
+        return (
+            acl_of([*own, *may_read(self.readable.readers)]) if self.readable.covers(path) else own
+        )
+
+    def acl_of_new(self, path: str) -> Acl:
+        """Return what a node is made with."""
+        return self.secured_acl(path) if self.is_secured else OPEN

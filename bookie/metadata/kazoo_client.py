@@ -6,6 +6,7 @@ _call(), which the thread of the caller enters.
 """
 
 import logging
+import ssl
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,28 +14,30 @@ from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import SASL, Auth
+from kazoo.protocol.serialization import SASL, Auth, Create, Create2, SetData, Transaction
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
-from kazoo.security import CREATOR_ALL_ACL
 
 from bookie import errors
 from bookie.errors import BookieError, SecurityError, StoreError
 from bookie.metadata.zookeeper_login import Login, SaslDigest
 from bookie.runtime.drivers import new_mutex
+from bookie.runtime.interfaces import Tls, context_of
 from bookie.runtime.os_rng import OsRng
-from bookie.runtime.os_sockets import wait_ready
+from bookie.runtime.os_tls.polled import PolledTlsSocket, wait_ready
 
 KAZOO_LOGGER = "bookie.kazoo"
 _log = logging.getLogger(KAZOO_LOGGER)
 # Each try to reconnect is a warning of kazoo's: for programs that configured logging, not for
 # stderr.
 _log.addHandler(logging.NullHandler())
-# At the level of debugging it logs every request, those of a login with the password in them.
+# At the level of debugging it logs every request and answer: those of a login with the password in
+# them, and those with the data of nodes, in which ledgers have theirs.
+_TELLING = frozenset((Auth, SASL, Create, Create2, SetData, Transaction, tuple, list))
 _log.addFilter(
     lambda record: (
         not isinstance(record.args, tuple)
-        or not any(isinstance(each, Auth | SASL) for each in record.args)
+        or not any(type(each) in _TELLING for each in record.args)
     )
 )
 _TIMEOUT_PER_READ = 1.5
@@ -78,7 +81,7 @@ def store_error(error: Exception, path: str) -> BookieError:
 
 NOT_ALLOWED = (
     "the node's ACL does not let this session do it: the cluster is secured in ZooKeeper; log in "
-    "as the user that it is secured for (--zookeeper-login FILE, or BOOKIE_ZOOKEEPER_LOGIN)"
+    "as the user that it is secured for (--zookeeper-login FILE; in a URL zookeeper_login=FILE)"
 )
 _TEXTS: dict[type[BookieError], str] = {
     errors.NoNodeError: "expected a node, found none",
@@ -91,6 +94,10 @@ _TEXTS: dict[type[BookieError], str] = {
 }
 
 
+Failed = Callable[[str, str, ssl.SSLError | None], None]
+"""Told with which server, "host:port", why, and of what TLS has failed; None: it was not TLS."""
+
+
 class _Inline:
     """Stands for kazoo's queue of completions: runs them at once, on the connection's thread."""
 
@@ -101,9 +108,25 @@ class _Inline:
 class _InlineHandler(SequentialThreadingHandler):
     """kazoo's handler without its two worker threads, which would lose the order of events."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: Tls | None, on_failed: Failed) -> None:
         super().__init__()
         self.completion_queue = _Inline()
+        self._tls = tls
+        self._on_failed = on_failed
+
+    def create_connection(self, *arguments: Any, **options: Any) -> Any:
+        """Connect as kazoo's connection asks for it, by TLS where that is wanted."""
+        if self._tls is None:
+            return super().create_connection(*arguments, **options)
+        name = options["hostname"]
+        try:
+            return PolledTlsSocket(
+                options["address"], options["timeout"], context_of(self._tls), name
+            )
+        except ssl.SSLError as error:
+            reason = getattr(error, "verify_message", "") or str(error)
+            self._on_failed(f"{name}:{options['address'][1]}", reason, error)
+            raise
 
     def start(self) -> None:
         self._running = True
@@ -142,6 +165,9 @@ class _Connection(ConnectionHandler):
             reason = str(error) or "refused"
             self.client.on_refused(f"{host}:{port}: {reason}")
             raise kazoo_errors.ConnectionDropped(f"login: {reason}") from error
+        except (kazoo_errors.ConnectionDropped, KazooTimeoutError) as error:
+            self.client.on_failed(f"{host}:{port}", str(error), None)
+            raise
         read_timeout_ms, _ = found
         self.client.granted_timeout_s = read_timeout_ms * _TIMEOUT_PER_READ / 1000
         self.client.let_in()
@@ -170,8 +196,8 @@ class OrderedClient(KazooClient):
     """KazooClient that takes requests only while it is connected, and logged in.
 
     The original queues what comes while it reconnects and sends it on the next connection.
-    on_refused is told, on kazoo's thread, why ZooKeeper refuses a login. is_secured: what is made
-    without an ACL is for the identities of the session alone.
+    on_refused is told, on kazoo's thread, why ZooKeeper refuses a login; on_failed why a try to
+    connect has failed.
     """
 
     def __init__(
@@ -180,8 +206,9 @@ class OrderedClient(KazooClient):
         session_timeout_s: float,
         logins: Sequence[Login] = (),
         *,
-        is_secured: bool = False,
+        tls: Tls | None = None,
         on_refused: Callable[[str], None] = lambda _: None,
+        on_failed: Failed = lambda *_: None,
     ) -> None:
         self._gate = new_mutex()
         digests = [f"{login.user}:{login.password}" for login in logins if login.scheme == "digest"]
@@ -189,12 +216,13 @@ class OrderedClient(KazooClient):
         self.granted_timeout_s = session_timeout_s
         """Of the session, as the last server said it that was connected to."""
         self.on_refused = on_refused
+        self.on_failed = on_failed
         super().__init__(
             hosts=hosts,
             timeout=session_timeout_s,
-            handler=_InlineHandler(),
+            handler=_InlineHandler(tls, on_failed),
+            use_ssl=tls is not None,  # which its log tells of
             logger=_log,
-            default_acl=CREATOR_ALL_ACL if is_secured else None,
             auth_data=[("digest", digest) for digest in digests],
             connection_retry=KazooRetry(
                 max_tries=-1, delay=_RECONNECT_FIRST_S, max_delay=_RECONNECT_MAX_S

@@ -203,7 +203,7 @@ class MemoryStoreServer:
 
     def open_session(self, store: "StoreClient", access: StoreAccess) -> Session:
         self._last_session_id += 1
-        caller = Caller(self._last_session_id, access.identities, access.is_secured)
+        caller = Caller(self._last_session_id, access)
         session = Session(self._last_session_id, store, caller)
         self._sessions[session.session_id] = session
         return session

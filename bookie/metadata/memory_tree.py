@@ -18,13 +18,11 @@ from bookie.errors import (
     StoreError,
 )
 from bookie.metadata.acl import (
-    CREATOR,
     OPEN,
     Acl,
     AclEntry,
-    Identity,
     Permission,
-    acl_for,
+    StoreAccess,
     acl_of,
     acl_text,
 )
@@ -71,9 +69,7 @@ class Caller(NamedTuple):
     """Who does something."""
 
     session_id: int = 0
-    identities: tuple[Identity, ...] = ()
-    is_secured: bool = False
-    """What it makes is for its identities alone."""
+    access: StoreAccess = StoreAccess()
     is_server: bool = False
     """No ACL holds it: the store itself, at the end of a session."""
 
@@ -111,7 +107,7 @@ class MemoryTree:
     def write_acl(self, path: str, acl: Acl, caller: Caller = SERVER) -> Stat:
         node = self._node(path)
         self._allow(path, caller, Permission.ADMIN)
-        node.acl = _resolved(acl, caller, path)
+        node.acl = acl_of(acl)
         return node.stat()
 
     def exists(self, path: str, caller: Caller = SERVER) -> Stat | None:
@@ -162,7 +158,7 @@ class MemoryTree:
         """Tell whether one of the wanted permissions is given."""
         if caller.is_server:
             return True
-        known = {("world", "anyone"), *caller.identities}
+        known = {("world", "anyone"), *caller.access.identities}
         return any((e.scheme, e.id) in known and e.permissions & wanted for e in node.acl)
 
     def _allow(self, path: str, caller: Caller, wanted: Permission) -> None:
@@ -249,7 +245,7 @@ class MemoryTree:
         if parent not in self._nodes:
             raise NoNodeError(f"{path}: expected its parent, found none", path)
         self._allow(parent, caller, Permission.CREATE)
-        acl = _resolved(CREATOR if caller.is_secured else OPEN, caller, path)
+        acl = caller.access.acl_of_new(path)
         if operation.is_sequence:
             # A 32-bit counter, as ZooKeeper's: after 2**31 - 1 come the negative numbers.
             number = (self._nodes[parent].created_count + 2**31) % 2**32 - 2**31
@@ -268,19 +264,6 @@ class MemoryTree:
         changes += [Change(path, is_children=False), Change(path, is_children=True)]
         changes.append(Change(parent, is_children=True))
         return path
-
-
-def _resolved(acl: Acl, caller: Caller, path: str) -> Acl:
-    """Put the caller's identities in the place of `auth`; StoreAccessError without any."""
-    found: list[AclEntry] = []
-    for entry in acl:
-        if entry.scheme != "auth":
-            found.append(entry)
-        elif caller.identities:
-            found += [e._replace(permissions=entry.permissions) for e in acl_for(caller.identities)]
-        else:
-            raise StoreAccessError(f"{path}: an ACL for the login's identities needs a login", path)
-    return acl_of(found)
 
 
 def _masked(entry: AclEntry) -> AclEntry:

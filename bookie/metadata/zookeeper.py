@@ -10,6 +10,7 @@ done after its caller had given up on it. ADR 0009 has the reasons.
 import asyncio
 import contextvars
 import logging
+import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -28,9 +29,10 @@ from bookie.errors import (
     NoNodeError,
     StoreAccessError,
     StoreConnectionError,
+    StoreTrustError,
     StoreUnreachableError,
 )
-from bookie.metadata.acl import Acl, AclEntry, StoreAccess, acl_of
+from bookie.metadata.acl import OPEN, Acl, AclEntry, Readable, StoreAccess, acl_of
 from bookie.metadata.interfaces import (
     ANY_VERSION,
     Check,
@@ -47,6 +49,7 @@ from bookie.metadata.lane import Lane
 from bookie.metadata.paths import check_data, check_path, parent_of
 from bookie.metadata.watches import Callbacks, call_safely
 from bookie.metadata.zookeeper_login import Login
+from bookie.runtime.interfaces import Tls
 
 _log = logging.getLogger(__name__)
 
@@ -78,6 +81,8 @@ class ZooKeeperStore:
         logins: Sequence[Login] = (),
         *,
         is_secured: bool = False,
+        readable: Readable = Readable(),  # noqa: B008 - immutable
+        tls: Tls | None = None,
     ) -> None:
         """Use connect()."""
         self._loop = asyncio.get_running_loop()
@@ -94,16 +99,22 @@ class ZooKeeperStore:
         self._session_id = 0
         self._is_closed = False
         self._closing: asyncio.Future[None] | None = None
-        self._access = StoreAccess(tuple(login.identity for login in logins), is_secured)
+        self._access = StoreAccess(tuple(login.identity for login in logins), is_secured, readable)
         self._refusal = ""
         """Why ZooKeeper refused the login, as the log was told; "": it did not."""
         self._refused: asyncio.Event = asyncio.Event()
+        self._failure = ""
+        """Why the last try to connect has failed."""
+        self._server_count = hosts.count(",") + 1
+        self._untrusted: set[str] = set()
+        """The servers whose certificates were not trusted, since one was connected to."""
         self._client = OrderedClient(
             hosts,
             session_timeout_s,
             logins,
-            is_secured=is_secured,
+            tls=tls,
             on_refused=lambda reason: self.post(partial(self._on_refused, reason)),
+            on_failed=lambda *told: self.post(partial(self._on_failed, *told)),
         )
         self._client.add_listener(self._on_kazoo_state)
 
@@ -116,20 +127,26 @@ class ZooKeeperStore:
         connect_timeout_s: float = 15.0,
         logins: Sequence[Login] = (),
         is_secured: bool = False,
+        readable: Readable = Readable(),  # noqa: B008 - immutable
+        tls: Tls | None = None,
     ) -> "ZooKeeperStore":
         """Open a session with one of hosts ("host:port,host:port").
 
         The ensemble may shorten or lengthen session_timeout_s to its own bounds. is_secured: nodes
-        that it makes are for its logins alone. Errors: StoreUnreachableError after
-        connect_timeout_s, StoreAccessError when the login is refused, IncorrectParameterError for
-        is_secured without a login.
+        that it makes are for its logins, and to be read for who is in `readable`. tls: nothing is
+        said in clear; a callable is asked for each connection, in kazoo's thread. Errors:
+        StoreUnreachableError after connect_timeout_s, StoreTrustError when no server shows a
+        certificate that is trusted, StoreAccessError when the login is refused,
+        IncorrectParameterError for is_secured without a login.
         """
         if is_secured and not logins:
             raise IncorrectParameterError(
                 "nodes in ZooKeeper for the own login alone (zkEnableSecurity): expected a login "
                 "(--zookeeper-login FILE, or BOOKIE_ZOOKEEPER_LOGIN), found none"
             )
-        store = cls(hosts, session_timeout_s, logins, is_secured=is_secured)
+        store = cls(
+            hosts, session_timeout_s, logins, is_secured=is_secured, readable=readable, tls=tls
+        )
         connected = store._loop.create_future()
 
         def note(state: SessionState) -> None:
@@ -144,6 +161,12 @@ class ZooKeeperStore:
                 await asyncio.wait([connected, refused], return_when=asyncio.FIRST_COMPLETED)
             if not connected.done():
                 await store.close()
+                if not store._refusal:
+                    raise StoreTrustError(
+                        f"expected a ZooKeeper at {hosts} whose certificate is trusted, found: "
+                        f"{store._failure}; name the authority that has signed it, and the server "
+                        "as its certificate does"
+                    )
                 raise StoreAccessError(
                     f"ZooKeeper refuses the login ({store._refusal}): expected a user and password "
                     "that its file of users has (sasl), or a scheme that it knows (digest); check "
@@ -151,9 +174,11 @@ class ZooKeeperStore:
                 )
         except TimeoutError:
             await store.close()
+            by = "" if tls is None else " that speaks TLS"
+            last = f" (the last try: {store._failure})" if store._failure else ""
             raise StoreUnreachableError(
-                f"expected a ZooKeeper at {hosts}, found none in {connect_timeout_s:g} s; check "
-                "the address and that it runs"
+                f"expected a ZooKeeper{by} at {hosts}, found none in {connect_timeout_s:g} s"
+                f"{last}; check the address, that it runs, and whether this port is for TLS"
             ) from None
         except BaseException:
             await store.close()
@@ -196,6 +221,7 @@ class ZooKeeperStore:
             self._client.create_async,
             path,
             data,
+            self._acl_of_new(path),
             ephemeral=is_ephemeral,
             sequence=is_sequence,
         )
@@ -233,8 +259,8 @@ class ZooKeeperStore:
         return acl_of(AclEntry(e.id.scheme, e.id.id, e.perms) for e in entries), _to_stat(stat)
 
     async def write_acl(self, path: str, acl: Acl) -> Stat:
-        entries = [security.ACL(e.permissions, security.Id(e.scheme, e.id)) for e in acl]
-        return _to_stat(await self._ask(path, partial(self._client.set_acls_async, path, entries)))
+        start = partial(self._client.set_acls_async, path, _to_kazoo(acl))
+        return _to_stat(await self._ask(path, start))
 
     async def multi(self, operations: Sequence[Operation]) -> None:
         transaction = self._client.transaction()
@@ -246,6 +272,7 @@ class ZooKeeperStore:
                     transaction.create(
                         path,
                         operation.data,
+                        self._acl_of_new(path),
                         ephemeral=operation.is_ephemeral,
                         sequence=operation.is_sequence,
                     )
@@ -382,12 +409,29 @@ class ZooKeeperStore:
             _log.error("ZooKeeper refuses the login: %s; it is tried again", reason)
         self._refused.set()
 
+    def _on_failed(self, place: str, reason: str, error: ssl.SSLError | None) -> None:
+        if self._is_closed:
+            return
+        if error is None:
+            if not self._failure.startswith("no TLS"):  # which kazoo tells again, in short
+                self._failure = f"{place}: {reason}"
+            return
+        why = f"no TLS with {place}: {reason}"
+        if why != self._failure:
+            _log.error("ZooKeeper: %s; nothing is said to it in clear, it is tried again", why)
+        self._failure = why
+        if isinstance(error, ssl.SSLCertVerificationError):
+            self._untrusted.add(place)
+        if len(self._untrusted) >= self._server_count:
+            self._refused.set()
+
     def _on_session(self, state: SessionState, session_id: int) -> None:
         if self._is_closed or state is self._state:
             return
         self._state = state
         if state is SessionState.CONNECTED:
-            self._refusal = ""
+            self._refusal = self._failure = ""
+            self._untrusted.clear()
         if state is SessionState.CONNECTED:
             self._session_id = session_id
         self._callbacks.call(state)
@@ -396,16 +440,22 @@ class ZooKeeperStore:
                 watch.arm()
                 watch.call()  # whatever changed meanwhile
 
+    def _acl_of_new(self, path: str) -> list[security.ACL] | None:
+        """Return what a node is made with, as kazoo has it; None: it is open."""
+        acl = self._access.acl_of_new(path)
+        return None if acl == OPEN else _to_kazoo(acl)
+
     async def _make(self, path: str) -> None:
         """Create a node and what is missing above it; it may be gone again at once."""
+        start = partial(self._client.create_async, path, b"", self._acl_of_new(path))
         try:
-            await self._ask(path, partial(self._client.create_async, path))
+            await self._ask(path, start)
         except NodeExistsError:
             pass
         except NoNodeError:
             await self._make(parent_of(path))
             try:
-                await self._ask(path, partial(self._client.create_async, path))
+                await self._ask(path, start)
             except (NodeExistsError, NoNodeError):
                 pass
 
@@ -553,6 +603,10 @@ class _ZooKeeperWatch:
         asyncio.get_running_loop().call_exception_handler(
             {"message": "a watch could not be set", "exception": found}
         )
+
+
+def _to_kazoo(acl: Acl) -> list[security.ACL]:
+    return [security.ACL(e.permissions, security.Id(e.scheme, e.id)) for e in acl]
 
 
 def _is_on_a_loop() -> bool:

@@ -4,11 +4,12 @@ import asyncio
 import logging
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
-from bookie.errors import BookieError
+from bookie.errors import BookieError, BookieStartError
 
 T = TypeVar("T")
 _Stamp = tuple[int, int, int, int] | None
@@ -21,6 +22,45 @@ def exposed_mode(file: IO[Any]) -> int | None:
     """Return the mode of an opened file if others than its owner can read or change it."""
     mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     return mode if mode & (stat.S_IRWXG | stat.S_IRWXO) else None
+
+
+def read_secret(option: str, path: Path) -> bytes:
+    """Return what is in a file that only its owner may use; OSError, BookieStartError."""
+    with path.open("rb") as file:
+        mode = exposed_mode(file)
+        if mode is not None:
+            raise BookieStartError(
+                f"{option} {path}: expected a file that only its owner can read and change, found "
+                f"mode {mode:04o}; chmod 600 {path}"
+            )
+        return file.read()
+
+
+def read_secret_text(option: str, path: Path) -> str:
+    """As read_secret(), of text in UTF-8."""
+    try:
+        return read_secret(option, path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BookieStartError(
+            f"{option} {path}: expected text in UTF-8, found another byte at {error.start}; mend "
+            "the file"
+        ) from error
+
+
+def read_given(option: str, path: str | Path | None, variable: str | None) -> tuple[str, str]:
+    """Return the text of a secret's file, or else of the environment, and what to call the place.
+
+    Two empty texts: it is in neither. variable: None asks no environment. BookieStartError.
+    """
+    if path is not None:
+        try:
+            return read_secret_text(option, Path(path)), f"{option} {path}"
+        except OSError as error:
+            raise BookieStartError(
+                f"{option} {path}: cannot be read: {error.strerror or error}"
+            ) from None
+    text = os.environ.get(variable, "") if variable is not None else ""
+    return (text, variable or "") if text.strip() else ("", "")
 
 
 def read_text(path: str) -> str:
@@ -89,3 +129,16 @@ def _stamp(path: str) -> _Stamp:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev
+
+
+@asynccontextmanager
+async def kept(files: Iterable[Reread[Any] | None], interval_s: float) -> AsyncGenerator[None]:
+    """Read files again when they change, as long as the block runs."""
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(each.keep(interval_s)) for each in files if each is not None]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -7,7 +7,7 @@ import socket
 import stat
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 _DESCRIPTORS = "/dev/fd"
 
@@ -74,18 +74,27 @@ def has_hung_up(transport: asyncio.BaseTransport) -> bool:
     return bool(poller.poll(0))
 
 
+class Polled(Protocol):
+    """What has a descriptor that can be polled."""
+
+    def fileno(self) -> int: ...
+
+
+S = TypeVar("S", bound=Polled)
+
+
 def wait_ready(
-    readers: Sequence[socket.socket], writers: Sequence[socket.socket], timeout_s: float | None
-) -> tuple[list[socket.socket], list[socket.socket]]:
+    readers: Sequence[S], writers: Sequence[S], timeout_s: float | None
+) -> tuple[list[S], list[S]]:
     """Wait until some can be read or written, at most timeout_s (None: for ever); return which.
 
     ValueError: one was closed before. A socket is in one of the two.
     """
     poller = select.poll()
     for reader in readers:
-        poller.register(reader, select.POLLIN)
+        poller.register(reader.fileno(), select.POLLIN)
     for writer in writers:
-        poller.register(writer, select.POLLOUT)
+        poller.register(writer.fileno(), select.POLLOUT)
     ready = {number for number, _ in poller.poll(None if timeout_s is None else timeout_s * 1000)}
     return (
         [reader for reader in readers if reader.fileno() in ready],

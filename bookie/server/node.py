@@ -26,6 +26,7 @@ from bookie.runtime.http import Api
 from bookie.runtime.interfaces import Clock, DirectoryLock, Disk, DiskLockedError, Rng, Tls
 from bookie.runtime.os_executors import Executor
 from bookie.runtime.os_input_files import Reread
+from bookie.runtime.os_tls.files import TlsContexts
 from bookie.server.bookie import Bookie
 from bookie.server.cluster_ledgers import ClusterLedgers
 from bookie.server.disk_watch import DiskWatch
@@ -44,7 +45,6 @@ from bookie.server.storage.collector import Collector
 from bookie.server.storage.directories import forget_lost, read_lost, write_lost
 from bookie.server.storage.recovery import LostDirectories
 from bookie.server.storage.scrubber import Scrubber
-from bookie.server.tls import TlsContexts
 from bookie.server.wire.client_access import ClientAccess
 from bookie.server.wire.server import BookieServer
 

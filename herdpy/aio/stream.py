@@ -1,8 +1,8 @@
 """LoopStream: a connection to a server for functions that run in switched(), on asyncio.
 
-As bookie/runtime/os_stream.py: BlockingStream, and with TLS as os_tls.py. send() and receive()
-wait inside switched() only; elsewhere send() leaves what does not go at once to the loop, and
-receive() is an OSError. One loop's thread, but for abandon().
+As bookie/runtime/os_stream.py: BlockingStream, and with TLS as bookie/runtime/os_tls/stream.py.
+send() and receive() wait inside switched() only; elsewhere send() leaves what does not go at once
+to the loop, and receive() is an OSError. One loop's thread, but for abandon().
 """
 
 import asyncio

@@ -8,6 +8,7 @@ loop.
 import msgspec
 
 from bookie.errors import IllegalOperationError, NodeExistsError, NoNodeError
+from bookie.metadata.acl import OPEN
 from bookie.metadata.bookies import read_modes
 from bookie.metadata.cluster import read_layout
 from bookie.metadata.interfaces import VersionedStore
@@ -98,6 +99,39 @@ async def create_cluster(
             return
         except BROKEN as error:
             await patience.again(error)
+
+
+async def check_access(
+    store: VersionedStore, root: str, ledgers: str, *, patience_s: float = PATIENCE_S
+) -> None:
+    """Raise OperationalError 55000 where what this session makes would not be as the rest is.
+
+    In a secured cluster, or BookKeeper, it would be open to all; in an open BookKeeper bookies
+    without the login could not read what is secured, and would copy no ledger of it. Nodes that are
+    secured in a cluster that is open still are on the way to a secured one.
+    """
+
+    async def is_open(path: str) -> bool:
+        acl, _ = await ask(store, patience_s, lambda: store.read_acl(path))
+        return acl == OPEN
+
+    own, is_secured = TablespaceNodes(store, root).secrets_path, store.access.is_secured
+    for path in (own, ledgers):
+        if not is_secured and not await is_open(path):
+            raise OperationalError(
+                f"{path}: it is secured in the metadata store, and what this session makes there "
+                "would be open to all",
+                sqlstate="55000",
+                hint="add --zk-enable-security (HERDPY_ZK_ENABLE_SECURITY=1) and the login; "
+                "nothing was changed",
+            )
+    if is_secured and await is_open(ledgers):
+        raise OperationalError(
+            f"{ledgers}: it is open in the metadata store, and bookies could not read what this "
+            "session makes there for its login",
+            sqlstate="55000",
+            hint="secure BookKeeper first: `bookie acl set secured`; nothing was changed",
+        )
 
 
 async def _check_ledgers(store: VersionedStore, record: ClusterRecord) -> None:

@@ -21,19 +21,22 @@ class _Format(msgspec.Struct, frozen=True):
     format: int
 
 
-def read_node(data: bytes, path: str, kind: type[T], newest: int, what: str) -> T:
+def read_node(
+    data: bytes, path: str, kind: type[T], newest: int, what: str, *, oldest: int = 1
+) -> T:
     """Return the record that a node holds, of the class `kind`.
 
-    CorruptionError: it is malformed; OperationalError 0A000: its format is above `newest`.
+    CorruptionError: it is malformed; OperationalError 0A000: its format is another one.
     """
     try:
         found = msgspec.json.decode(data, type=_Format).format
-        if found <= newest:
+        if oldest <= found <= newest:
             return msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError as error:
         raise CorruptionError(f"{path}: expected {what}, found {error}") from None
     raise OperationalError(
         f"{path}: it has format {found}, and this herdpy reads {newest}",
         sqlstate="0A000",
-        hint="use the herdpy that made it, or a newer one",
+        hint="use the herdpy that made it"
+        + (", or a newer one" if found > newest else "; or make the cluster anew"),
     )

@@ -8,13 +8,15 @@ loop; questions may be asked beside each other.
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 
-from bookie.errors import BookieError, NoNodeError, StoreAccessError
+from bookie.errors import BookieError, NoNodeError, StoreAccessError, StoreTrustError
 from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.patience import ask
 from herdpy.cluster.json_nodes import read_node
+from herdpy.cluster.registration import FORMAT as NODE_FORMAT
 from herdpy.cluster.tablespace_nodes import FORMAT, TablespaceNodes, no_tablespace
 from herdpy.errors import Error, OperationalError, Retry
 
@@ -31,6 +33,19 @@ class _Tablespace(msgspec.Struct, frozen=True, kw_only=True):
 class _Node(msgspec.Struct, frozen=True, kw_only=True):
     format: int
     addresses: dict[str, str]
+    has_tls: bool | None = None
+
+
+class NodePlace(NamedTuple):
+    """Where a node is for frames, as it says."""
+
+    address: str
+    """host:port, or [host]:port."""
+    has_tls: bool | None
+    """By TLS alone, or in clear alone; None: it does not say."""
+
+
+Told = list[NodePlace] | Error
 
 
 class LeaderLookup:
@@ -51,9 +66,7 @@ class LeaderLookup:
         self._store: VersionedStore | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def begin(
-        self, root: str, tablespace: str, read: str, done: Callable[[list[str] | Error], object]
-    ) -> None:
+    def begin(self, root: str, tablespace: str, read: str, done: Callable[[Told], object]) -> None:
         """Begin to look; done() gets what find_nodes() returns, or raises."""
         task = asyncio.get_running_loop().create_task(self._tell(root, tablespace, read, done))
         self._tasks.add(task)
@@ -61,14 +74,15 @@ class LeaderLookup:
 
     async def find(self, root: str, tablespace: str) -> str:
         """Return the leader's "host:port" for frames; errors as find_nodes()."""
-        return (await self.find_nodes(root, tablespace, "leader"))[0]
+        return (await self.find_nodes(root, tablespace, "leader"))[0].address
 
-    async def find_nodes(self, root: str, tablespace: str, read: str) -> list[str]:
-        """Return "host:port" for frames of nodes to connect to, of one at least.
+    async def find_nodes(self, root: str, tablespace: str, read: str) -> list[NodePlace]:
+        """Return where nodes to connect to are, of one at least.
 
         read: "leader", "follower", or "nearest" for all, the leader last.
         ProgrammingError 3D000: there is no such tablespace. OperationalError 58P01: no cluster is
-        there; 57P03, SAFE: no such node is there now; 08001, SAFE: the store gives no answer.
+        there; 57P03, SAFE: no such node is there now; 08001, SAFE: the store gives no answer, and
+        not SAFE where its certificate is not trusted; 42501: it does not let this program read.
         """
         try:
             store = await self._opened()
@@ -79,7 +93,14 @@ class LeaderLookup:
             raise OperationalError(
                 f"connect: {self._where} does not let this program read below {root}: {error}",
                 sqlstate="42501",
-                hint="name nodes of the cluster instead: herd://host:port,host:port/tablespace",
+                hint="log in as a user that may read there (zookeeper_login=FILE), or name nodes "
+                "of the cluster: herd://host:port,host:port/tablespace",
+            ) from error
+        except StoreTrustError as error:
+            raise OperationalError(
+                f"connect: no TLS with {self._where}: {error}",
+                sqlstate="08001",
+                hint="name the authority: zookeeper_tls_authority=ca.pem",
             ) from error
         except BookieError as error:
             raise OperationalError(
@@ -100,10 +121,10 @@ class LeaderLookup:
             await store.close()
 
     async def _tell(
-        self, root: str, tablespace: str, read: str, done: Callable[[list[str] | Error], object]
+        self, root: str, tablespace: str, read: str, done: Callable[[Told], object]
     ) -> None:
         try:
-            found: list[str] | Error = await self.find_nodes(root, tablespace, read)
+            found: Told = await self.find_nodes(root, tablespace, read)
         except Error as error:
             found = error
         except asyncio.CancelledError:
@@ -119,7 +140,7 @@ class LeaderLookup:
 
     async def _read(
         self, store: VersionedStore, root: str, tablespace: str, read: str
-    ) -> list[str]:
+    ) -> list[NodePlace]:
         nodes = TablespaceNodes(store, root)
         path = nodes.path(tablespace)
         await store.sync(path)
@@ -128,7 +149,7 @@ class LeaderLookup:
         except NoNodeError:
             await nodes.names()  # 58P01 where there is no cluster
             raise no_tablespace(tablespace) from None
-        record = read_node(data, path, _Tablespace, FORMAT, "a tablespace")
+        record = read_node(data, path, _Tablespace, FORMAT, "a tablespace", oldest=FORMAT)
         leader = ""
         with suppress(NoNodeError):
             leader = (await store.read(nodes.leader_path(record.id)))[0].decode()
@@ -136,30 +157,32 @@ class LeaderLookup:
             wanted = [each for each in record.replicas if each != leader]
             if leader and read == "nearest":
                 wanted.append(leader)
-            found = [await _address(store, f"{root}/nodes/{node}") for node in wanted]
-            addresses = [each for each in found if each is not None]
-            if not addresses:
+            found = [await _place(store, f"{root}/nodes/{node}") for node in wanted]
+            places = [each for each in found if each is not None]
+            if not places:
                 raise _not_there(tablespace, "no node that follows is registered")
-            return addresses
+            return places
         if not leader:
             raise _not_there(tablespace, "no node leads it now")
         path = f"{root}/nodes/{leader}"
-        address = await _address(store, path)
-        if address is None:
+        place = await _place(store, path)
+        if place is None:
             raise _not_there(
                 tablespace,
                 f"node {leader} leads it, and {path} is gone, or names no address for herd://",
             )
-        return [address]
+        return [place]
 
 
-async def _address(store: VersionedStore, path: str) -> str | None:
+async def _place(store: VersionedStore, path: str) -> NodePlace | None:
     """Return where a node is for frames; None: it is not registered, or does not say."""
     try:
         data = (await store.read(path))[0]
     except NoNodeError:
         return None
-    return read_node(data, path, _Node, FORMAT, "a node").addresses.get("herd")
+    node = read_node(data, path, _Node, NODE_FORMAT, "a node")
+    address = node.addresses.get("herd")
+    return None if address is None else NodePlace(address, node.has_tls)
 
 
 def _not_there(tablespace: str, why: str) -> Error:

@@ -222,11 +222,17 @@ class Member:
         self._loop = asyncio.get_running_loop()
 
     async def start(self) -> None:
-        """Begin; ProgrammingError 3D000: there is no such tablespace. close() it in any case."""
+        """Begin; close() it in any case.
+
+        ProgrammingError 3D000: there is no such tablespace; OperationalError 58P01: no password.
+        """
         found = await self._nodes.read(self.name)
         if self._is_closed:
             return
-        self._id, self._password = found.record.id, bytes.fromhex(found.record.password)
+        self._id = found.record.id
+        self._password = await self._nodes.password(self._id)
+        if self._is_closed:
+            return
         self._seen_epoch, self.record = found.record.epoch, found.record
         leader = self._leader = LeaderNode(
             self._store, self._nodes.leader_path(self._id), self._node_id

@@ -20,12 +20,12 @@ from bookie.client.client import LedgerClient
 from bookie.config import ClientConfig
 from bookie.errors import BookieError
 from bookie.metadata.interfaces import SessionState, VersionedStore, Watch
-from bookie.runtime.interfaces import Clock, DirectoryLock, Disk, DiskLockedError, Driver, Rng
+from bookie.runtime.interfaces import Clock, DirectoryLock, Disk, DiskLockedError, Driver, Rng, Tls
 from bookie.runtime.os_executors import Executor
 from bookie.runtime.os_process import describe_process
 from herdpy.cluster.blocking_chain import BlockingChain
 from herdpy.cluster.chain import LedgerChain
-from herdpy.cluster.cluster_record import ClusterRecord, read_cluster
+from herdpy.cluster.cluster_record import ClusterRecord, check_access, read_cluster
 from herdpy.cluster.database_copy import DatabaseCopy
 from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.member import Member, Service
@@ -132,12 +132,15 @@ class Node:
         database: Config,
         new_service: Callable[[str, DatabaseCopy], TablespaceService],
         version: str = "",
+        has_tls: bool = False,
+        bookie_tls: Tls | None = None,
         figures: NodeFigures | None = None,
     ) -> None:
         """store: connected, the caller's, who closes it after the node.
 
         node_id: None takes that of the data directory, or one of chance. address: "host:port" at
-        which new_service() lets clients in while this node leads a tablespace of a name.
+        which new_service() lets clients in while this node leads a tablespace of a name; has_tls:
+        by TLS alone. bookie_tls: what bookies are asked for TLS with; None: all goes in clear.
         """
         if node_id is not None:
             check_id(node_id)
@@ -150,6 +153,8 @@ class Node:
         self._address = address
         self._new_service = new_service
         self._version = version
+        self._has_tls = has_tls
+        self._bookie_tls = bookie_tls
         self._figures = figures or NodeFigures()
         self._nodes = TablespaceNodes(store, root)
         self._loop = asyncio.get_running_loop()
@@ -174,10 +179,12 @@ class Node:
         """Become a node of the cluster; close() it in any case.
 
         OperationalError 58P01: there is no cluster at the root; 55006: another process has the
-        directory or the id; 55000: the directory is another node's or cluster's. Nothing was
-        written then. BookieError: the store gives no answer.
+        directory or the id; 55000: the directory is another node's or cluster's, or the store is
+        not secured as this session is. Nothing was written then. BookieError: the store gives no
+        answer.
         """
         cluster = self._cluster = await read_cluster(self._store, self._root)
+        await check_access(self._store, self._root, cluster.ledgers)
         disk = self._world.open_disk("")
         identity = self._own_directory(disk, cluster)
         self.id = identity.id
@@ -185,8 +192,9 @@ class Node:
             id=self.id,
             life=self._world.rng.randbytes(8).hex(),
             addresses={"herd": self._address},
+            has_tls=self._has_tls,
             version=self._version,
-        )
+        ).with_access(self._store.access)
         self._registration = Registration(
             self._store,
             self._nodes,
@@ -203,6 +211,7 @@ class Node:
             clock=self._world.clock,
             root=cluster.ledgers,
             config=ClientConfig(is_ensemble_change_delayed=True, explicit_lac_interval_s=_LAC_S),
+            tls=self._bookie_tls,
         )
         self._watches = [
             self._store.watch_children(f"{self._root}/tableSpaces", self._changed.set),
@@ -310,13 +319,14 @@ class Node:
 
     async def _begin(self, name: str) -> None:
         record = (await self._nodes.read(name)).record
+        password = await self._nodes.password(record.id)
         world, client, registration = self._world, self._client, self._registration
         assert client is not None
         assert registration is not None
         figures = self._figures.parts[record.id] = PartFigures()
         copy = DatabaseCopy(
             partial(self._new_instance, record.id),
-            partial(self._new_chain, record, figures),
+            partial(self._new_chain, record, password, figures),
             world.driver,
             ledger_bytes_max=self._config.ledger_bytes_max,
         )
@@ -379,7 +389,9 @@ class Node:
             cluster=self._hosts[tablespace_id].known,
         )
 
-    def _new_chain(self, record: TablespaceRecord, figures: PartFigures) -> BlockingChain:
+    def _new_chain(
+        self, record: TablespaceRecord, password: bytes, figures: PartFigures
+    ) -> BlockingChain:
         client, cluster = self._client, self._cluster
         assert client is not None
         assert cluster is not None
@@ -387,7 +399,7 @@ class Node:
             client,
             LedgerListing(self._store, self._nodes.ledgers_path(record.id)),
             tablespace=record.id.encode(),
-            password=bytes.fromhex(record.password),
+            password=password,
             quorums=cluster.quorums,
             figures=figures.log,
         )

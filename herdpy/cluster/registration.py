@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import msgspec
 
 from bookie.errors import BadVersionError, BookieError, NodeExistsError, NoNodeError
-from bookie.metadata.interfaces import Check, SessionState, VersionedStore, Write
+from bookie.metadata.acl import StoreAccess
+from bookie.metadata.interfaces import Check, SessionState, VersionedStore, Watch, Write
 from bookie.metadata.patience import BROKEN, PATIENCE_S, Patience, ask
 from herdpy.cluster.json_nodes import read_node
 from herdpy.cluster.observability.figures import TenureFigures
@@ -50,9 +51,24 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     addresses: dict[str, str] = {}
     """By the schemes of URLs ("herd", "herd+grpc"): host:port, or [host]:port."""
     has_tls: bool = False
+    """It lets clients in by TLS alone; else in clear alone."""
+    zookeeper_logins: tuple[str, ...] = ()
+    """Labels of its identities in the store (Identity.label()); `cluster acl set` reads them."""
+    zookeeper_readers: tuple[str, ...] = ()
+    """Labels of who may read what drivers need, of what it makes."""
+    makes_secured_nodes: bool = False
     version: str = ""
     """Of herdpy."""
     session_timeout_s: float = 0.0
+
+    def with_access(self, access: StoreAccess) -> "NodeRecord":
+        """Return it with what there is to say of the store's access."""
+        return msgspec.structs.replace(
+            self,
+            zookeeper_logins=tuple(each.label() for each in access.identities),
+            zookeeper_readers=tuple(each.label() for each in access.readable.readers),
+            makes_secured_nodes=access.is_secured,
+        )
 
     def to_bytes(self) -> bytes:
         return msgspec.json.encode(self)
@@ -104,10 +120,9 @@ class Registration:
         self._changed = asyncio.Event()
         """There is something to renew, or to make anew."""
         self._task: asyncio.Task[None] | None = None
-        self._watches = [
-            store.on_session(self._on_session),
-            store.watch(self._path, self._on_change),
-        ]
+        self._session_watch = store.on_session(self._on_session)
+        self._own_watch: Watch | None = store.watch(self._path, self._on_change)
+        """While nothing is led: each renewal writes that node, and would fire it."""
         self._has_node = False
         self._loop = asyncio.get_running_loop()
 
@@ -121,10 +136,10 @@ class Registration:
 
     async def close(self) -> None:
         """End all tenures, and let the node be gone; repeatable."""
-        for watch in self._watches:
-            watch.close()
         for each in list(self._led):
             self.end(each.tenure)
+        self._session_watch.close()
+        self._watch_no_more()
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -145,6 +160,7 @@ class Registration:
         tenure = Tenure(self.now_s, self._loop.call_soon)
         led = _Leadership(name, named, self._store.session_id, tenure, replica)
         self._led.append(led)
+        self._watch_no_more()
         if replica is not None:
             replica.rides = True
         again_s = self._again_s()
@@ -175,6 +191,14 @@ class Registration:
             if each.replica is not None:
                 each.replica.rides = False
         self._led = [each for each in self._led if each.tenure is not tenure]
+        if not self._led and self._own_watch is None:
+            self._own_watch = self._store.watch(self._path, self._on_change)
+            self._on_change()  # it may be gone since the last renewal
+
+    def _watch_no_more(self) -> None:
+        if self._own_watch is not None:
+            self._own_watch.close()
+            self._own_watch = None
 
     async def address_of(self, node_id: str) -> str | None:
         """Return where another node lets clients in; None: it is not registered, or says nothing.

@@ -27,6 +27,8 @@ class NodeStatus(NamedTuple):
     addresses: dict[str, str]
     session: int
     """Of the store, that its registration lives with: another one for each life of the process."""
+    record: NodeRecord
+    """All that it says of itself."""
 
 
 class ReplicaStatus(NamedTuple):
@@ -158,7 +160,7 @@ async def read_nodes(store: VersionedStore, root: str, patience_s: float) -> lis
             except NoNodeError:  # its session has ended meanwhile
                 continue
             record = NodeRecord.of_bytes(data, path)
-            found.append(NodeStatus(record.id, record.addresses, stat.ephemeral_owner))
+            found.append(NodeStatus(record.id, record.addresses, stat.ephemeral_owner, record))
         return found
 
     return await ask(store, patience_s, question)

@@ -1,14 +1,16 @@
 """The nodes of a cluster's tablespaces in the metadata store: names, records, beginnings, ends.
 
     <root>/tableSpaces/<name>   which tablespace has the name, who leads it, under which epoch
+    <root>/secrets/<id>         the password of its ledgers
     <root>/ledgers/<id>         its LedgersInfo (listing.py)
     <root>/leaders/<id>         ephemeral, of the node that serves as its leader
     <root>/replicas/<id>        a folder for what each replica says of itself
     <root>/wishes/<id>          ephemeral: which node is wanted as leader (wish.py)
 
 A tablespace begins and ends by one multi() each: no node of it is there alone. Changes are
-compare-and-set; a lost answer is decided by the content (docs/formats/tablespace_nodes.md). One
-asyncio loop; calls may run beside each other.
+compare-and-set; a lost answer is decided by the content (docs/formats/tablespace_nodes.md). In a
+cluster that is secured in ZooKeeper drivers may read where leaders are, and nothing else
+(readable(), ADR 82). One asyncio loop; calls may run beside each other.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,6 +20,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from bookie.errors import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
+from bookie.metadata.acl import Identity, Readable
 from bookie.metadata.interfaces import (
     Check,
     Create,
@@ -33,8 +36,16 @@ from herdpy.errors import Error, OperationalError, ProgrammingError
 from herdpy.model.lsn import Lsn
 
 Question = Callable[[], Awaitable[bool]]
-FORMAT = 1
-_FOLDERS = ("tableSpaces", "ledgers", "leaders", "replicas", "nodes", "wishes")
+FORMAT = 2
+"""Of the record; in format 1 it had the password of the ledgers."""
+SECRET_FORMAT = 1
+_FOR_DRIVERS = ("tableSpaces", "leaders", "nodes")
+_FOLDERS = (*_FOR_DRIVERS, "ledgers", "replicas", "secrets", "wishes")
+
+
+def readable(root: str, readers: tuple[Identity, ...]) -> Readable:
+    """Return what drivers read of a cluster: which node leads, where nodes are. No secret."""
+    return Readable(readers, tuple(f"{root}/{folder}" for folder in _FOR_DRIVERS))
 
 
 class HandedOver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,8 +80,6 @@ class TablespaceRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """The ids of the nodes that have a copy, the leader's among them."""
     expected: int = 1
     """How many copies there should be."""
-    password: str = ""
-    """Of its ledgers, in hexadecimal digits."""
     handed_over: HandedOver | msgspec.UnsetType = msgspec.UNSET
     """The last hand-over; unset: there was none."""
 
@@ -94,7 +103,19 @@ class TablespaceRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     @staticmethod
     def of_bytes(data: bytes, path: str) -> "TablespaceRecord":
         """Read a node; CorruptionError: it is malformed, OperationalError: of a newer herdpy."""
-        return read_node(data, path, TablespaceRecord, FORMAT, "a tablespace")
+        return read_node(data, path, TablespaceRecord, FORMAT, "a tablespace", oldest=FORMAT)
+
+
+class SecretRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What only nodes may read of a tablespace; made with it, and never changed."""
+
+    format: int = SECRET_FORMAT
+    password: str = ""
+    """Of its ledgers, in hexadecimal digits."""
+
+    def __post_init__(self) -> None:
+        """ValueError, of which msgspec makes one of its own: these are no such digits."""
+        bytes.fromhex(self.password)
 
 
 class Versioned(NamedTuple):
@@ -122,6 +143,13 @@ class TablespaceNodes:
 
     def ledgers_path(self, tablespace_id: str) -> str:
         return f"{self._root}/ledgers/{tablespace_id}"
+
+    @property
+    def secrets_path(self) -> str:
+        return f"{self._root}/secrets"
+
+    def secret_path(self, tablespace_id: str) -> str:
+        return f"{self.secrets_path}/{tablespace_id}"
 
     def leader_path(self, tablespace_id: str) -> str:
         return f"{self._root}/leaders/{tablespace_id}"
@@ -186,16 +214,39 @@ class TablespaceNodes:
         except NoNodeError:
             raise no_tablespace(name) from None
 
+    async def password(self, tablespace_id: str) -> bytes:
+        """Return the password of its ledgers; OperationalError 58P01: the store has none."""
+        path = self.secret_path(tablespace_id)
+
+        async def question() -> bytes:
+            await self._store.sync(path)
+            return (await self._store.read(path))[0]
+
+        try:
+            data = await ask(self._store, self._patience_s, question)
+        except NoNodeError:
+            raise OperationalError(
+                f"{path}: expected the password of a tablespace's ledgers, found none",
+                sqlstate="58P01",
+                hint="the tablespace was dropped, or the node deleted by a tool; nothing was "
+                "changed",
+            ) from None
+        record = read_node(data, path, SecretRecord, SECRET_FORMAT, "a password of ledgers")
+        return bytes.fromhex(record.password)
+
     # --- tablespaces -----------------------------------------------------------------------------
 
-    async def create(self, name: str, record: TablespaceRecord) -> None:
+    async def create(self, name: str, record: TablespaceRecord, password: bytes = b"") -> None:
         """Make a tablespace with an empty log, led by this session's node.
 
-        ProgrammingError 42P04: there is one of the name; OperationalError 58P01: no cluster.
+        password: of its ledgers. ProgrammingError 42P04: there is one of the name;
+        OperationalError 58P01: no cluster.
         """
         tablespace_id, leader = record.id, record.leader.encode()
+        secret = SecretRecord(password=password.hex())
         operations = (
             Create(self.path(name), record.to_bytes()),
+            Create(self.secret_path(tablespace_id), msgspec.json.encode(secret)),
             Create(self.ledgers_path(tablespace_id), LedgersInfo(epoch=record.epoch).to_bytes()),
             Create(self.replicas_path(tablespace_id)),
             Create(self.leader_path(tablespace_id), leader, is_ephemeral=True),
@@ -297,6 +348,7 @@ class TablespaceNodes:
         ledgers = LedgersInfo.of_bytes(data, ledgers_path).ledgers
         operations: list[Operation] = [
             Delete(self.path(name), found.version),
+            Delete(self.secret_path(tablespace_id)),
             Delete(ledgers_path, version),
             *(Delete(f"{replicas_path}/{each}") for each in replicas),
             Delete(replicas_path),

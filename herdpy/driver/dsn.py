@@ -59,6 +59,8 @@ class Address(NamedTuple):
 
     host: str
     port: int
+    has_tls: bool | None = None
+    """As the cluster's ZooKeeper says of a node: by TLS alone, or in clear alone; None: nothing."""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -70,6 +72,22 @@ def address_of(text: str) -> Address | None:
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     return Address(host, int(port)) if host and port.isdecimal() else None
+
+
+class ZooKeeper(NamedTuple):
+    """How the ZooKeeper of a cluster is reached. Paths are empty where there is no file."""
+
+    hosts: str
+    """"host:port,host:port"."""
+    login: str = ""
+    has_tls: bool = False
+    tls_authority: str = ""
+    """Of PEM; empty: the system's authorities."""
+    tls_certificate: str = ""
+    tls_key: str = ""
+
+    def __str__(self) -> str:
+        return f"the ZooKeeper at {self.hosts}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,17 +117,43 @@ class RemoteTarget:
     user: str = ""
     password: str | None = field(default=None, repr=False)
     tls: bool | None = None
-    """None: unless the host is this machine."""
+    """None: unless the host is this machine; a node that was found may be there, too."""
     tls_authority: str = ""
     """Path of PEM; empty: the system's authorities."""
     tls_certificate: str = ""
     tls_key: str = ""
     tls_server_name: str = ""
     """What the server's certificate has to name; empty: the host."""
+    node_has_tls: bool | None = None
+    """Address.has_tls of a node that was found."""
+    zookeeper_login: str = ""
+    """Path of a file with the login for ZooKeeper."""
+    zookeeper_tls: bool = False
+    zookeeper_tls_authority: str = ""
+    zookeeper_tls_certificate: str = ""
+    zookeeper_tls_key: str = ""
 
     @property
     def has_tls(self) -> bool:
-        return not _is_this_machine(self.host) if self.tls is None else self.tls
+        """The server is spoken to by TLS.
+
+        What ZooKeeper says of a node can only bring it about, and never take it away.
+        """
+        if self.tls is not None:
+            return self.tls
+        return self.node_has_tls is True or not _is_this_machine(self.host)
+
+    @property
+    def zookeeper(self) -> ZooKeeper:
+        """Of a target with a root."""
+        return ZooKeeper(
+            ",".join(map(str, self.places)),
+            self.zookeeper_login,
+            self.zookeeper_tls,
+            self.zookeeper_tls_authority,
+            self.zookeeper_tls_certificate,
+            self.zookeeper_tls_key,
+        )
 
     @property
     def tls_name(self) -> str:
@@ -136,7 +180,13 @@ class RemoteTarget:
     def at(self, address: Address) -> "RemoteTarget":
         """Return the target of one node of the cluster."""
         return replace(
-            self, host=address.host, port=address.port, others=(), root=None, is_node=True
+            self,
+            host=address.host,
+            port=address.port,
+            others=(),
+            root=None,
+            is_node=True,
+            node_has_tls=address.has_tls,
         )
 
 
@@ -268,18 +318,15 @@ def _parse_url(text: str, scheme: str) -> RemoteTarget:
         if name in options:
             raise InterfaceError(f"connect: the option {name!r} is given twice")
         options[name] = _option(name, value)
-    if (options.get("tls") is False and any(name.startswith("tls_") for name in options)) or (
-        "tls_key" in options and "tls_certificate" not in options
-    ):
-        raise InterfaceError(
-            "connect: tls_… options need TLS (tls=on), and tls_key needs tls_certificate"
-        )
+    _check_tls(options, "tls")
+    of_zookeeper = [name for name in options if name == "root" or name.startswith("zookeeper_")]
     if scheme == "herd+zk":
         options.setdefault("root", DEFAULT_ROOT)
-    elif "root" in options:
+        _check_tls(options, "zookeeper_tls")
+    elif of_zookeeper:
         raise InterfaceError(
-            f"connect: the option 'root' is of herd+zk:// URLs, found {scheme}://",
-            hint="it is where ZooKeeper has the cluster; nodes that are named need none",
+            f"connect: the option {of_zookeeper[0]!r} is of herd+zk:// URLs, found {scheme}://",
+            hint="it is of the ZooKeeper that has the cluster; nodes that are named need none",
         )
     return RemoteTarget(
         user=unquote(url.username or ""),
@@ -291,6 +338,19 @@ def _parse_url(text: str, scheme: str) -> RemoteTarget:
         is_grpc=scheme == "herd+grpc",
         **(_OF_CLUSTERS if is_cluster else {}) | options,  # type: ignore[arg-type]  # checked
     )
+
+
+def _check_tls(options: dict[str, object], tls: str) -> None:
+    """Let options tls_… ask for TLS, whatever the address of a node will be; InterfaceError."""
+    given = [name for name in options if name.startswith(f"{tls}_")]
+    if (given and options.get(tls) is False) or (
+        f"{tls}_key" in options and f"{tls}_certificate" not in options
+    ):
+        raise InterfaceError(
+            f"connect: {tls}_… options need TLS ({tls}=on), and {tls}_key needs {tls}_certificate"
+        )
+    if given:
+        options[tls] = True
 
 
 def _split_places(text: str) -> tuple[str, list[str]]:
@@ -411,5 +471,10 @@ _OPTIONS: dict[str, tuple[Callable[[str], object], str]] = {
     "tls_certificate": (_file, _PATH),
     "tls_key": (_file, _PATH),
     "tls_server_name": (_short_text, _BYTES),
+    "zookeeper_login": (_file, _PATH),
+    "zookeeper_tls": (_on_or_off, "on or off"),
+    "zookeeper_tls_authority": (_file, _PATH),
+    "zookeeper_tls_certificate": (_file, _PATH),
+    "zookeeper_tls_key": (_file, _PATH),
 }
 """What reads each option, with ValueError, and what it expects."""

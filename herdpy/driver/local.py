@@ -15,6 +15,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from bookie.errors import BookieStartError
 from bookie.runtime.drivers import Mutex, ThreadDriver, new_mutex, run_detached
 from bookie.runtime.interfaces import Disk
 from bookie.runtime.memory_disk import MemoryDisk
@@ -26,7 +27,14 @@ from bookie.runtime.os_rng import OsRng
 from bookie.runtime.ticket import Ticket
 from herdpy.config import Config
 from herdpy.driver.abandoned_claims import abandoned_claims
-from herdpy.driver.dsn import MEMORY, Address, Target, address_of, without_passwords
+from herdpy.driver.dsn import (
+    MEMORY,
+    Address,
+    Target,
+    ZooKeeper,
+    address_of,
+    without_passwords,
+)
 from herdpy.engine.database import Database
 from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.directory import FORMAT
@@ -37,6 +45,9 @@ from herdpy.model.settings import Settings
 
 if TYPE_CHECKING:
     from bookie.client.blocking import LoopThread
+    from bookie.metadata.zookeeper_login import Login
+    from bookie.runtime.interfaces import Tls
+    from herdpy.cluster.leader_lookup import NodePlace
     from herdpy.cluster.node import World
     from herdpy.driver.grpc_stream import GrpcStream, GrpcTls
 
@@ -272,19 +283,26 @@ one may that starts, is given up only after that, and others are tried."""
 class ZooKeeperDirectory:
     """Tells where leaders are, by one session with a ZooKeeper, in a thread of its own."""
 
-    def __init__(self, hosts: str) -> None:
-        """`hosts` are "host:port,host:port"; nothing is asked yet."""
+    def __init__(self, zookeeper: ZooKeeper) -> None:
+        """Read the files that it names; OperationalError. Nothing is asked yet."""
         from bookie.client.blocking import LoopThread
         from bookie.metadata.zookeeper import ZooKeeperStore
         from herdpy.cluster.leader_lookup import LeaderLookup
 
+        logins = _logins_of(zookeeper)
+        tls = _tls_of(zookeeper) if zookeeper.has_tls else None
+
         def open_store() -> Coroutine[Any, Any, ZooKeeperStore]:
             return ZooKeeperStore.connect(
-                hosts, _ZOOKEEPER_SESSION_S, connect_timeout_s=_ZOOKEEPER_S
+                zookeeper.hosts,
+                _ZOOKEEPER_SESSION_S,
+                connect_timeout_s=_ZOOKEEPER_S,
+                logins=logins,
+                tls=tls,
             )
 
         self._generation = process_generation()
-        self._lookup = LeaderLookup(open_store, f"the ZooKeeper at {hosts}")
+        self._lookup = LeaderLookup(open_store, str(zookeeper))
         self._thread = LoopThread(ThreadDriver())
         end_at_exit(self)
 
@@ -297,15 +315,19 @@ class ZooKeeperDirectory:
     ) -> None:
         """Begin to look; done() is called once, in the thread of the session."""
 
-        def tell(found: list[str] | Error) -> None:
+        def tell(found: "list[NodePlace] | Error") -> None:
             if isinstance(found, Error):
                 done(found)
                 return
-            addresses = [address_of(each) for each in found]
-            if None in addresses:
-                done(ProtocolError(f"{root}: expected host:port of nodes, found {found!r}"))
-            else:
-                done([each for each in addresses if each is not None])
+            addresses: list[Address] = []
+            for each in found:
+                address = address_of(each.address)
+                if address is None:
+                    text = f"{root}: expected host:port of a node, found {each.address!r:.80}"
+                    done(ProtocolError(text))
+                    return
+                addresses.append(address._replace(has_tls=each.has_tls))
+            done(addresses)
 
         self._thread.post(partial(self._lookup.begin, root, tablespace, read, tell))
 
@@ -338,9 +360,40 @@ class ZooKeeperDirectory:
             closing.complete(None)
 
 
-def open_zookeeper(hosts: str) -> ZooKeeperDirectory:
-    """Return what tells where leaders are; its caller closes it."""
-    return ZooKeeperDirectory(hosts)
+def open_zookeeper(zookeeper: ZooKeeper) -> ZooKeeperDirectory:
+    """Return what tells where leaders are; its caller closes it. OperationalError."""
+    return ZooKeeperDirectory(zookeeper)
+
+
+def _logins_of(zookeeper: ZooKeeper) -> "tuple[Login, ...]":
+    from bookie.metadata.zookeeper_login import parse_logins
+    from bookie.runtime.os_input_files import read_given
+
+    if not zookeeper.login:
+        return ()
+    try:
+        text, where = read_given("zookeeper_login", zookeeper.login, None)
+        return parse_logins(text, where)
+    except BookieStartError as error:
+        raise OperationalError(f"connect: {error}", sqlstate="28000") from None
+
+
+def _tls_of(zookeeper: ZooKeeper) -> "Tls":
+    """Return what gives a context for each connection, of the files as they are then."""
+    from bookie.runtime.os_tls.files import client_contexts
+
+    certificate = None
+    if zookeeper.tls_certificate:
+        certificate = zookeeper.tls_certificate, zookeeper.tls_key or zookeeper.tls_certificate
+    try:
+        contexts = client_contexts(
+            zookeeper.tls_authority or None, certificate, f"TLS with {zookeeper}"
+        )
+    except BookieStartError as error:
+        raise OperationalError(
+            f"connect: no TLS with {zookeeper}: {error}", sqlstate="08001"
+        ) from None
+    return contexts.newest
 
 
 def disk_of_file(path: str) -> tuple[OsDisk, str]:

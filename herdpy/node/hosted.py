@@ -26,8 +26,8 @@ from herdpy.config import ServerConfig
 from herdpy.driver.local import node_world
 from herdpy.errors import Error, InternalError, OperationalError, check_extra
 from herdpy.node.addresses import check_ports
+from herdpy.node.place import as_herdpy_error, as_herdpy_errors
 from herdpy.node.services import NodeServices
-from herdpy.node.sessions import as_herdpy_error, as_herdpy_errors, session
 from herdpy.server.login.audit_file import AuditFile, open_audit
 from herdpy.server.login.gate import server_tls
 
@@ -113,7 +113,7 @@ class HostedNode:
         stack.push_async_callback(services.health.close)
         await services.start_health()
         timeout_s = asked.settings.session_timeout_s
-        store = await stack.enter_async_context(session(asked.zookeeper, timeout_s))
+        store = await stack.enter_async_context(asked.place.session(timeout_s))
         if bookie is not None:
             await self._start_bookie(bookie, (await read_cluster(store, asked.root)).ledgers)
         node = self._node = ClusterNode(
@@ -126,6 +126,8 @@ class HostedNode:
             database=asked.database,
             new_service=services.new,
             version=version("herdpy-db"),
+            has_tls=bool(asked.server.tls_certificate),
+            bookie_tls=asked.place.bookie_tls,
             figures=services.figures,
         )
         stack.push_async_callback(node.close)
@@ -136,7 +138,7 @@ class HostedNode:
         """Have a bookie of the cluster's BookKeeper, by a session of its own, until the end."""
         asked, stack = self._asked, self._stack
         store = await stack.enter_async_context(
-            session(asked.zookeeper, asked.settings.session_timeout_s)
+            asked.place.session(asked.settings.session_timeout_s)
         )
         try:
             found = await stack.enter_async_context(
@@ -152,6 +154,7 @@ class HostedNode:
 
     def reload(self, config: ServerConfig) -> None:
         """Take up settings, and certificates that are read again; Error: all is as before."""
+        self._asked.place.look_at_files()
         if self._services is not None:
             self._services.reload(config)
 

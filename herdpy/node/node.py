@@ -25,6 +25,7 @@ from herdpy.node.addresses import (
     dsn_of,
     is_path,
 )
+from herdpy.node.place import ClusterPlace
 
 if TYPE_CHECKING:
     from bookie.client.blocking import LoopThread
@@ -38,13 +39,14 @@ class Node:
     """What a node of a cluster is to be in this process; start() makes it one.
 
     Node(data, *, zookeeper="127.0.0.1:2181", root="/herd", id=None, server=None, database=None,
-    settings=None): nothing is opened, asked or written by that.
+    settings=None, place=None): nothing is opened, asked or written by that.
 
     data: the node's directory, with its id and its copies; made if missing. zookeeper: "host:port",
     or several with commas between. root: where the cluster is there. id: the node's in the cluster;
     None: the directory's, of a new one by chance. server: how it serves clients; its port is one
     that is free, another one for each node of a process. database: of its copies. settings: of the
-    node, also of a bookie beside it. None: the defaults.
+    node, also of a bookie beside it. None: the defaults. place: which cluster, in the place of
+    zookeeper and root, where a login or TLS is needed: herdpy.node.place.ClusterPlace.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Node:
         server: ServerConfig | None = None,
         database: Config | None = None,
         settings: NodeConfig | None = None,
+        place: ClusterPlace | None = None,
     ) -> None:
         """Take that; ProgrammingError 22023: a value that cannot be.
 
@@ -79,8 +82,8 @@ class Node:
             )
         if id is not None:
             check_id(id)
-        self.zookeeper = zookeeper
-        self.root = root
+        self.place = place or ClusterPlace(zookeeper, root)
+        self.zookeeper, self.root = self.place.zookeeper, self.place.root
         self.id = id
         self.server = server or ServerConfig()
         self.database = database or Config()
@@ -127,6 +130,13 @@ class Node:
         directory = self.settings.bookie_directory
         if not directory:
             return
+        if self.place.bookie_tls is not None:
+            raise ProgrammingError(
+                "node.bookie_directory: a bookie in the node's process serves in clear, and TLS to "
+                "bookies is asked for",
+                sqlstate="22023",
+                hint="run it as `bookie serve` with TLS, or leave --bookie-tls-trust out",
+            )
         path, where = local_path(directory, "node.bookie_directory: expected a directory")
         if f"{path}/".startswith(f"{self.data}/") or f"{self.data}/".startswith(f"{path}/"):
             raise ProgrammingError(

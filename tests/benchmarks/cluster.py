@@ -22,12 +22,28 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from bookie.admin.zookeeper_process import missing_for_zookeeper
 from tests.benchmarks import herddb_cluster
+from tests.benchmarks.cluster_curves import (
+    CLIENTS_OF_ALL,
+    Points,
+    measure_copies,
+    measure_tablespaces,
+)
 from tests.benchmarks.cluster_idle import Idle, measure_idle, with_metrics
-from tests.benchmarks.cluster_plots import draw_curves
+from tests.benchmarks.cluster_plots import BY_COPIES, BY_TABLESPACES, draw_curves
+from tests.benchmarks.cluster_sides import (
+    ANSWER_S_MAX,
+    CLIENTS,
+    MODULE,
+    OURS,
+    HerdDbSide,
+    ProcessSide,
+    Side,
+    Taken,
+)
 from tests.benchmarks.harness import Bench, fdatasync_us
 from tests.benchmarks.herddb_cluster import HerdDbCluster
 from tests.benchmarks.herddb_process import NoHerdDbError
@@ -35,17 +51,13 @@ from tests.benchmarks.ledger_plots import draw
 from tests.benchmarks.network import Client, herdpy_server
 from tests.fixtures.line_process import LineProcess
 from tests.fixtures.postgres import NoPostgresError, running_pair, version
-from tests.fixtures.real_cluster import RealCluster
+from tests.fixtures.real_cluster import RealCluster, addresses
 from tests.interop.apache import CannotFetchError, release
 
-OURS, FILE, POSTGRES = "herdpy", "herdpy serve", "PostgreSQL"
+FILE, POSTGRES = "herdpy serve", "PostgreSQL"
 COPIES = 3
 SESSION_TIMEOUT_S = 6.0
-CLIENTS = (1, 8, 32)
 READERS = (1, 8)
-_MODULE = "tests.benchmarks.cluster_client"
-_ANSWER_S_MAX = 600.0
-_START_DELAY_S = 0.2
 _BEFORE_KILL_S = 2.0
 _SETTLE_S = 10.0
 _AT_REST = 0.9
@@ -75,100 +87,6 @@ class Sizes(NamedTuple):
 
 FULL = Sizes(3, 5_000, 3.0, 10.0, 1_000_000, 3, 30.0)
 QUICK = Sizes(1, 2_000, 0.3, 0.5, 4_000, 1, 2.0)
-
-
-class Taken(NamedTuple):
-    """What the clients of one contender have done together."""
-
-    rate: float
-    times_ms: list[float]
-    """Of each operation, ascending."""
-
-    def at(self, share: float) -> float:
-        return self.times_ms[min(int(len(self.times_ms) * share), len(self.times_ms) - 1)]
-
-
-class Side(Protocol):
-    """A contender."""
-
-    name: str
-
-    def load(self, rows: int) -> object: ...
-
-    def commits(self, clients: int, seconds: float) -> Taken: ...
-
-    def reads(self, clients: int, rows: int, seconds: float) -> Taken: ...
-
-
-class ProcessSide:
-    """Ours, or PostgreSQL: a process for each client."""
-
-    def __init__(self, stack: ExitStack, name: str, kind: str, target: str) -> None:
-        self.name = name
-        self.clients: list[Client] = []
-        self._stack = stack
-        self._words = kind, target
-
-    def load(self, rows: int) -> object:
-        """Let the first client load; the others come behind it, which keep the machine busy."""
-        self._start(1)
-        found = self.clients[0].do("load", rows=rows)
-        self._start(max(CLIENTS))
-        return found
-
-    def _start(self, number: int) -> None:
-        more = [Client(*self._words, each, _MODULE) for each in range(len(self.clients), number)]
-        for client in more:
-            self.clients.append(self._stack.enter_context(client))
-        for client in more:
-            client.until("ready", _ANSWER_S_MAX)
-
-    def commits(self, clients: int, seconds: float) -> Taken:
-        return self._together("commits", clients, seconds=seconds)
-
-    def reads(self, clients: int, rows: int, seconds: float) -> Taken:
-        return self._together("reads", clients, rows=rows, seconds=seconds)
-
-    def begin_commits(self, clients: int, seconds: float) -> None:
-        """Let them begin; end_commits() waits for them."""
-        start = perf_counter() + _START_DELAY_S
-        for client in self.clients[:clients]:
-            client.begin("commits", start=start, seconds=seconds)
-
-    def end_commits(self, clients: int) -> Taken:
-        return _taken([client.end() for client in self.clients[:clients]])
-
-    def _together(self, name: str, number: int, **arguments: Any) -> Taken:
-        start = perf_counter() + _START_DELAY_S
-        for client in self.clients[:number]:
-            client.begin(name, start=start, **arguments)
-        return _taken([client.end() for client in self.clients[:number]])
-
-
-class HerdDbSide:
-    """HerdDB: a thread for each client."""
-
-    name = herddb_cluster.NAME
-
-    def __init__(self, cluster: HerdDbCluster) -> None:
-        self.cluster = cluster
-
-    def load(self, rows: int) -> object:
-        return self.cluster.ask(f"load {rows}")
-
-    def commits(self, clients: int, seconds: float) -> Taken:
-        return _taken([self.cluster.ask(f"commits {clients} {seconds}")])
-
-    def reads(self, clients: int, rows: int, seconds: float) -> Taken:
-        return _taken([self.cluster.ask(f"reads {rows} {clients} {seconds}")])
-
-
-def _taken(answers: Sequence[Any]) -> Taken:
-    times = sorted(each / 1000 for answer in answers for each in answer["taken_us"])
-    failed = sum(each.get("failed", 0) for each in answers)
-    if failed:
-        print(f"  {failed} failed", flush=True)
-    return Taken(sum(len(each["taken_us"]) / each["seconds"] for each in answers), times)
 
 
 # --- the rounds -----------------------------------------------------------------------------------
@@ -245,9 +163,7 @@ def measure_lags(cluster: RealCluster, side: ProcessSide, sizes: Sizes) -> Lags:
     follower = _follower_url(cluster)
     with ExitStack() as stack:
         probe, stager = (
-            stack.enter_context(
-                Client(OURS, f"herd://{cluster.leader().address}", 100 + n, _MODULE)
-            )
+            stack.enter_context(Client(OURS, f"herd://{cluster.leader().address}", 100 + n, MODULE))
             for n in range(2)
         )
         many = max(CLIENTS)
@@ -277,7 +193,7 @@ def measure_lags(cluster: RealCluster, side: ProcessSide, sizes: Sizes) -> Lags:
 
 
 def _follower_url(cluster: RealCluster) -> str:
-    return f"herd://{_nodes(cluster)[1]}?read=follower"
+    return f"herd://{addresses(cluster)[1]}?read=follower"
 
 
 # --- failover -------------------------------------------------------------------------------------
@@ -288,23 +204,23 @@ def silence_s(
 ) -> float:
     """Return how long one client, which inserts without a pause, got no answer around a kill."""
     tell("insert")
-    client.until("answer", _ANSWER_S_MAX)
+    client.until("answer", ANSWER_S_MAX)
     time.sleep(_BEFORE_KILL_S)
     kill()
     killed = perf_counter()
     while True:
-        last, first = client.until("gap", _ANSWER_S_MAX)
+        last, first = client.until("gap", ANSWER_S_MAX)
         if first > killed:
             break
     tell("stop")
-    client.until("answer", _ANSWER_S_MAX)
+    client.until("answer", ANSWER_S_MAX)
     return first - last
 
 
 def our_silence(cluster: RealCluster) -> float:
     """Kill the leader under one client, and start that node again."""
     leader = cluster.leader()
-    with Client(OURS, _url(cluster), 200 + leader.epoch, _MODULE) as client:
+    with Client(OURS, _url(cluster), 200 + leader.epoch, MODULE) as client:
         found = silence_s(client, client.begin, lambda: cluster.kill(leader.node))
     cluster.start(leader.node)
     cluster.wait_ready(leader.node)
@@ -334,15 +250,8 @@ def measure_silences(
     return found
 
 
-def _nodes(cluster: RealCluster) -> list[str]:
-    """Return the addresses of all nodes, the leader's first."""
-    leader = cluster.leader()
-    nodes = [each for each in cluster.programs.values() if each.kind == "node"]
-    return sorted((each.address for each in nodes), key=lambda each: each != leader.address)
-
-
 def _url(cluster: RealCluster) -> str:
-    return f"herd://{','.join(_nodes(cluster))}"
+    return f"herd://{','.join(addresses(cluster))}"
 
 
 # --- the report -----------------------------------------------------------------------------------
@@ -448,7 +357,28 @@ def report_idle(bench: Bench, idle: Idle) -> None:
         ("others, to bookies", idle.others),
     ):
         bench.add(f"idle, of a node: {title}", "1/s", rate / COPIES, None, None)
-    bench.add("idle, of a node: all requests", "1/s", idle.total / COPIES, None, None, _IDLE_PER_S)
+    title = "idle, of a node: all but renewals, polls and ticks"
+    bench.add(title, "1/s", idle.counted / COPIES, None, None, _IDLE_PER_S)
+
+
+def report_curves(bench: Bench, copies: dict[int, Points], tablespaces: Points) -> None:
+    for number, points in copies.items():
+        for clients, taken in points:
+            many = (
+                f"{clients} client{'s' * (clients > 1)}, {number} cop{'ies' if number > 1 else 'y'}"
+            )
+            bench.add(f"commits, {many}", "1/s", taken.rate, None, None, better="higher")
+    for count, taken in tablespaces:
+        many = f"{CLIENTS_OF_ALL} clients over {count} tablespace{'s' * (count > 1)}"
+        bench.add(f"commits, {many}", "1/s", taken.rate, None, None, better="higher")
+
+    def curve(points: Points) -> list[list[float]]:
+        return [[n, taken.rate, taken.at(0.5), taken.at(0.99)] for n, taken in points]
+
+    bench.curves[BY_COPIES] = {
+        f"{n} cop{'ies' if n > 1 else 'y'}": curve(points) for n, points in copies.items()
+    }
+    bench.curves[BY_TABLESPACES] = {OURS: curve(tablespaces)}
 
 
 # --- all of it ------------------------------------------------------------------------------------
@@ -465,7 +395,7 @@ def measure(folder: Path, sizes: Sizes, *, is_quick: bool, without: Sequence[str
                 *timeout,
                 nodes=COPIES,
                 bookies=COPIES,
-                start_s_max=_ANSWER_S_MAX,
+                start_s_max=ANSWER_S_MAX,
             )
         )
         metrics = with_metrics(cluster)
@@ -487,13 +417,16 @@ def measure(folder: Path, sizes: Sizes, *, is_quick: bool, without: Sequence[str
         print(f"  idle for {sizes.idle_s:g} s", flush=True)
         time.sleep(min(_SETTLE_S, sizes.idle_s))
         idle = measure_idle(cluster, metrics, sizes.idle_s)
+        tablespaces = measure_tablespaces(cluster, sizes.rounds, sizes.seconds)
         calibrations.append(fdatasync_us(folder))
+    copies = measure_copies(folder, timeout, range(1, COPIES + 1), sizes.rounds, sizes.seconds)
     bench.fdatasync_us = round(statistics.median(calibrations), 1)
     print()
     report(bench, found, [side.name for side in sides])
     report_lags(bench, lags, sizes.staged_rows)
     report_silences(bench, *silences)
     report_idle(bench, idle)
+    report_curves(bench, copies, tablespaces)
     return bench
 
 

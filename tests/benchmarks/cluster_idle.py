@@ -42,8 +42,9 @@ class Idle(NamedTuple):
     """To bookies."""
 
     @property
-    def total(self) -> float:
-        return sum(self)
+    def counted(self) -> float:
+        """All but renewals, polls and ticks, which are counted apart."""
+        return self.looks_store + self.looks_bookies + self.others
 
 
 def with_metrics(cluster: RealCluster) -> list[int]:

@@ -1,4 +1,4 @@
-"""Plots of cluster.json's curves: rate, p50 and p99 over the number of clients."""
+"""Plots of cluster.json's curves: rate, p50 and p99 over the number of clients or tablespaces."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,8 +6,11 @@ from pathlib import Path
 _COLOURS = ("#3a7d44", "#c46b2d", "#38618c", "#7a7a7a")
 _AXES = ("a second", "p50, ms", "p99, ms")
 
+BY_COPIES = "commits by the number of copies"
+BY_TABLESPACES = "commits of 32 clients, over tablespaces"
+
 Curves = Mapping[str, Mapping[str, Sequence[Sequence[float]]]]
-"""By what was done, and by contender: (clients, rate, p50, p99) each."""
+"""By what was done, and by contender: (clients or tablespaces, rate, p50, p99) each."""
 
 
 def draw_curves(document: Path, curves: Curves) -> list[Path]:
@@ -30,11 +33,11 @@ def draw_curves(document: Path, curves: Curves) -> list[Path]:
             axes.set_xscale("log", base=2)
             axes.set_yscale("log")
             axes.set_xticks(clients, [f"{each:g}" for each in clients])
-            axes.set_xlabel("clients")
+            axes.set_xlabel("tablespaces" if title == BY_TABLESPACES else "clients")
             axes.set_ylabel(label)
             axes.grid(alpha=0.3)
         all_axes[0].set_title(title, fontsize=9, loc="left")
-    rows[0][0].legend(fontsize=7)
+        all_axes[0].legend(fontsize=7)
     figure.tight_layout()
     picture = document.with_stem(f"{document.stem}-curves").with_suffix(".png")
     figure.savefig(picture, dpi=120)

@@ -22,7 +22,7 @@ from bookie.errors import (
     StoreConnectionError,
     StoreError,
 )
-from bookie.metadata.acl import OPEN, AclEntry, Permission, acl_for, acl_of
+from bookie.metadata.acl import OPEN, AclEntry, Permission, Readable, StoreAccess, acl_for, acl_of
 from bookie.metadata.interfaces import (
     Check,
     Create,
@@ -588,7 +588,41 @@ def test_every_way_to_make_a_node_makes_a_secured_one(world: World) -> None:
         await ada.multi([Create(f"{root}/m"), Create(f"{root}/m/n", is_ephemeral=True)])
         for path in (*made, f"{root}/m", f"{root}/m/n"):
             assert (await ada.read_acl(path))[0] == ADAS, path
-        assert ada.access == ((ADA.identity,), True)
+        assert ada.access == StoreAccess((ADA.identity,), is_secured=True)
+
+    world.run(scenario)
+
+
+def test_nodes_that_others_may_read_are_made_so_in_every_way(world: World) -> None:
+    async def scenario(world: World) -> None:
+        root = world.root
+        readable = Readable((BOB.identity,), (f"{root}/seen",))
+        ada = await world.client((ADA,), is_secured=True, readable=readable)
+        await ada.create(f"{root}/seen/a", b"told", make_parents=True)
+        await ada.create(f"{root}/seenby", b"secret")
+        await ada.multi([Create(f"{root}/seen/b"), Create(f"{root}/other")])
+        shared = acl_of([*ADAS, AclEntry(*BOB.identity, int(Permission.READ))])
+        for path in ("", "/a", "/b"):
+            assert (await ada.read_acl(f"{root}/seen{path}"))[0] == shared
+        for path in (root, f"{root}/seenby", f"{root}/other"):
+            assert (await ada.read_acl(path))[0] == ADAS
+        bob, stranger = await world.client((BOB,)), await world.client()
+        await bob.sync(root)
+        await stranger.sync(root)
+        assert (await bob.read(f"{root}/seen/a"))[0] == b"told"
+        assert await bob.children(f"{root}/seen") == ["a", "b"]
+        for case in (
+            bob.read(f"{root}/seenby"),
+            bob.write(f"{root}/seen/a", b"", -1),
+            bob.delete(f"{root}/seen/a"),
+            bob.create(f"{root}/seen/c"),
+            bob.multi([Check(f"{root}/other", 0)]),
+            bob.write_acl(f"{root}/seen/a", OPEN),
+            stranger.read(f"{root}/seen/a"),
+            stranger.children(f"{root}/seen"),
+        ):
+            with pytest.raises(StoreAccessError):
+                await case
 
     world.run(scenario)
 

@@ -23,7 +23,7 @@ from bookie.runtime.os_rng import OsRng
 from herdpy.cli.cluster.making import make_cluster, make_tablespace
 from herdpy.cluster.tablespace_nodes import TablespaceNodes
 from herdpy.node.addresses import dsn_of
-from herdpy.node.sessions import session
+from herdpy.node.place import ClusterPlace
 from tests.fixtures.ports import own_port
 from tests.fixtures.real_cluster import wait_for
 from tests.fixtures.zookeeper import zookeeper, zookeeper_root
@@ -50,21 +50,23 @@ class Cluster:
 
     def make(self, ack: int = 2) -> None:
         async def make() -> None:
-            async with session(self.hosts) as store:
+            async with self.place.session() as store:
                 await initialize(store, f"{self.root}-ledgers", rng=OsRng())
             quorums = (1, 1, 1) if ack == 1 else (3, 3, 2)
-            await make_cluster(
-                self.hosts, self.root, f"{self.root}-ledgers", quorums, has_bookies=False
-            )
+            await make_cluster(self.place, f"{self.root}-ledgers", quorums, has_bookies=False)
 
         run(make())
+
+    @property
+    def place(self) -> ClusterPlace:
+        return ClusterPlace(self.hosts, self.root)
 
     @property
     def dsn(self) -> str:
         return dsn_of(self.hosts, self.root, "default")
 
     def create(self, *replicas: str) -> None:
-        run(make_tablespace(self.hosts, self.root, "default", replicas))
+        run(make_tablespace(self.place, "default", replicas))
 
     def node(
         self,
@@ -176,7 +178,7 @@ def test_close_hands_over(cluster: Cluster) -> None:
             connection.execute("INSERT INTO t VALUES (1)")
 
         async def handed_to() -> str:
-            async with session(cluster.hosts) as store:
+            async with cluster.place.session() as store:
                 record = (await TablespaceNodes(store, cluster.root).read("default")).record
             return (
                 "" if isinstance(record.handed_over, msgspec.UnsetType) else record.handed_over.to
@@ -254,7 +256,7 @@ def test_a_node_that_must_not_go_on_ends_and_says_why(cluster: Cluster) -> None:
     assert not running.wait(0)
 
     async def remove_its_bookie() -> None:
-        async with session(cluster.hosts) as store:
+        async with cluster.place.session() as store:
             bookie_id = f"127.0.0.1:{cluster.bookie_ports[1]}"
             await store.delete(f"{cluster.root}-ledgers/cookies/{bookie_id}")
 

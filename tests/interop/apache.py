@@ -193,14 +193,19 @@ class ApacheBookie:
         assert self._child is not None
         return self._child.pid
 
+    @property
+    def command(self) -> list[str]:
+        """What starts it, here or anywhere."""
+        main = "org.apache.bookkeeper.server.Main"
+        return self._release.command(main, "--conf", str(self.conf), jvm=self._jvm)
+
+    @property
+    def log(self) -> Path:
+        return self._directory / "bookie.log"
+
     def start(self) -> None:
         """Start it; wait for its registration, which is the caller's to see."""
-        self._child = ChildProcess(
-            self._release.command(
-                "org.apache.bookkeeper.server.Main", "--conf", str(self.conf), jvm=self._jvm
-            ),
-            self._directory / "bookie.log",
-        )
+        self._child = ChildProcess(self.command, self.log)
 
     def has_started(self) -> bool:
         return True  # its registration says so: it is started once

@@ -19,7 +19,7 @@ from bookie.admin.app import app
 from bookie.admin.world import Cluster
 from bookie.admin.zookeeper_process import ZooKeeperProcess
 from bookie.client.client import LedgerClient
-from bookie.management.acls import Deviation, find_deviations, secured_acl
+from bookie.metadata.acl_walk import Deviation, find_deviations
 from bookie.metadata.zookeeper_login import parse_logins
 from tests.fixtures.bookie_processes import client_of, in_loop, our_bookies, registered
 from tests.fixtures.sasl_zookeeper import LOGIN_LINE, jaas_options, sasl_zookeeper, write_jaas
@@ -87,7 +87,9 @@ class Place:
 
         async def look() -> None:
             async with self.cluster.session() as store:
-                await find_deviations(store, self.cluster.root, secured_acl(store), found.append)
+                await find_deviations(
+                    store, self.cluster.root, store.access.secured_acl, found.append
+                )
 
         in_loop(look)
         return [

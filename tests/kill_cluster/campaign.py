@@ -5,11 +5,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.fixtures.real_cluster import Leader, RealCluster, wait_for
+from tests.fixtures.real_cluster import Leader, RunningCluster, wait_for
 from tests.kill_cluster.clients import CLIENTS, Load, read_all, set_up
 from tests.kill_cluster.events import EVENTS, SESSION_S, kind_of
-from tests.kill_cluster.history import Recorder
+from tests.kill_cluster.history import Recorder, check, read
 from tests.kill_cluster.leaderships import leaderships
+from tests.kill_cluster.silence import silences
 
 OUTPUT = Path("build/kill-cluster")
 _CALM_S = 1.0
@@ -20,7 +21,7 @@ class Campaign:
 
     def __init__(
         self,
-        cluster: RealCluster,
+        cluster: RunningCluster,
         file: Path,
         rounds: int,
         seed: int,
@@ -47,7 +48,7 @@ class Campaign:
         self._recorder.write({"op": "setup", "seed": self._seed, "session_timeout_s": SESSION_S})
         with cluster.connect(autocommit=True) as connection:
             set_up(connection, self._rounds)
-        nodes = [each.address for each in cluster.programs.values() if each.kind == "node"]
+        nodes = [each.address for each in cluster.of_kind("node")]
         urls = (cluster.dsn, f"herd://{','.join(nodes)}/{cluster.tablespace}")
         load = Load(urls, self._recorder, self._seed, lambda: self._window)
         try:
@@ -88,19 +89,32 @@ class Campaign:
     def _note_leaderships(self) -> None:
         """Write down from the nodes' logs when each has come to lead."""
         wall_s = time.time() - time.monotonic()
-        for each in self._cluster.programs.values():
-            if each.kind == "node":
-                for record in leaderships(each.name, each.log.read_text(), wall_s):
-                    self._recorder.write(record)
+        for each in self._cluster.of_kind("node"):
+            for record in leaderships(each.name, each.log.read_text(), wall_s):
+                self._recorder.write(record)
 
     def _read_copies(self) -> None:
         """Read all rows on each node: it leads, and resigns for the next one."""
         cluster = self._cluster
         leader: Leader | None = None
-        for _ in [each for each in cluster.programs.values() if each.kind == "node"]:
+        for _ in cluster.of_kind("node"):
             epoch = 0 if leader is None else leader.epoch
             if leader is not None:
                 cluster.terminate(leader.node)
             leader = cluster.leader(not_under=epoch)
             with cluster.connect(not_under=epoch, autocommit=True) as connection:
                 self._recorder.write({"op": "end", "node": leader.node, **read_all(connection)})
+
+
+def prove(cluster: RunningCluster, file: Path, seed: int, others: int = 1) -> None:
+    """Play a leader's death and some of the other kinds once each, for a test."""
+    chosen = random.Random(seed).sample([each for each in EVENTS if each != "kill leader"], others)
+    names = ("kill leader", *chosen)
+    Campaign(cluster, file, len(names), seed, names, lambda line: None).run()
+    records = list(read(file))
+    verdict = check(records)
+    assert verdict.acknowledged > 0
+    assert verdict.looks > 0
+    assert verdict.states == len(cluster.of_kind("node"))
+    found = {kind: len(each) for kind, each in silences(records).items()}
+    assert found == dict.fromkeys(names, CLIENTS)

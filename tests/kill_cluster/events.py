@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.fixtures.real_cluster import RealCluster
+from tests.fixtures.real_cluster import RunningCluster
 
 SESSION_S = 2.0
 _OVER_S = 1.5
@@ -24,7 +24,7 @@ class Done(NamedTuple):
     """Of the processes."""
 
 
-def kill_leader(cluster: RealCluster, rng: random.Random) -> Done:
+def kill_leader(cluster: RunningCluster, rng: random.Random) -> Done:
     leader = cluster.leader()
     begin = time.monotonic()
     cluster.kill(leader.node)
@@ -33,7 +33,7 @@ def kill_leader(cluster: RealCluster, rng: random.Random) -> Done:
     return Done(begin, [leader.node])
 
 
-def kill_leader_and_bookie(cluster: RealCluster, rng: random.Random) -> Done:
+def kill_leader_and_bookie(cluster: RunningCluster, rng: random.Random) -> Done:
     leader = cluster.leader()
     names = [leader.node, _bookie(cluster, rng)]
     begin = time.monotonic()
@@ -44,7 +44,7 @@ def kill_leader_and_bookie(cluster: RealCluster, rng: random.Random) -> Done:
     return Done(begin, names)
 
 
-def hang_leader(cluster: RealCluster, rng: random.Random) -> Done:
+def hang_leader(cluster: RunningCluster, rng: random.Random) -> Done:
     leader = cluster.leader()
     begin = time.monotonic()
     cluster.hang(leader.node)
@@ -54,7 +54,7 @@ def hang_leader(cluster: RealCluster, rng: random.Random) -> Done:
     return Done(begin, [leader.node])
 
 
-def hang_leader_and_bookie(cluster: RealCluster, rng: random.Random) -> Done:
+def hang_leader_and_bookie(cluster: RunningCluster, rng: random.Random) -> Done:
     leader = cluster.leader()
     names = [leader.node, _bookie(cluster, rng)]
     begin = time.monotonic()
@@ -67,7 +67,7 @@ def hang_leader_and_bookie(cluster: RealCluster, rng: random.Random) -> Done:
     return Done(begin, names)
 
 
-def terminate_leader(cluster: RealCluster, rng: random.Random) -> Done:
+def terminate_leader(cluster: RunningCluster, rng: random.Random) -> Done:
     leader = cluster.leader()
     begin = time.monotonic()
     cluster.terminate(leader.node)
@@ -76,31 +76,31 @@ def terminate_leader(cluster: RealCluster, rng: random.Random) -> Done:
     return Done(begin, [leader.node])
 
 
-def kill_follower(cluster: RealCluster, rng: random.Random) -> Done:
+def kill_follower(cluster: RunningCluster, rng: random.Random) -> Done:
     return _kill(cluster, rng, _follower(cluster, rng))
 
 
-def hang_follower(cluster: RealCluster, rng: random.Random) -> Done:
+def hang_follower(cluster: RunningCluster, rng: random.Random) -> Done:
     return _hang(cluster, rng, _follower(cluster, rng))
 
 
-def kill_bookie(cluster: RealCluster, rng: random.Random) -> Done:
+def kill_bookie(cluster: RunningCluster, rng: random.Random) -> Done:
     return _kill(cluster, rng, _bookie(cluster, rng))
 
 
-def hang_bookie(cluster: RealCluster, rng: random.Random) -> Done:
+def hang_bookie(cluster: RunningCluster, rng: random.Random) -> Done:
     return _hang(cluster, rng, _bookie(cluster, rng))
 
 
-def zookeeper_for_a_moment(cluster: RealCluster, rng: random.Random) -> Done:
+def zookeeper_for_a_moment(cluster: RunningCluster, rng: random.Random) -> Done:
     return _restart_zookeeper(cluster, _SHORT_S * rng.random())
 
 
-def zookeeper_beyond_a_session(cluster: RealCluster, rng: random.Random) -> Done:
+def zookeeper_beyond_a_session(cluster: RunningCluster, rng: random.Random) -> Done:
     return _restart_zookeeper(cluster, SESSION_S + _OVER_S * rng.random())
 
 
-EVENTS: dict[str, Callable[[RealCluster, random.Random], Done]] = {
+EVENTS: dict[str, Callable[[RunningCluster, random.Random], Done]] = {
     "kill leader": kill_leader,
     "kill leader+bookie": kill_leader_and_bookie,
     "kill follower": kill_follower,
@@ -121,7 +121,7 @@ def kind_of(number: int, seed: int, names: tuple[str, ...]) -> str:
     return random.Random(f"{seed} block {block}").sample(names, len(names))[place]
 
 
-def _kill(cluster: RealCluster, rng: random.Random, name: str) -> Done:
+def _kill(cluster: RunningCluster, rng: random.Random, name: str) -> Done:
     begin = time.monotonic()
     cluster.kill(name)
     time.sleep((SESSION_S + _OVER_S) * rng.random())
@@ -129,7 +129,7 @@ def _kill(cluster: RealCluster, rng: random.Random, name: str) -> Done:
     return Done(begin, [name])
 
 
-def _hang(cluster: RealCluster, rng: random.Random, name: str) -> Done:
+def _hang(cluster: RunningCluster, rng: random.Random, name: str) -> Done:
     begin = time.monotonic()
     cluster.hang(name)
     time.sleep(SESSION_S + _OVER_S * rng.random())
@@ -137,7 +137,7 @@ def _hang(cluster: RealCluster, rng: random.Random, name: str) -> Done:
     return Done(begin, [name])
 
 
-def _restart_zookeeper(cluster: RealCluster, away_s: float) -> Done:
+def _restart_zookeeper(cluster: RunningCluster, away_s: float) -> Done:
     begin = time.monotonic()
     cluster.kill("zookeeper")
     time.sleep(away_s)
@@ -145,21 +145,17 @@ def _restart_zookeeper(cluster: RealCluster, away_s: float) -> Done:
     return Done(begin, ["zookeeper"])
 
 
-def _start(cluster: RealCluster, *names: str) -> None:
+def _start(cluster: RunningCluster, *names: str) -> None:
     for name in names:
         cluster.start(name)
     for name in names:
         cluster.wait_ready(name)
 
 
-def _follower(cluster: RealCluster, rng: random.Random) -> str:
+def _follower(cluster: RunningCluster, rng: random.Random) -> str:
     leader = cluster.leader().node
-    return rng.choice([each for each in _of_kind(cluster, "node") if each != leader])
+    return rng.choice([each.name for each in cluster.of_kind("node") if each.name != leader])
 
 
-def _bookie(cluster: RealCluster, rng: random.Random) -> str:
-    return rng.choice(_of_kind(cluster, "bookie"))
-
-
-def _of_kind(cluster: RealCluster, kind: str) -> list[str]:
-    return [name for name, program in cluster.programs.items() if program.kind == kind]
+def _bookie(cluster: RunningCluster, rng: random.Random) -> str:
+    return rng.choice(cluster.of_kind("bookie")).name

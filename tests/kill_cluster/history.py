@@ -1,8 +1,9 @@
 """What clients of a cluster did and saw, as lines of JSON, and the judgement of it.
 
-The checkers are those of the simulated server (tests/sim/server/checkers.py). Times are seconds of
-the machine's monotonic clock, which all processes share; `begin` is read before a call, `end`
-behind its answer. A line is one of
+The checkers are those of the simulated server (tests/sim/server/checkers.py), but that of registers
+(linearizability.py): here it is known when each call began and ended. Times are seconds of the
+machine's monotonic clock, which all processes share; `begin` is read before a call, `end` behind
+its answer. A line is one of
 
     {"op": "tx", "n", "fate", ...}       a transaction; with what it did: transfer, append, raise,
                                          register, and what it saw: reads, bank, group
@@ -17,15 +18,19 @@ answer was lost, and what became of it is what the next leader said.
 """
 
 import json
+import math
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.kill_cluster.linearizability import NEVER, Operation, first_misfit
 from tests.sim.server.checkers import CheckError, Fate, History
 
 Record = dict[str, Any]
+_LAST = math.nextafter(NEVER, 0)
+"""When the rows are read in the end: behind all answers."""
 _CLIENTS_OPS = ("tx", "insert", "look")
 
 
@@ -92,9 +97,9 @@ def check(records: Iterable[Record]) -> Verdict:
         _take(history, record)
     for record in of_clients:
         _see(history, record)
-    _check_recency(history, of_clients)
     ends = [each for each in records if each["op"] == "end"]
     _check_ends(history, ends, of_clients)
+    _check_registers(of_clients, ends[0])
     there = _numbers_there(ends[0])
     unknown = [number for number, fate in history.fates.items() if fate is Fate.UNKNOWN]
     return Verdict(
@@ -145,24 +150,33 @@ def _see(history: History, record: Record) -> None:
             history.reads.append((number, name, elements))
 
 
-def _check_recency(history: History, records: Iterable[Record]) -> None:
-    """Judge registers, in the order of time: what began behind an answer sees what that told."""
-    moments: list[tuple[float, bool, int, Record]] = []
-    for index, record in enumerate(records):
-        if "registers" in record or "register" in record:
-            moments.append((record["begin"], False, index, record))  # before what ends then
-            moments.append((record["end"], True, index, record))
-    told: dict[int, list[int]] = {}
-    for _, is_end, index, record in sorted(moments, key=lambda moment: moment[:3]):
-        if not is_end:
-            told[index] = [*history.newest]
-        elif "registers" in record:
-            values = dict(record["registers"])
-            history.saw_registers(values, told[index])
-        elif record["fate"] == Fate.COMMITTED.value:
+def _raise_or_read(state: int, call: tuple[str, int]) -> int | None:
+    """A register that is raised by one; both calls answer with what is there behind them."""
+    kind, value = call
+    before = value - 1 if kind == "raise" else value
+    return value if state == before else None
+
+
+def _check_registers(records: Iterable[Record], end: Record) -> None:
+    """Judge whether registers are linearizable: raises by transactions, and reads."""
+    there, final = _numbers_there(end), dict(end["registers"])
+    operations: dict[int, list[Operation]] = {
+        register: [Operation(_LAST, NEVER, ("read", value))] for register, value in final.items()
+    }
+    for record in records:
+        moments = record["begin"], record["end"]
+        if "registers" in record:
+            for register, value in record["registers"]:
+                operations[register].append(Operation(*moments, ("read", value)))
+        elif "register" in record and record["n"] in there:
             register, value = record["register"]
-            history.saw_registers({register: value - 1}, told[index])
-            history.raised(register, value)
+            is_known = record["fate"] == Fate.COMMITTED.value
+            ended = record["end"] if is_known else NEVER
+            operations[register].append(Operation(record["begin"], ended, ("raise", value)))
+    for register, found in operations.items():
+        misfit = first_misfit(found, _raise_or_read, 0)
+        if misfit is not None:
+            raise CheckError("register", f"register {register} is not linearizable: {misfit}")
 
 
 def _numbers_there(end: Record) -> set[int]:
@@ -192,7 +206,6 @@ def _check_ends(history: History, ends: Sequence[Record], records: Iterable[Reco
         first["group"],
     )
     registers = dict(first["registers"])
-    history.saw_registers(registers, history.newest)
     there = _numbers_there(first)
     raised = Counter(
         record["register"][0] for record in records if "register" in record and record["n"] in there

@@ -17,6 +17,10 @@ The same seed and the same calls give the same run. The model:
 - `trace_hash` sums up what ran, when, where, and every byte that was delivered. It depends on
   neither PYTHONHASHSEED nor addresses of objects.
 
+With `stops_callbacks` the loop of a node is a thread among its threads: a callback may stop where
+it is, by stop_until(). Till it goes on no other callback of its node runs, but the threads do, and
+so do other nodes.
+
 Connections are those of tests/sim/network.py. There are no real sockets, signals, subprocesses,
 threads, name look-ups, or TLS.
 """
@@ -32,6 +36,8 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from heapq import heappop, heappush
 from typing import Any, Protocol, TypeVar, runtime_checkable
 from zlib import crc32
+
+from greenlet import GreenletExit, getcurrent, greenlet
 
 from tests.sim.disk import SimulatedCrash
 from tests.sim.network import Network, SimulatedServer, SimulatedTransport
@@ -52,7 +58,16 @@ class SimulationError(Exception):
 class Handle:
     """A callback that waits for its turn or its time; asyncio.TimerHandle as programs see it."""
 
-    __slots__ = ("args", "callback", "context", "is_cancelled", "node", "number", "when_s")
+    __slots__ = (
+        "args",
+        "callback",
+        "context",
+        "is_cancelled",
+        "is_of_thread",
+        "node",
+        "number",
+        "when_s",
+    )
 
     def __init__(
         self,
@@ -70,6 +85,8 @@ class Handle:
         self.args = args
         self.context = context
         self.is_cancelled = False
+        self.is_of_thread = False
+        """A thread waits for it, not the loop."""
 
     def cancel(self) -> None:
         self.is_cancelled = True
@@ -105,6 +122,12 @@ class Node:
         self.context.run(_NODE.set, self)
         self.on_crash: list[Callable[[], object]] = []
         """Called at once in the world's context when the node crashes."""
+        self.runner: greenlet | None = None
+        """Runs the loop's callbacks, where these may stop."""
+        self.stopped: _GoOn | None = None
+        """What lets the callback go on that has stopped; others wait for it."""
+        self.behind: deque[Handle] = deque()
+        """Those that wait for that."""
 
     def __repr__(self) -> str:
         return f"<{self.name} #{self.number}>"
@@ -121,6 +144,20 @@ class Node:
     def create_task(self, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Start a coroutine as code of this node."""
         return self.loop.create_task(coroutine, context=self.context.copy())
+
+
+class _GoOn:
+    """Lets a node's loop go on, where it has stopped."""
+
+    __slots__ = ("loop", "node")
+
+    def __init__(self, loop: "SimulatedLoop", node: Node) -> None:
+        self.loop = loop
+        self.node = node
+
+    def call(self, _: object = None) -> None:
+        if self.node.stopped is self:  # it has not gone on already
+            self.loop._go_on(self.node)
 
 
 class SimulatedExecutor:
@@ -158,6 +195,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.trace_hash = 0
         self.callback_count = 0
         self.trace: Callable[[str], object] | None = None
+        self.stops_callbacks = False
+        """See the module; before anything runs."""
+        self._is_in_thread = False
         self._now_s = 0.0
         self._heap: list[tuple[float, int, Handle]] = []
         self._active: list[Node] = []
@@ -271,13 +311,16 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> Any:
+        is_of_thread = False
         if context is None:
             context = contextvars.copy_context()
             node = self.current
+            is_of_thread = self._is_in_thread
         else:
             node = context.get(_NODE) or self.world
         self._number = number = self._number + 1
         handle = Handle(node, number, when, callback, args, context)
+        handle.is_of_thread = is_of_thread
         if node.is_alive and not self._is_discarding:
             heappush(self._heap, (when, number, handle))
         return handle
@@ -460,7 +503,10 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 self.callback_count += 1
                 self.current = node
                 try:
-                    handle.context.run(handle.callback, *handle.args)  # type: ignore[arg-type]
+                    if self.stops_callbacks:
+                        self._run_stoppable(node, handle)
+                    else:
+                        handle.context.run(handle.callback, *handle.args)  # type: ignore[arg-type]
                 except SimulatedCrash:
                     self.crash(node)
                 except (KeyboardInterrupt, SimulationError):
@@ -474,6 +520,57 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             self._is_running = False
             events._set_running_loop(previous)
             sys.set_asyncgen_hooks(*hooks)
+
+    # Callbacks that stop.
+
+    def can_stop(self) -> bool:
+        """Return whether the caller is a callback, which may stop where it is."""
+        node = self.current
+        is_running = node.runner is getcurrent()
+        return is_running and node.is_alive and not self._is_discarding
+
+    def stop_until(self, future: "asyncio.Future[Any]", timeout_s: float | None = None) -> None:
+        """Stop here until a future is done, or so much time has passed; only where can_stop()."""
+        node, task = self.current, asyncio.current_task(self)
+        go_on = _GoOn(self, node)
+        if timeout_s is not None:
+            self.call_later(timeout_s, go_on.call).is_of_thread = True
+        future.add_done_callback(go_on.call, context=node.context.copy())
+        if task is not None:
+            asyncio.tasks._leave_task(self, task)
+        node.stopped = go_on
+        assert node.runner is not None
+        assert node.runner.parent is not None
+        node.runner.parent.switch(None)
+        if task is not None:
+            asyncio.tasks._enter_task(self, task)
+
+    def _run_stoppable(self, node: Node, handle: Handle) -> None:
+        if _is_of_thread(handle):
+            self._is_in_thread = True
+            try:
+                handle.context.run(handle.callback, *handle.args)  # type: ignore[arg-type]
+            finally:
+                self._is_in_thread = False
+        elif node.stopped is not None:
+            node.behind.append(handle)
+        else:
+            if node.runner is None:
+                node.runner = greenlet(_run_callbacks)
+            _raise(node.runner.switch(handle))
+
+    def _go_on(self, node: Node) -> None:
+        """Go on where a callback has stopped; as code of the main greenlet."""
+        assert node.runner is not None
+        node.stopped, self._is_in_thread = None, False
+        error = node.runner.switch()
+        if node.stopped is None and node.behind:
+            node.ready.extendleft(reversed(node.behind))
+            node.behind.clear()
+            if not node.is_active:
+                node.is_active = True
+                self._active.append(node)
+        _raise(error)
 
     def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
         if self.current.is_alive and not self._is_discarding:
@@ -498,6 +595,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             for node in self._nodes:
                 node.is_alive = False
                 node.ready.clear()
+                if node.runner is not None:
+                    node.runner.throw()  # before its tasks are, whose threads are its children
                 for task in node.tasks:
                     _bury(task)
                 node.tasks = []
@@ -570,11 +669,40 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         port: int | None = None,
         *,
         ssl: object = None,
+        start_serving: bool = True,
         **_: Any,
     ) -> Any:
         if ssl is not None:
             raise NotImplementedError("there is no TLS in the simulation")
-        return self.network.listen(self.current, protocol_factory, port or 0)
+        return self.network.listen(self.current, protocol_factory, port or 0, lets_in=start_serving)
+
+
+def _run_callbacks(handle: Handle) -> None:
+    """Run one callback after the other, in a greenlet: each switch gives the next one."""
+    while True:
+        error: BaseException | None = None
+        try:
+            handle.context.run(handle.callback, *handle.args)  # type: ignore[arg-type]
+        except GreenletExit:
+            return
+        except BaseException as found:
+            error = found
+        parent = getcurrent().parent
+        assert parent is not None
+        handle = parent.switch(error)
+
+
+def _raise(error: BaseException | None) -> None:
+    if error is not None:
+        raise error
+
+
+def _is_of_thread(handle: Handle) -> bool:
+    """Return whether a thread goes on by it, and not the loop."""
+    owner = getattr(handle.callback, "__self__", None)
+    if isinstance(owner, asyncio.Task):
+        return getattr(owner, "is_thread", False)
+    return handle.is_of_thread or owner.__class__ is _GoOn
 
 
 def _bury(task: "asyncio.Task[Any]") -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.sim.loop import Node, SimulatedLoop
 
 _HIGH_WATER_BYTES = 65_536
+_ACCEPTED_AGAIN_S = 0.000_1
 _FIRST_FREE_PORT = 40_000
 
 
@@ -59,9 +60,13 @@ class SimulatedServer(asyncio.AbstractServer):
         node: "Node",
         factory: Callable[[], asyncio.BaseProtocol],
         address: tuple[str, int],
+        *,
+        lets_in: bool,
     ) -> None:
+        """lets_in: else it does so from start_serving() on."""
         self.network = network
         self.node = node
+        self.lets_in = lets_in
         self.factory = factory
         self.address = address
         self.sockets: tuple[Any, ...] = (_Socket(address),)
@@ -76,13 +81,13 @@ class SimulatedServer(asyncio.AbstractServer):
             del self.network.servers[self.address]
 
     def is_serving(self) -> bool:
-        return bool(self.sockets)
+        return self.lets_in and bool(self.sockets)
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self.network.loop
 
     async def start_serving(self) -> None:
-        """It serves from the beginning."""
+        self.lets_in = True
 
     async def serve_forever(self) -> None:
         await self.network.loop.create_future()
@@ -449,7 +454,12 @@ class Network:
     # What the loop hands on.
 
     def listen(
-        self, node: "Node", factory: Callable[[], asyncio.BaseProtocol], port: int
+        self,
+        node: "Node",
+        factory: Callable[[], asyncio.BaseProtocol],
+        port: int,
+        *,
+        lets_in: bool = True,
     ) -> SimulatedServer:
         if port == 0:
             self._port += 1
@@ -457,7 +467,7 @@ class Network:
         address = (node.name, port)
         if address in self.servers:
             raise OSError(EADDRINUSE, f"address in use: {address}")
-        server = SimulatedServer(self, node, factory, address)
+        server = SimulatedServer(self, node, factory, address, lets_in=lets_in)
         self.servers[address] = server
         node.servers[id(server)] = server
         return server
@@ -472,10 +482,12 @@ class Network:
         while there.is_blocked or back.is_blocked:  # noqa: ASYNC110 - as TCP does
             await asyncio.sleep(0.050)  # SYN again
         server = self.servers.get((host, port))
-        if server is None or there.refusal_count > 0:
+        if server is None or not server.lets_in or there.refusal_count > 0:
             there.refusal_count = max(0, there.refusal_count - 1)
             await asyncio.sleep(back.delay_s)
             raise ConnectionRefusedError(f"connection refused: {host}:{port}")
+        while server.node.stopped is not None:  # noqa: ASYNC110 - its loop is to accept
+            await asyncio.sleep(_ACCEPTED_AGAIN_S)
         self._port += 1
         local, remote = (node.name, self._port), (host, port)
         accepted = server.node.run(self._accept, server, remote, local)

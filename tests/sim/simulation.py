@@ -89,6 +89,8 @@ class Chunk(NamedTuple):
     cpu_s: float
     modules: frozenset[str]
     """Product modules of which some function was called."""
+    amounts: dict[str, list[int]]
+    """By what is counted: how much of it each seed had."""
 
 
 class Simulation(NamedTuple):
@@ -106,6 +108,8 @@ class Simulation(NamedTuple):
     watch: Callable[[set[str]], AbstractContextManager[object]] = lambda _: nullcontext()
     """Collects, in a block, the product modules whose functions are called."""
     expected_modules: Callable[[], list[str]] | None = None
+    amounts_min: Mapping[str, int] = {}
+    """By what happened: how often at the least, in every seed."""
 
     def chunk(self, first: int, count: int, plant: str | None = None) -> Chunk:
         """Run seeds first, first + 1, …; with a plant only until one of its checkers finds it."""
@@ -115,6 +119,7 @@ class Simulation(NamedTuple):
         happened: Counter[str] = Counter()
         findings: dict[int, tuple[str, str]] = {}
         modules: set[str] = set()
+        amounts: dict[str, list[int]] = {name: [] for name in self.amounts_min}
         runs = 0
         began = time.process_time()
         for seed in range(first, first + count):
@@ -133,7 +138,10 @@ class Simulation(NamedTuple):
                     break
                 continue
             happened.update(outcome.happened.keys())
-        return Chunk(runs, happened, findings, time.process_time() - began, frozenset(modules))
+            for name, found in amounts.items():
+                found.append(outcome.happened.get(name, 0))
+        cpu_s = time.process_time() - began
+        return Chunk(runs, happened, findings, cpu_s, frozenset(modules), amounts)
 
     def main(self, run_chunk: Callable[..., Chunk]) -> int:
         """Do what the command line says; the exit code. run_chunk: chunk(), for other processes."""
@@ -152,6 +160,7 @@ class Simulation(NamedTuple):
         happened: Counter[str] = Counter()
         findings: dict[int, tuple[str, str]] = {}
         modules: set[str] = set()
+        amounts: dict[str, list[int]] = {name: [] for name in self.amounts_min}
         count = 0
         cpu_s = 0.0
         with closing(run_chunks(options, run_chunk)) as chunks:
@@ -161,6 +170,8 @@ class Simulation(NamedTuple):
                 happened.update(chunk.happened)
                 findings.update(chunk.findings)
                 modules |= chunk.modules
+                for name, found in chunk.amounts.items():
+                    amounts[name] += found
                 if len(findings) >= FINDINGS_MAX:
                     break
         console = options.console
@@ -177,6 +188,13 @@ class Simulation(NamedTuple):
         rare = [n for n in self.wanted if is_many and happened[n] < count * WANTED_SHARE]
         for name in rare:
             console.print(f"[red]in less than {WANTED_SHARE:.0%} of the seeds: {name}[/red]")
+        is_thin = False
+        for name, found in amounts.items():
+            least, bar = min(found, default=0), self.amounts_min[name]
+            is_thin = is_thin or (bool(found) and least < bar)
+            mean = sum(found) / max(len(found), 1)
+            text = f"{name}: {mean:.1f} a seed, {least} at the least (bar {bar})"
+            console.print(text, highlight=False)
         if self.expected_modules is not None:
             idle = ", ".join(n for n in self.expected_modules() if n not in modules) or "none"
             console.print(f"never executed: {idle}", highlight=False, soft_wrap=True)
@@ -186,7 +204,7 @@ class Simulation(NamedTuple):
             f"core-seconds each (bar {self.cpu_s_max})",
             highlight=False,
         )
-        return 1 if findings or rare or each_s > self.cpu_s_max else 0
+        return 1 if findings or rare or is_thin or each_s > self.cpu_s_max else 0
 
     def _run_plants(self, options: Options, run_chunk: Callable[..., Chunk]) -> int:
         """Run every plant until it is found; 1 when one is not, or by another checker."""

@@ -6,7 +6,9 @@ product is the same; who goes on when is the seed's choice. Nothing waits in the
 callbacks, which have no thread to stop: a mutex that is taken there has to be free.
 
 `preemption`: with this probability a thread that holds no mutex lets others go on before it takes
-one, as a system would that stops it anywhere.
+one, as a system would that stops it anywhere. Where a system really stops it anywhere, between any
+two statements of the log and what applies it, mutexes held or not, is what LinePreemption is for:
+with it the loop's callbacks stop, too, and wait for mutexes as any thread.
 """
 
 import asyncio
@@ -22,11 +24,16 @@ from greenlet import getcurrent
 from bookie.runtime.drivers import mutexes_of, run_by
 from bookie.runtime.ticket import Ticket
 from herdpy.aio.switching import can_wait, switched, wait_for, wait_for_ticket
+from tests.fixtures.shared_plans import forget_plans
 from tests.sim.disk import SimulatedCrash
+from tests.sim.lines import preempted
 from tests.sim.loop import Node, SimulatedLoop
 
 T = TypeVar("T")
 _MOMENT_S = 0.0001
+_STOPS_S = (0.0, 0.000_1, 0.002, 0.02)
+STOP_S_MAX = max(_STOPS_S)
+"""So long is a thread stopped between two statements, at the most."""
 
 
 def in_thread(node: Node, function: Callable[[], T]) -> "asyncio.Task[T]":
@@ -39,7 +46,56 @@ def in_thread(node: Node, function: Callable[[], T]) -> "asyncio.Task[T]":
             node.loop.crash(node)
             raise
 
-    return node.create_task(run())
+    task = node.create_task(run())
+    task.is_thread = True  # type: ignore[attr-defined]  # for SimulatedLoop.stops_callbacks
+    return task
+
+
+class LinePreemption:
+    """Stops threads, and callbacks of the loop, before statements that chance chooses.
+
+    `share`: of the statements of tests/sim/lines.py; 0: none is, and nothing is prepared for it.
+    """
+
+    def __init__(self, loop: SimulatedLoop, rng: random.Random, share: float) -> None:
+        self._loop = loop
+        self._rng = rng
+        self._share = share
+        self.count = 0
+        """How often something was stopped."""
+        self._left = 0
+        """Statements until something is again."""
+        loop.stops_callbacks = share > 0
+
+    @contextmanager
+    def placed(self) -> Generator[None]:
+        """Do it in the block."""
+        if not self._share:
+            yield
+            return
+        self._draw()
+        forget_plans()  # a statement that is planned is stopped elsewhere than one that is known
+        with preempted(self._at_line):
+            yield
+
+    def _draw(self) -> None:
+        self._left = 1 + int(self._rng.expovariate(self._share))
+
+    def _at_line(self) -> None:
+        self._left -= 1
+        if self._left > 0:
+            return
+        self._draw()
+        loop = self._loop
+        if loop.is_closed():
+            return
+        pause_s = self._rng.choice(_STOPS_S) * self._rng.random()
+        if can_wait():
+            self.count += 1
+            wait_for(asyncio.sleep(pause_s))
+        elif loop.can_stop():
+            self.count += 1
+            loop.stop_until(loop.create_future(), pause_s)
 
 
 class Mutexes:
@@ -101,13 +157,17 @@ class SwitchingMutex:
     def _wait(self, timeout: float) -> bool:
         loop = self._made_by.loop
         end_s = None if timeout < 0 else loop.time() + timeout
-        if not can_wait():
+        if not can_wait() and not loop.can_stop():
             raise AssertionError("a callback of the loop waits for a mutex")
         while self._is_held:
             if end_s is not None and loop.time() >= end_s:
                 return False
             future = loop.create_future()
             self._waiting.append(future)
+            if not can_wait():
+                loop.stop_until(future, None if end_s is None else end_s - loop.time())
+                _set(future)  # of one that has waited long enough release() wakes the next
+                continue
             timer = None if end_s is None else loop.call_at(end_s, _set, future)
             try:
                 wait_for(future)

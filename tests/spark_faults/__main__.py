@@ -1,7 +1,9 @@
-"""`python -m tests.spark_faults --rounds 20 [--seed N] [--only a,b]`: a real Spark under faults.
+"""`python -m tests.spark_faults --rounds 20 [--seed N] [--only a,b] [--on cluster]`: a real Spark
+under faults.
 
 Spark runs on `local-cluster[2,1,1024]`, whose executors are processes; the server is a process,
-too. Each fault comes at a random moment of each of its rounds. Whatever happens, every row counts
+too, or the leader of a cluster of three nodes, which another one follows when it is killed. Each
+fault comes at a random moment of each of its rounds. Whatever happens, every row counts
 once, and neither staging nor lease stays. A round depends on the seed, the fault's name and its
 number only, and may be played alone.
 """
@@ -18,9 +20,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.fixtures.served import served
 from tests.spark_faults import faults
-from tests.spark_faults.world import SETTINGS, Missed, World
+from tests.spark_faults.serving import PLACES
+from tests.spark_faults.world import Missed, World
 
 FAULTS: dict[str, Callable[[World], str]] = {
     "executor-in-write": faults.executor_in_write,
@@ -45,11 +47,11 @@ def play(world: World, name: str, number: int, seed: int) -> str:
     raise AssertionError(f"{name}: the job was always over before its moment came")
 
 
-def run(names: list[str], rounds: int, seed: int, console: Console) -> None:
+def run(place: str, names: list[str], rounds: int, seed: int, console: Console) -> None:
     """Play all rounds."""
     with (
         tempfile.TemporaryDirectory(prefix="herdpy-spark-faults-") as folder,
-        served(Path(folder) / "data", SETTINGS) as server,
+        PLACES[place](Path(folder)) as server,
         closing(World(Path(folder), server)) as world,
     ):
         for number in range(rounds):
@@ -71,12 +73,13 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--only", help="names of faults, between commas", default=",".join(FAULTS))
+    parser.add_argument("--on", choices=PLACES, default="server")
     arguments = parser.parse_args()
     names = arguments.only.split(",")
     console = Console(highlight=False)
-    console.print(f"seed {arguments.seed}")
+    console.print(f"on a {arguments.on}, seed {arguments.seed}")
     begun_s = time.monotonic()
-    run(names, arguments.rounds, arguments.seed, console)
+    run(arguments.on, names, arguments.rounds, arguments.seed, console)
     taken_s = time.monotonic() - begun_s
     console.print(
         f"{arguments.rounds} rounds of {', '.join(names)} in {taken_s:.0f} s:"

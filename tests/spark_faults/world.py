@@ -18,18 +18,16 @@ import pyarrow as pa
 import herdpy
 from tests.crash.kill import BrokenPromiseError
 from tests.fixtures.line_process import LineProcess
-from tests.fixtures.served import Served
 from tests.spark_faults.cluster import Process, environment, executors, family, wait_until
+from tests.spark_faults.serving import Serving
 
 ROWS = 200_000
 PARTS = 8
 BATCHES = 100
 """About so many a job has."""
-STAGING_TIMEOUT_S = 90
 LEASE_S = 600
 DEAD_LEASE_S = 60
 """Of jobs whose driver is killed; long enough for a crowded machine, soon over at the end."""
-SETTINGS = (f"database.staging_timeout_s={STAGING_TIMEOUT_S}",)
 _START_S = 400.0
 _JOB_S = 400.0
 _OLD_ROWS = 1_000
@@ -119,7 +117,7 @@ class Application:
 class World:
     """See the module. `rng` is the round's."""
 
-    def __init__(self, folder: Path, server: Served) -> None:
+    def __init__(self, folder: Path, server: Serving) -> None:
         self.server = server
         self.rng = random.Random(0)
         self._folder = folder
@@ -225,8 +223,7 @@ class World:
         self.rng.choice(self.application.executors()).tell(signal.SIGKILL)
 
     def kill_server(self) -> None:
-        self.server.stop(signal.SIGKILL)
-        self.server.start()
+        self.server.kill()
 
     def kill_application(self, job: dict[str, Any]) -> None:
         """Kill the Spark driver; what it holds may stay for its time.

@@ -123,6 +123,10 @@ WORLD_EXCEPTIONS = {
     ("os", "herdpy/driver/doctor.py"): "os.PathLike in a signature",
     ("io", "herdpy/driver/box.py"): "StringIO",
     ("os", "herdpy/node/node.py"): "os.PathLike in a signature",
+    (
+        "pathlib",
+        "herdpy/node/place.py",
+    ): "files of logins and of TLS, which os_input_files.py reads",
     ("os", "herdpy/server/login/audit_file.py"): "the file of the audit log",
     ("pathlib", "herdpy/server/login/tls.py"): "ssl reads certificates from files only",
     (
@@ -146,7 +150,7 @@ HEAVY = {
     "kazoo": ("bookie/metadata/zookeeper.py", "bookie/metadata/kazoo_client.py"),
     "scramp": ("herdpy/proto/scram.py", "herdpy/engine/access/passwords.py"),
     "asn1crypto": (
-        "bookie/server/tls.py",
+        "bookie/runtime/os_tls/files.py",
         "herdpy/proto/scram.py",
         "herdpy/server/login/certificates.py",
     ),

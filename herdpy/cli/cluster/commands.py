@@ -9,12 +9,13 @@ from typing import Any
 import click
 
 from bookie.runtime.os_executors import run
+from herdpy.cli.cluster.acl_commands import acl
 from herdpy.cli.cluster.log_commands import log
 from herdpy.cli.cluster.options import checked_path, cluster_options, json_option
 from herdpy.cli.cluster.tablespace_commands import tablespace
 from herdpy.cli.console import output_console, reporting
 from herdpy.cli.settings import Loaded, load_here, node_options
-from herdpy.node.sessions import as_herdpy_errors
+from herdpy.node.place import ClusterPlace, as_herdpy_errors
 
 
 @click.command()
@@ -31,10 +32,8 @@ from herdpy.node.sessions import as_herdpy_errors
     help="The node's id in the cluster.  [default: the directory's; of a new one, by chance]",
 )
 @node_options
-@reporting()
 def node(
-    zookeeper: str,
-    root: str,
+    place: ClusterPlace,
     data: Path,
     node_id: str | None,
     config: Path | None,
@@ -52,7 +51,7 @@ def node(
     def load() -> Loaded:
         return load_here(config, assignments, os.environ, chosen)
 
-    run_node(zookeeper, root, data, node_id, load, console=output_console())
+    run_node(place, data, node_id, load, console=output_console())
 
 
 @click.group("cluster")
@@ -82,10 +81,8 @@ def cluster() -> None:
     is_flag=True,
     help="Do not expect bookies yet: they come with its nodes (--bookie-directory).",
 )
-@reporting()
 def init(
-    zookeeper: str,
-    root: str,
+    place: ClusterPlace,
     ledgers: str,
     ensemble: int,
     write_quorum: int,
@@ -98,10 +95,8 @@ def init(
 
     with as_herdpy_errors("cluster init"):
         quorums = (ensemble, write_quorum, ack_quorum)
-        record = run(
-            make_cluster(zookeeper, root, ledgers, quorums, has_bookies=not is_without_bookies)
-        )
-    click.echo(f"made cluster {record.id} at {zookeeper}{root}")
+        record = run(make_cluster(place, ledgers, quorums, has_bookies=not is_without_bookies))
+    click.echo(f"made cluster {record.id} at {place.zookeeper}{place.root}")
 
 
 @cluster.command()
@@ -113,28 +108,26 @@ def init(
     metavar="ID,...",
     help="The nodes that get a copy: each of them may lead.",
 )
-@reporting()
-def create(zookeeper: str, root: str, name: str, replicas: str) -> None:
+def create(place: ClusterPlace, name: str, replicas: str) -> None:
     """Make the tablespace NAME, with an empty log; one of the replicas comes to lead it."""
     from herdpy.cli.cluster.making import make_tablespace
 
     ids = tuple(each.strip() for each in replicas.split(","))
     with as_herdpy_errors("cluster create"):
-        run(make_tablespace(zookeeper, root, name, ids))
+        run(make_tablespace(place, name, ids))
     click.echo(f"made tablespace {name} on {', '.join(ids)}")
 
 
 @cluster.command()
 @cluster_options
 @json_option
-@reporting()
-def status(zookeeper: str, root: str, is_json: bool) -> None:
+def status(place: ClusterPlace, is_json: bool) -> None:
     """Show nodes, tablespaces, which node leads each under which epoch, ledgers and bookies."""
     from herdpy.cli.cluster.making import status_of
     from herdpy.cli.cluster.view import as_record, as_tables
 
     with as_herdpy_errors("cluster status"):
-        found = run(status_of(zookeeper, root))
+        found = run(status_of(place))
     if is_json:
         click.echo(json.dumps(as_record(found)))
     else:
@@ -251,4 +244,5 @@ def demo() -> None:
     sys.exit(run_cluster_demo())
 
 
+cluster.add_command(acl)
 COMMANDS = (node, cluster, tablespace, log)

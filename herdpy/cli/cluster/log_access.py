@@ -14,7 +14,7 @@ from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.cluster.tail import LedgerTail
 from herdpy.driver.local import new_world
 from herdpy.model.lsn import Lsn
-from herdpy.node.sessions import session
+from herdpy.node.place import ClusterPlace
 
 PATIENCE_S = 10.0
 OnRecord = Callable[[Lsn, bytes], object]
@@ -26,40 +26,44 @@ class LogAccess(NamedTuple):
     store: VersionedStore
     client: LedgerClient
     record: TablespaceRecord
+    password: bytes
+    """Of its ledgers."""
     listing: LedgerListing
     reading: LogReading
 
 
 @asynccontextmanager
-async def log_access(zookeeper: str, root: str, name: str) -> AsyncGenerator[LogAccess]:
+async def log_access(place: ClusterPlace, name: str) -> AsyncGenerator[LogAccess]:
     """Have a tablespace's log open in the block.
 
     OperationalError 08001: ZooKeeper does not answer; 58P01: there is no cluster at the root.
     ProgrammingError 3D000: there is no tablespace of the name.
     """
-    async with session(zookeeper) as store:
-        cluster = await read_cluster(store, root, patience_s=PATIENCE_S)
-        nodes = TablespaceNodes(store, root, patience_s=PATIENCE_S)
+    async with place.session() as store:
+        cluster = await read_cluster(store, place.root, patience_s=PATIENCE_S)
+        nodes = TablespaceNodes(store, place.root, patience_s=PATIENCE_S)
         record = (await nodes.read(name)).record
         clock, rng, _ = new_world()
-        client = await LedgerClient.connect(store, rng=rng, clock=clock, root=cluster.ledgers)
+        client = await LedgerClient.connect(
+            store, rng=rng, clock=clock, root=cluster.ledgers, tls=place.bookie_tls
+        )
         try:
             listing = LedgerListing(store, nodes.ledgers_path(record.id), patience_s=PATIENCE_S)
-            password = bytes.fromhex(record.password)
+            password = await nodes.password(record.id)
             reading = LogReading(client, listing, tablespace=record.id, password=password)
-            yield LogAccess(store, client, record, listing, reading)
+            yield LogAccess(store, client, record, password, listing, reading)
         finally:
             await client.close()
 
 
 async def tell_records(
-    zookeeper: str, root: str, name: str, wanted: Lsn | None, *, follows: bool, tell: OnRecord
+    place: ClusterPlace, name: str, wanted: Lsn | None, *, follows: bool, tell: OnRecord
 ) -> None:
     """Tell each record from a position on, of the last ledger for None; follows: until a signal.
 
     Errors as log_access(), LogReading.before() and records().
     """
-    async with log_access(zookeeper, root, name) as access:
+    async with log_access(place, name) as access:
         after = await access.reading.before(wanted)
         if not follows:
             async with aclosing(access.reading.records(after)) as records:
@@ -70,8 +74,7 @@ async def tell_records(
 
 
 async def _follow(access: LogAccess, after: Lsn, tell: OnRecord) -> None:
-    password = bytes.fromhex(access.record.password)
-    tail = LedgerTail(access.client, access.store, access.listing, password=password)
+    tail = LedgerTail(access.client, access.store, access.listing, password=access.password)
     try:
         async with aclosing(tail.runs(after)) as runs:
             async for run in runs:

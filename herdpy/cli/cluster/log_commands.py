@@ -8,9 +8,9 @@ import click
 
 from bookie.runtime.os_executors import run
 from herdpy.cli.cluster.options import cluster_options, json_option
-from herdpy.cli.console import output_console, reporting
+from herdpy.cli.console import output_console
 from herdpy.model.lsn import Lsn
-from herdpy.node.sessions import as_herdpy_errors
+from herdpy.node.place import ClusterPlace, as_herdpy_errors
 
 
 @click.group("log")
@@ -22,8 +22,7 @@ def log() -> None:
 @cluster_options
 @click.argument("name")
 @json_option
-@reporting()
-def ledgers(zookeeper: str, root: str, name: str, is_json: bool) -> None:
+def ledgers(place: ClusterPlace, name: str, is_json: bool) -> None:
     """Show the ledgers of tablespace NAME: epoch, state, entries, bytes, and on which bookies.
 
     Of the ledger that is written entries and bytes are those that are confirmed; a dash: its
@@ -34,7 +33,7 @@ def ledgers(zookeeper: str, root: str, name: str, is_json: bool) -> None:
     from herdpy.cluster.observability.log_reading import LedgerFacts
 
     async def read() -> list[LedgerFacts]:
-        async with log_access(zookeeper, root, name) as access:
+        async with log_access(place, name) as access:
             return await access.reading.ledgers()
 
     with as_herdpy_errors("log ledgers"):
@@ -49,8 +48,7 @@ def ledgers(zookeeper: str, root: str, name: str, is_json: bool) -> None:
 @cluster_options
 @click.argument("name")
 @json_option
-@reporting()
-def chain(zookeeper: str, root: str, name: str, is_json: bool) -> None:
+def chain(place: ClusterPlace, name: str, is_json: bool) -> None:
     """Check the chain of ledgers of NAME: each header names the ledger before, and its last entry.
 
     Exit code 1: the chain is broken, and what is printed says where.
@@ -60,7 +58,7 @@ def chain(zookeeper: str, root: str, name: str, is_json: bool) -> None:
     from herdpy.cluster.observability.log_reading import Link
 
     async def read() -> list[Link]:
-        async with log_access(zookeeper, root, name) as access:
+        async with log_access(place, name) as access:
             return await access.reading.links()
 
     with as_herdpy_errors("log chain"):
@@ -98,10 +96,7 @@ def _position(_: click.Context, __: click.Parameter, text: str | None) -> Lsn | 
 )
 @click.option("--follow", is_flag=True, help="Go on with what is written, until Ctrl-C.")
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON record for each log record.")
-@reporting()
-def tail(
-    zookeeper: str, root: str, name: str, wanted: Lsn | None, follow: bool, is_json: bool
-) -> None:
+def tail(place: ClusterPlace, name: str, wanted: Lsn | None, follow: bool, is_json: bool) -> None:
     """Print the log records of NAME, one on a line: position, kind, transaction, what it changes.
 
     Up to what is confirmed when it reads; with --follow also what comes later. Values of rows are
@@ -116,4 +111,4 @@ def tail(
         click.echo(json.dumps(found) if is_json else f"{lsn!s:<12} {text}")
 
     with as_herdpy_errors("log tail"):
-        run(tell_records(zookeeper, root, name, wanted, follows=follow, tell=tell))
+        run(tell_records(place, name, wanted, follows=follow, tell=tell))

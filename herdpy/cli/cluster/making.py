@@ -4,6 +4,7 @@ from bookie.metadata.interfaces import VersionedStore
 from herdpy.cluster.chain import Quorums
 from herdpy.cluster.cluster_record import (
     ClusterRecord,
+    check_access,
     check_bookie_count,
     create_cluster,
     read_cluster,
@@ -13,31 +14,26 @@ from herdpy.cluster.status import ClusterStatus, read_status
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.driver.local import new_rng
 from herdpy.errors import ProgrammingError
-from herdpy.node.sessions import session
+from herdpy.node.place import ClusterPlace
 
 _ID_BYTES = 16
 _PASSWORD_BYTES = 16
 _PATIENCE_S = 10.0
 
 
-async def status_of(zookeeper: str, root: str) -> ClusterStatus:
+async def status_of(place: ClusterPlace) -> ClusterStatus:
     """Return what a cluster is now, by a session of its own; see read_status()."""
-    async with session(zookeeper) as store:
-        return await read_status(store, root, patience_s=_PATIENCE_S)
+    async with place.session() as store:
+        return await read_status(store, place.root, patience_s=_PATIENCE_S)
 
 
 async def make_cluster(
-    zookeeper: str,
-    root: str,
-    ledgers: str,
-    quorums: tuple[int, int, int],
-    *,
-    has_bookies: bool,
+    place: ClusterPlace, ledgers: str, quorums: tuple[int, int, int], *, has_bookies: bool
 ) -> ClusterRecord:
     """Make a new cluster; see create_cluster()."""
     record = new_record(ledgers, Quorums(*quorums))
-    async with session(zookeeper) as store:
-        await create_cluster(store, root, record, has_bookies=has_bookies)
+    async with place.session() as store:
+        await create_cluster(store, place.root, record, has_bookies=has_bookies)
     return record
 
 
@@ -70,11 +66,11 @@ def check_tablespace(name: str, replicas: tuple[str, ...]) -> None:
         check_id(replica)
 
 
-async def make_tablespace(zookeeper: str, root: str, name: str, replicas: tuple[str, ...]) -> None:
+async def make_tablespace(place: ClusterPlace, name: str, replicas: tuple[str, ...]) -> None:
     """Make a tablespace with a session of its own: that ends, and one of the replicas leads."""
     check_tablespace(name, replicas)
-    async with session(zookeeper) as store:
-        await create_tablespace(store, root, name, replicas)
+    async with place.session() as store:
+        await create_tablespace(store, place.root, name, replicas)
 
 
 async def create_tablespace(
@@ -83,10 +79,12 @@ async def create_tablespace(
     """Make a tablespace; the session is to end soon, for it stands for the leader's until then.
 
     It has passed check_tablespace(). ProgrammingError 42P04: there is one of the name; 22023: a
-    replica is no node that is there. OperationalError 53000: too few bookies. Nothing was made
-    then.
+    replica is no node that is there. OperationalError 53000: too few bookies; 55000: see
+    check_access(). Nothing was made then.
     """
-    await check_bookie_count(store, await read_cluster(store, root))
+    cluster = await read_cluster(store, root)
+    await check_access(store, root, cluster.ledgers)
+    await check_bookie_count(store, cluster)
     status = await read_status(store, root, patience_s=_PATIENCE_S)
     there = {node.id for node in status.nodes}
     for replica in replicas:
@@ -103,6 +101,5 @@ async def create_tablespace(
         leader=replicas[0],
         replicas=replicas,
         expected=len(replicas),
-        password=rng.randbytes(_PASSWORD_BYTES).hex(),
     )
-    await TablespaceNodes(store, root).create(name, record)
+    await TablespaceNodes(store, root).create(name, record, rng.randbytes(_PASSWORD_BYTES))

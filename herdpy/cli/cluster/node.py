@@ -17,13 +17,13 @@ from herdpy.cli.system import make_room, notify
 from herdpy.errors import Error
 from herdpy.node.hosted import HostedNode
 from herdpy.node.node import Node
+from herdpy.node.place import ClusterPlace
 
 _log = logging.getLogger(__name__)
 
 
 def run_node(
-    zookeeper: str,
-    root: str,
+    place: ClusterPlace,
     data: Path,
     node_id: str | None,
     load: Callable[[], Loaded],
@@ -38,8 +38,7 @@ def run_node(
     config = loaded.server
     node = Node(
         data,
-        zookeeper=zookeeper,
-        root=root,
+        place=place,
         id=node_id,
         server=config,
         database=loaded.database,

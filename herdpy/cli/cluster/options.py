@@ -1,13 +1,25 @@
-"""What names a cluster on the command line, and a session with its metadata store."""
+"""What names a cluster on the command line, and says how a command is let in there."""
 
+import functools
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from herdpy.cli.console import reporting
 from herdpy.driver.dsn import DEFAULT_ROOT
+from herdpy.errors import ProgrammingError
 from herdpy.node.addresses import DEFAULT_ZOOKEEPER, are_places, is_path
+from herdpy.node.place import (
+    ALL_READERS,
+    LOGIN_VARIABLE,
+    ClusterPlace,
+    read_logins,
+    read_readers,
+    read_tls,
+)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -23,36 +35,140 @@ def _checked(is_right: Callable[[str], object], expected: str) -> Callable[..., 
 
 checked_path = _checked(is_path, "a path such as /herd")
 
-zookeeper_option = click.option(
-    "--zookeeper",
-    envvar="HERDPY_ZOOKEEPER",
-    show_envvar=True,
-    default=DEFAULT_ZOOKEEPER,
-    show_default=True,
-    metavar="HOST:PORT,...",
-    callback=_checked(
-        are_places,
-        "host:port, or several with commas between",
+_FILE = click.Path(exists=True, dir_okay=False)
+_OPTIONS = (
+    click.option(
+        "--zookeeper",
+        envvar="HERDPY_ZOOKEEPER",
+        show_envvar=True,
+        default=DEFAULT_ZOOKEEPER,
+        show_default=True,
+        metavar="HOST:PORT,...",
+        callback=_checked(
+            are_places,
+            "host:port, or several with commas between",
+        ),
+        help="The servers of ZooKeeper.",
     ),
-    help="The servers of ZooKeeper.",
-)
-root_option = click.option(
-    "--root",
-    envvar="HERDPY_ROOT",
-    show_envvar=True,
-    default=DEFAULT_ROOT,
-    show_default=True,
-    metavar="PATH",
-    callback=checked_path,
-    help="The node of ZooKeeper that has the cluster.",
+    click.option(
+        "--root",
+        envvar="HERDPY_ROOT",
+        show_envvar=True,
+        default=DEFAULT_ROOT,
+        show_default=True,
+        metavar="PATH",
+        callback=checked_path,
+        help="The node of ZooKeeper that has the cluster.",
+    ),
+    click.option(
+        "--zookeeper-login",
+        envvar="HERDPY_ZOOKEEPER_LOGIN_FILE",
+        show_envvar=True,
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Log in to ZooKeeper: lines `digest USER:PASSWORD` or `sasl USER:PASSWORD`, in a file "
+        f"that only its owner reads. The line itself may be in {LOGIN_VARIABLE}.",
+    ),
+    click.option(
+        "--zk-enable-security",
+        "is_secured",
+        envvar="HERDPY_ZK_ENABLE_SECURITY",
+        show_envvar=True,
+        is_flag=True,
+        help="Nodes that are made in ZooKeeper are for this login alone, and for readers. Needs a "
+        "login.",
+    ),
+    click.option(
+        "--zookeeper-readers",
+        envvar="HERDPY_ZOOKEEPER_READERS",
+        show_envvar=True,
+        metavar="FILE",
+        help="Who may read then where leaders are, as drivers do, and nothing else: the logins of "
+        f"this file, which drivers have, too; or {ALL_READERS!r}.  [default: only nodes]",
+    ),
+    click.option(
+        "--zookeeper-tls-trust",
+        envvar="HERDPY_ZOOKEEPER_TLS_TRUST",
+        show_envvar=True,
+        type=_FILE,
+        metavar="FILE",
+        help="PEM file: talk to ZooKeeper by TLS, at its secureClientPort; the certificates of its "
+        "servers are signed by these.",
+    ),
+    click.option(
+        "--zookeeper-tls",
+        nargs=2,
+        type=_FILE,
+        metavar="CERTIFICATE KEY",
+        help="PEM files: shown to ZooKeeper (ssl.clientAuth). Needs --zookeeper-tls-trust.",
+    ),
+    click.option(
+        "--bookie-tls-trust",
+        envvar="HERDPY_BOOKIE_TLS_TRUST",
+        show_envvar=True,
+        type=_FILE,
+        metavar="FILE",
+        help="PEM file: talk to the bookies by TLS; their certificates are signed by these.",
+    ),
+    click.option(
+        "--bookie-tls",
+        nargs=2,
+        type=_FILE,
+        metavar="CERTIFICATE KEY",
+        help="PEM files: shown to bookies that ask clients for a certificate. Needs "
+        "--bookie-tls-trust.",
+    ),
 )
 
 json_option = click.option("--json", "is_json", is_flag=True, help="Print one JSON record.")
 
 
-def cluster_options(command: Command) -> Command:
-    """Give a command `zookeeper` and `root`."""
-    return zookeeper_option(root_option(command))
+def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command what names a cluster; it gets `place`, and prints what it raises."""
+
+    @functools.wraps(command)
+    def wrapped(
+        *arguments: Any,
+        zookeeper: str,
+        root: str,
+        zookeeper_login: Path | None,
+        is_secured: bool,
+        zookeeper_readers: str | None,
+        zookeeper_tls_trust: str | None,
+        zookeeper_tls: tuple[str, str] | None,
+        bookie_tls_trust: str | None,
+        bookie_tls: tuple[str, str] | None,
+        **options: Any,
+    ) -> None:
+        with reporting():
+            logins = read_logins(zookeeper_login)
+            if is_secured and not logins:
+                raise ProgrammingError(
+                    "--zk-enable-security: expected a login for which nodes are made, found none",
+                    sqlstate="22023",
+                    hint=f"name it: --zookeeper-login FILE, or {LOGIN_VARIABLE}",
+                )
+            place = ClusterPlace(
+                zookeeper,
+                root,
+                logins=logins,
+                is_secured=is_secured,
+                readers=read_readers(zookeeper_readers),
+                zookeeper_tls=read_tls(
+                    zookeeper_tls_trust,
+                    zookeeper_tls,
+                    "--zookeeper-tls-trust",
+                    "TLS to ZooKeeper",
+                ),
+                bookie_tls=read_tls(
+                    bookie_tls_trust, bookie_tls, "--bookie-tls-trust", "TLS to bookies"
+                ),
+            )
+            command(*arguments, place=place, **options)
+
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
 
 
 def herdpy_command(*arguments: str) -> list[str]:

@@ -6,13 +6,14 @@ from contextlib import suppress
 
 from bookie.errors import BookieError
 from bookie.metadata.interfaces import VersionedStore
+from herdpy.cluster.cluster_record import check_access, read_cluster
 from herdpy.cluster.handover.wish import Wish, WishRecord
 from herdpy.cluster.leader_node import LeaderNode
 from herdpy.cluster.node_identity import check_id
 from herdpy.cluster.status import read_nodes
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.errors import OperationalError, ProgrammingError, Retry
-from herdpy.node.sessions import session
+from herdpy.node.place import ClusterPlace
 
 _PATIENCE_S = 10.0
 _LOOK_S = 0.5
@@ -20,8 +21,7 @@ _LOOK_S = 0.5
 
 
 async def move_leader(
-    zookeeper: str,
-    root: str,
+    place: ClusterPlace,
     name: str,
     node: str,
     timeout_s: float,
@@ -34,8 +34,8 @@ async def move_leader(
     one is wanted just now. The leader goes on where the node has not come to lead.
     """
     check_id(node)
-    async with session(zookeeper) as store:
-        return await _Move(store, root, name, node, tell).run(timeout_s)
+    async with place.session() as store:
+        return await _Move(store, place.root, name, node, tell).run(timeout_s)
 
 
 class _Move:
@@ -58,6 +58,8 @@ class _Move:
     async def run(self, timeout_s: float) -> str:
         loop = asyncio.get_running_loop()
         record = (await self._nodes.read(self._name)).record
+        cluster = await read_cluster(self._store, self._root)
+        await check_access(self._store, self._root, cluster.ledgers)
         await self._check(record)
         leader = LeaderNode(
             self._store, self._nodes.leader_path(record.id), "", patience_s=_PATIENCE_S

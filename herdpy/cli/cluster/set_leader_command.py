@@ -4,8 +4,8 @@ import click
 
 from bookie.runtime.os_executors import run
 from herdpy.cli.cluster.options import cluster_options
-from herdpy.cli.console import error_console, reporting
-from herdpy.node.sessions import as_herdpy_errors
+from herdpy.cli.console import error_console
+from herdpy.node.place import ClusterPlace, as_herdpy_errors
 
 
 @click.command("set-leader")
@@ -21,8 +21,7 @@ from herdpy.node.sessions import as_herdpy_errors
     metavar="SECONDS",
     help="For the node to be level and to lead.",
 )
-@reporting()
-def set_leader(zookeeper: str, root: str, name: str, node: str, timeout_s: float) -> None:
+def set_leader(place: ClusterPlace, name: str, node: str, timeout_s: float) -> None:
     """Have NODE lead the tablespace NAME, in good order: no commit and no connection is lost.
 
     The leader hands over as soon as NODE has all of the log. Meanwhile new transactions wait, and
@@ -32,5 +31,5 @@ def set_leader(zookeeper: str, root: str, name: str, node: str, timeout_s: float
 
     errors = error_console()
     with as_herdpy_errors("tablespace set-leader"), errors.status("") as status:
-        moved = run(move_leader(zookeeper, root, name, node, timeout_s, status.update))
+        moved = run(move_leader(place, name, node, timeout_s, status.update))
     click.echo(moved)

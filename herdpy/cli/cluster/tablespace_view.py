@@ -11,6 +11,7 @@ from herdpy.cli.cluster.view import lag_text, new_table, shown_leader, tablespac
 from herdpy.cluster.observability.log_reading import LedgerFacts
 from herdpy.cluster.status import ReplicaStatus, TablespaceStatus, read_status
 from herdpy.cluster.tablespace_nodes import no_tablespace
+from herdpy.node.place import ClusterPlace
 
 
 class Shown(NamedTuple):
@@ -26,10 +27,10 @@ class Shown(NamedTuple):
         return None if None in counts else sum(count or 0 for count in counts)
 
 
-async def read_tablespace(zookeeper: str, root: str, name: str) -> Shown:
+async def read_tablespace(place: ClusterPlace, name: str) -> Shown:
     """Return a tablespace as it is now; errors as log_access()."""
-    async with log_access(zookeeper, root, name) as access:
-        status = await read_status(access.store, root, patience_s=PATIENCE_S)
+    async with log_access(place, name) as access:
+        status = await read_status(access.store, place.root, patience_s=PATIENCE_S)
         found = next((each for each in status.tablespaces if each.name == name), None)
         if found is None:
             raise no_tablespace(name)  # dropped meanwhile

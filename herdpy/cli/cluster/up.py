@@ -28,7 +28,7 @@ from herdpy.cluster.cluster_record import create_cluster
 from herdpy.cluster.status import ClusterStatus, TablespaceStatus, read_status
 from herdpy.errors import Error, OperationalError, ProgrammingError
 from herdpy.node.addresses import dsn_of
-from herdpy.node.sessions import as_herdpy_errors, session
+from herdpy.node.place import ClusterPlace, as_herdpy_errors
 
 _LOOK_S = 0.25
 _PATIENCE_S = 0.2
@@ -76,7 +76,7 @@ async def _live(
     showing.say(f"starting ZooKeeper, {bookie_count} bookies, {len(cluster.node_ids)} nodes")
     await cluster.start_ledgers()
     quorums = _QUORUMS.get(bookie_count, Quorums())
-    async with session(cluster.zookeeper) as store:
+    async with ClusterPlace(cluster.zookeeper, ROOT).session() as store:
         await _have_cluster(store, quorums)
         cluster.start_nodes()
         await _until_ready(cluster, _registered(store, cluster), "all nodes are registered")
@@ -98,7 +98,7 @@ async def _have_tablespace(cluster: LocalCluster, store: VersionedStore, name: s
     status = await read_status(store, ROOT, patience_s=_READY_LIMIT_S)
     if name in [each.name for each in status.tablespaces]:
         return
-    async with session(cluster.zookeeper) as of_maker:
+    async with ClusterPlace(cluster.zookeeper, ROOT).session() as of_maker:
         await create_tablespace(of_maker, ROOT, name, cluster.node_ids)
 
 

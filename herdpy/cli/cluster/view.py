@@ -21,7 +21,12 @@ def as_record(status: ClusterStatus) -> dict[str, Any]:
         "ledgers": status.ledgers,
         "quorums": {"ensemble": ensemble, "write": write, "ack": ack},
         "nodes": [
-            {"id": node.id, "addresses": node.addresses, "session": f"{node.session:#x}"}
+            {
+                "id": node.id,
+                "addresses": node.addresses,
+                "has_tls": node.record.has_tls,
+                "session": f"{node.session:#x}",
+            }
             for node in status.nodes
         ],
         "tablespaces": list(map(tablespace_record, status.tablespaces)),

@@ -14,7 +14,7 @@ from bookie.runtime.os_executors import run
 from herdpy.cli.cluster.options import herdpy_command
 from herdpy.cluster.status import ClusterStatus, TablespaceStatus, read_status
 from herdpy.errors import OperationalError
-from herdpy.node.sessions import as_herdpy_errors, session
+from herdpy.node.place import ClusterPlace, as_herdpy_errors
 
 _LIMIT_S = 180.0
 _LOOK_S = 0.02
@@ -80,7 +80,8 @@ class ClusterProcesses:
 
     def _tablespaces(self) -> tuple[TablespaceStatus, ...]:
         async def look() -> ClusterStatus:
-            async with session(self._zookeeper, connect_timeout_s=_ANSWER_S) as store:
+            place = ClusterPlace(self._zookeeper, self._root)
+            async with place.session(connect_timeout_s=_ANSWER_S) as store:
                 return await read_status(store, self._root, patience_s=_ANSWER_S)
 
         with as_herdpy_errors("the cluster's status"):

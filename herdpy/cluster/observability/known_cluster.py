@@ -5,9 +5,10 @@
     known.nodes(), known.replicas(), ...   # any thread, from memory
     await known.close()
 
-Watches tell what has changed: which nodes are registered, and what others have said of their copies
-(replica_node.py). What has changed is read, one look in two seconds at the most, so that all of it
-may be some seconds old, and older while the store is away. One asyncio loop.
+Watches tell which nodes are registered, and which have a copy. What others have said of their
+copies (replica_node.py) is read every two seconds while it is asked for, and behind that every
+twenty: so all of it may be some seconds old, the first answer behind a pause twenty, and more while
+the store is away. One asyncio loop.
 """
 
 import asyncio
@@ -25,6 +26,9 @@ from herdpy.engine.cluster_view import Leadership, NodeInfo, ReplicaInfo
 from herdpy.errors import Error
 
 _PAUSE_S = 2.0
+_IDLE_S = 20.0
+_ASKED_LOOKS = 5
+"""So many looks follow a question, two seconds apart."""
 _US_PER_MS = 1_000
 
 
@@ -48,10 +52,12 @@ class KnownCluster:
         self._changed = asyncio.Event()
         self._has_new_nodes = True
         self._has_new_replicas = True
-        self._to_read: set[str] = set()
-        """Nodes that have said something new of their copies."""
+        self._names: set[str] = set()
+        """Nodes that have said something of their copies."""
+        self._is_asked = False
+        """A reader has asked since the last look; any thread."""
         self._watches: list[Watch] = []
-        self._replica_watches: dict[str, Watch] = {}
+        self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         # Replaced by one assignment each, read by any thread.
         self._nodes: tuple[NodeInfo, ...] = ()
@@ -67,11 +73,11 @@ class KnownCluster:
             self._store.on_session(self._on_session),
         ]
         self._changed.set()
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = self._loop.create_task(self._run())
 
     async def close(self) -> None:
         """Look no more; repeatable."""
-        for watch in (*self._watches, *self._replica_watches.values()):
+        for watch in self._watches:
             watch.close()
         task, self._task = self._task, None
         if task is not None:
@@ -96,6 +102,10 @@ class KnownCluster:
 
     def replicas(self) -> Sequence[ReplicaInfo]:
         """Return what this node's copy is now, and what the others have said."""
+        if not self._is_asked:
+            self._is_asked = True
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._changed.set)
         known, own = self._replicas, self._member.copy_state()
         lag_s = None if math.isinf(own.lag_s) else own.lag_s
         position = None if own.position is None else str(own.position)
@@ -114,20 +124,21 @@ class KnownCluster:
         self._has_new_replicas = True
         self._changed.set()
 
-    def _on_replica(self, node: str) -> None:
-        self._to_read.add(node)
-        self._changed.set()
-
     def _on_session(self, state: SessionState) -> None:
         if state is SessionState.CONNECTED:  # what happened meanwhile is not told
-            self._to_read |= set(self._replica_watches)
             self._on_nodes()
             self._on_replicas()
 
     async def _run(self) -> None:
+        looks = 0  # that are left of the last question's
         while True:
-            await self._changed.wait()
+            if not looks:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_IDLE_S):
+                        await self._changed.wait()
             self._changed.clear()
+            looks = _ASKED_LOOKS if self._is_asked else max(0, looks - 1)
+            self._is_asked = False
             try:
                 await self._look()
             except (BookieError, Error):  # the store is away; or a record is of a newer herdpy
@@ -149,9 +160,8 @@ class KnownCluster:
             except BaseException:
                 self._has_new_replicas = True
                 raise
-        for node in sorted(self._to_read):
+        for node in sorted(self._names):
             await self._read_replica(node)
-            self._to_read.discard(node)
 
     async def _read_nodes(self) -> None:
         found: list[NodeInfo] = []
@@ -169,20 +179,12 @@ class KnownCluster:
             names = set(await self._store.children(path)) - {self.node_id}
         except NoNodeError:  # the tablespace was dropped
             names = set[str]()
-        for gone in set(self._replica_watches) - names:
-            self._replica_watches.pop(gone).close()
-            self._to_read.discard(gone)
+        self._names = names
         self._replicas = {node: each for node, each in self._replicas.items() if node in names}
-        for node in names - set(self._replica_watches):
-            self._replica_watches[node] = self._store.watch(
-                self._paths.replica_path(self._tablespace_id, node),
-                lambda node=node: self._on_replica(node),
-            )
-            self._to_read.add(node)
 
     async def _read_replica(self, node: str) -> None:
         path = self._paths.replica_path(self._tablespace_id, node)
-        with suppress(NoNodeError):  # its end is told, too
+        with suppress(NoNodeError):  # the watch tells its end
             data, stat = await self._store.read(path)
             found = ReplicaRecord.of_bytes(data, path)
             info = ReplicaInfo(

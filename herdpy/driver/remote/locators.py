@@ -1,8 +1,8 @@
 """Locators: what finds the leaders, shared by all connections of a process.
 
 Nodes that a URL names are remembered by it. A ZooKeeper has one session for all connections whose
-URLs name it, from the first that asks on until the last is closed; a forked child has its own. Any
-thread.
+URLs name it, with the same login and TLS, from the first that asks on until the last is closed; a
+forked child has its own. Any thread.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.os_process import process_generation
 from bookie.runtime.ticket import Ticket
-from herdpy.driver.dsn import Address, RemoteTarget
+from herdpy.driver.dsn import Address, RemoteTarget, ZooKeeper
 from herdpy.driver.interfaces import Locator
 from herdpy.driver.remote.leaders import LookedUp, SeedNodes, Told
 from herdpy.errors import check_extra
@@ -42,31 +42,31 @@ class _Shared:
 
 
 class SharedLocators:
-    """See the module. `open_directory` makes a session with the servers "host:port,host:port"."""
+    """See the module. `open_directory` makes a session; herdpy.Error."""
 
-    def __init__(self, open_directory: Callable[[str], Directory]) -> None:
+    def __init__(self, open_directory: Callable[[ZooKeeper], Directory]) -> None:
         self._open_directory = open_directory
         self._mutex = new_mutex()
         # Under the mutex.
         self._seeds: dict[tuple[tuple[Address, ...], str, str], SeedNodes] = {}
-        self._shared: dict[str, _Shared] = {}
+        self._shared: dict[ZooKeeper, _Shared] = {}
 
     def hold(self, target: RemoteTarget, holder: object) -> Locator:
         """Return what finds the leader of a cluster's target, for one that release()s it."""
         if target.root is None:
             return self._seed_nodes(target)
-        hosts = ",".join(map(str, target.places))
+        zookeeper = target.zookeeper
         name = (target.root, target.tablespace, target.read)
         with self._mutex:
-            shared = self._shared.get(hosts)
+            shared = self._shared.get(zookeeper)
             if shared is None:
-                shared = self._shared[hosts] = _Shared(self._open_directory(hosts))
+                shared = self._shared[zookeeper] = _Shared(self._open_directory(zookeeper))
             shared.holders.add(holder)
             if name not in shared.locators:
                 directory = shared.directory
                 shared.locators[name] = LookedUp(
                     lambda done: directory.find(*name, done),
-                    f"the ZooKeeper at {hosts}",
+                    str(zookeeper),
                     target.read,
                 )
             return shared.locators[name]
@@ -74,11 +74,11 @@ class SharedLocators:
     def release(self, holder: object) -> Ticket[None] | None:
         """Hold nothing for it any more; repeatable. A Ticket: of the session that ends by it."""
         with self._mutex:
-            for hosts, shared in list(self._shared.items()):
+            for zookeeper, shared in list(self._shared.items()):
                 if holder in shared.holders:
                     shared.holders.discard(holder)
                     if not shared.holders:
-                        del self._shared[hosts]
+                        del self._shared[zookeeper]
                         return shared.directory.close()
         return None
 
@@ -92,11 +92,11 @@ class SharedLocators:
         return found
 
 
-def _open_zookeeper(hosts: str) -> Directory:
+def _open_zookeeper(zookeeper: ZooKeeper) -> Directory:
     check_extra("bookie", "a herd+zk:// URL", "google.protobuf", "kazoo", "lmdb")
     from herdpy.driver.local import open_zookeeper
 
-    return open_zookeeper(hosts)
+    return open_zookeeper(zookeeper)
 
 
 _of_process = (process_generation(), SharedLocators(_open_zookeeper))

@@ -107,7 +107,7 @@ class RemoteSession:
         self.is_silent = False
         """It was given up because its node said nothing."""
         try:
-            self._stream = waits.open_stream(target)
+            self._stream = _opened(waits, target)
         except OSError as error:
             raise OperationalError(
                 f"connect: {target.where} cannot be reached: {error.strerror or error}",
@@ -614,6 +614,15 @@ class ThreadWaits:
 
     def new_pauses(self, budget_s: float) -> Backoff:
         return Backoff(budget_s)
+
+
+def _opened(waits: Waits, target: RemoteTarget) -> Stream:
+    """Connect, unless the node is known to speak otherwise: it would only hear what is no TLS."""
+    if target.node_has_tls not in (None, target.has_tls):
+        from herdpy.driver.remote.tls import not_spoken
+
+        raise not_spoken(target)
+    return waits.open_stream(target)
 
 
 def _was_closed() -> ConnectionLostError:

@@ -4,7 +4,7 @@ import ssl
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from bookie.runtime.os_tls import TlsStream
+from bookie.runtime.os_tls.stream import TlsStream
 from herdpy.driver.dsn import RemoteTarget
 from herdpy.errors import OperationalError, Retry
 
@@ -81,6 +81,22 @@ def not_trusted(target: RemoteTarget, reason: str) -> OperationalError:
         f"its certificate is not trusted: {reason}",
         "name the authority that signed it (?tls_authority=ca.pem), and the server as its "
         "certificate does",
+    )
+
+
+def not_spoken(target: RemoteTarget) -> OperationalError:
+    """Return the error of a node that does not speak as the URL asks for; nothing was sent."""
+    if target.has_tls:
+        return _failed(
+            target,
+            "the node speaks no TLS, as its ZooKeeper says; nothing is said to it in clear",
+            "give the node a certificate (herdpy node --tls-certificate), or ask for clear text: "
+            "?tls=off",
+        )
+    return _failed(
+        target,
+        "the node speaks TLS only, as its ZooKeeper says, and the URL has tls=off",
+        "leave tls=off out",
     )
 
 

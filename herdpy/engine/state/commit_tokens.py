@@ -27,7 +27,8 @@ _NAME_DIGITS = _STAMP_DIGITS + 32
 _SIGNATURE_DIGITS = 16
 _EXPIRED_MAX = 1_000
 """Of one record."""
-_FUTURE_US_MAX = 24 * 3600 * 1_000_000
+_STAMP_MAX = 2**52
+"""In the year 2112. By no machine's clock: another one may have made the name (ADR 84)."""
 COUNTER_MAX = 2**63 - 1
 PlainTokens = list[tuple[str, int, list[tuple[int, bool]]]]
 """Each session, least recently used first: name, acknowledged, (counter, whether it committed)."""
@@ -107,11 +108,12 @@ class CommitTokens:
         self._check_outcomes(kept, used.acknowledged)
         return used.token, used.acknowledged
 
-    def check_refusal(self, token: CommitToken, now_us: int) -> None:
+    def check_refusal(self, token: CommitToken) -> None:
         """Raise unless an unused token may be refused."""
-        if stamp_of(token[0]) > now_us + _FUTURE_US_MAX:
+        if stamp_of(token[0]) > _STAMP_MAX:
             raise ProgrammingError(
-                "a commit token from the future: expected a session that this server named",
+                "a commit token: expected a session that a server named, found one that would have "
+                "been named behind the year 2112",
                 sqlstate="22023",
             )
         kept = self._sessions.get(token[0])

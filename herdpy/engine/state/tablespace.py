@@ -1087,7 +1087,7 @@ class Tablespace:
             secret = self.applier.state.catalog.access.login_secret
             if secret is not None and not is_signed(token[0], secret):
                 return Outcome.UNKNOWN
-            self.applier.tokens.check_refusal(token, self.clock.wall_us())
+            self.applier.tokens.check_refusal(token)
             return self._submit_alone(Refuse(token=token))
 
     def log_alone(self, record: Expire | EndStaging) -> None:

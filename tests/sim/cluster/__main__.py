@@ -1,6 +1,6 @@
 """`python -m tests.sim.cluster --runs 4000 --seed 1 --jobs 2 [--plant NAME|all] [--trace]`.
 
-Runs simulated lives of a tablespace whose log is ledgers, with its nodes, bookies and clients, one
+Runs simulated lives of tablespaces whose logs are ledgers, with nodes, bookies and clients, one
 seed each, and says what happened in how many of them. Exit code 1 when a checker found something
 (with the command that repeats the seed alone), when one of the things that have to happen was too
 rare to mean anything, or when a planted fault was not found by the checker that it names.
@@ -10,28 +10,50 @@ import sys
 from functools import partial
 
 from tests.fixtures.executed_modules import executed_modules, product_modules
+from tests.sim.cluster.node_host import HAND_OVER_STEPS, STEPS
 from tests.sim.cluster.plants import PLANTS
-from tests.sim.cluster.run_seed import run_seed
-from tests.sim.cluster.world import STEPS
+from tests.sim.cluster.run_seed import ACKNOWLEDGED, FAULTS, run_seed
 from tests.sim.simulation import Chunk, Simulation
 
 WANTED = (
     "another leader",
     "a leader that was deposed alive",
+    "a leader that ends by itself, without a session",
+    "a leader whose log or tenure was taken",
+    "a leader that takes over from itself",
     "leader without the metadata store",
+    "an answer that waited for a tenure",
     "pause in a take-over",
+    "pause in a hand-over",
     "crash of the leader",
     "crash of a follower",
-    *(f"crash behind step {step}" for step in STEPS),
-    "crash in a hand-over",
+    *(f"crash behind step {step}" for step in (*STEPS, *HAND_OVER_STEPS)),
     "a part handed over",
+    "a node without power",
+    "a node that is killed",
+    "power failure at a step",
     "leader and bookie together",
     "bookie crash",
     "partition",
     "one-way partition",
+    "cut",
+    "client cut",
+    "request repeated",
+    "slow link",
+    "slow disk of a node",
+    "slow disk of a bookie",
+    "full disk of a node",
+    "full disk of a bookie",
+    "clock jump",
     "paused leader",
+    "a pause longer than a session",
+    "a leader that hangs",
+    "a session that ended",
+    "expired session",
+    "a session that was suspended and lives on",
     "roll",
     "roll in a take-over",
+    "checkpoint",
     "a node that lost its disk",
     "a commit of pages on a follower",
     "checkpoint of a follower",
@@ -39,6 +61,7 @@ WANTED = (
     "compaction of a follower",
     "lost answer of a compare-and-set",
     "lagging session",
+    "lagging metadata server",
     "a leader that the metadata store tells",
     "a leader that the metadata store does not tell",
     "registers of a follower",
@@ -46,14 +69,22 @@ WANTED = (
     "a follower that does not answer",
     "paused follower",
     "follower without the metadata store",
+    "answers that are long on their way",
+    "a token question",
+    "a token that was committed",
+    "a token that was refused",
     "unknown",
+    "pre-emption",
+    "pre-emption at lines",
+    "two tablespaces",
 )
 
 
 def expected_modules() -> list[str]:
     """Return the modules that the simulation is to run beside those of tests/sim/server."""
     found = product_modules("herdpy", ("cluster", "log"))
-    return sorted([*found, "driver/remote/leaders.py", "driver/remote/locators.py"])
+    others = ("driver/remote/leaders.py", "driver/remote/locators.py", "server/shared_port.py")
+    return sorted([*found, *others])
 
 
 SIMULATION = Simulation(
@@ -66,6 +97,7 @@ SIMULATION = Simulation(
     cpu_s_max=2.0,
     watch=partial(executed_modules, package="herdpy"),
     expected_modules=expected_modules,
+    amounts_min={ACKNOWLEDGED: 300, FAULTS: 3},
 )
 
 

@@ -36,20 +36,28 @@ class WorldPlan(server.WorldPlan):
     churn: float = 0.0
     is_maintained: bool = False
     """Nodes that follow checkpoint and compact all the time, on a slow disk that fails at times."""
+    tablespace_count: int = 1
+    """Each node has a copy of each, and each has leaders and clients of its own."""
+    acknowledged_min: int = 0
+    """Transactions that clients are told of, before they end."""
     ledgers: tuple[()] = ()
     """None but the tablespace's."""
 
 
 _LONG: dict[str, Any] = {
     "is_long": True,
-    "pause_s": 0.15,
+    "pause_s": 0.12,
     "client_count": 6,
-    "transaction_count": 25,
+    "transaction_count": 40,
     "register_share": 0.8,
     "alone_share": 0.0,
     "bulk_share": 0.0,
 }
 """For longer than sessions last; most of what is done is about registers."""
+
+
+_TWO_SHARE = 0.2
+"""Of the seeds: their nodes have copies of two tablespaces."""
 
 
 def draw_plan(rng: random.Random) -> WorldPlan:
@@ -59,9 +67,10 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         tablespace="default",
         is_small_disk=False,
         connections_max=100,
+        client_count=rng.choice((4, 5, 6)),
         sync_s=rng.choice((0.0, 0.000_5, 0.002)),
         checkpoint_log_bytes=rng.choice((64, 128, 256)) * 1024,
-        fault_count=rng.choice((3, 5, 8)),
+        fault_count=rng.choice((6, 9, 14)),
         register_share=rng.choice((0.0, 0.3, 0.7)),
     )
     drawn: dict[str, Any] = {**asdict(served), "is_long": False}
@@ -69,7 +78,7 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         drawn |= _LONG
     plan = WorldPlan(
         **drawn,
-        node_count=rng.choice((2, 3, 3)),
+        node_count=rng.choice((3, 3, 3, 4, 5)),
         bookie_count=rng.choice((3, 3, 4, 5)),
         ledger_bytes_max=rng.choice((2, 8, 32, 256)) * 1024,
         ledger_age_s=rng.choice((0.15, 10.0)),
@@ -87,9 +96,17 @@ def draw_plan(rng: random.Random) -> WorldPlan:
     )
     plan = replace(plan, reader_count=2 if plan.is_long else rng.choice((0, 1)))
     plan = replace(plan, checkpoint_interval_s=rng.choice((1.0, 30.0)))
-    if plan.is_long or rng.random() < 0.7:
+    if rng.random() < _TWO_SHARE:
+        plan = replace(plan, tablespace_count=2, node_count=3)
+    if plan.is_long or rng.random() < 0.8:
         return plan
     # Jobs of more rows than go one by one, beside what nodes that follow do with theirs.
     return replace(
-        plan, job_rows=12, has_small_sizes=True, bulk_share=0.5, sync_s=0.002, is_maintained=True
+        plan,
+        node_count=3,
+        job_rows=12,
+        has_small_sizes=True,
+        bulk_share=0.3,
+        sync_s=0.002,
+        is_maintained=True,
     )

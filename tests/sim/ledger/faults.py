@@ -210,10 +210,7 @@ class Faults:
         self.world.happen("full disk")
         self.world.say(f"fault: the disk of {host.name} is full")
         if self.rng.random() < 0.5:
-            self.world.loop.call_later(0.2 * self.rng.random(), self._empty, host)
-
-    def _empty(self, host: BookieHost) -> None:
-        host.disk.capacity_bytes = None
+            self.world.loop.call_later(0.2 * self.rng.random(), host.have_room)
 
     def fail_disk(self, client: str | None, bookie: str | None) -> None:
         host = self._bookie(bookie)

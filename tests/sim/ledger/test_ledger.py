@@ -37,6 +37,7 @@ NEVER_SIMULATED = {
     "client/record_batch.py",  # what applications put into entries, as the next one
     "client/record_frames.py",
     "ledger/record_frame.py",
+    "metadata/acl_walk.py",  # of commands
     "metadata/kazoo_client.py",
     "metadata/task_locks.py",  # of recovery and collection, which tests/sim/recovery simulates
     "metadata/workers.py",  # as these

@@ -246,6 +246,10 @@ class BookieHost:
             self._loses_power = False
             self.world.loop.crash(node)
 
+    def have_room(self) -> None:
+        """Let its disk be full no more."""
+        self.disk.capacity_bytes = None
+
     def wipe(self) -> None:
         """Lose the disk, and come back with an empty one."""
         self.is_wiped = True
@@ -501,7 +505,7 @@ class World:
         for host in self.hosts:
             host.sync_s = self.plan.sync_s
             host.disk.heal()
-            host.disk.capacity_bytes = None
+            host.have_room()
             host.disk.crash_at = None
             host.start_if_wanted()
         for session_id in self.store_server.session_ids:
@@ -515,6 +519,10 @@ class World:
 
     def _heard(self, transport: Any, data: bytes) -> None:
         self.wire.heard(transport, data)
+        self.repeat_at_times(transport, data)
+
+    def repeat_at_times(self, transport: Any, data: bytes) -> None:
+        """Have some of what clients send come a second time, later."""
         share = self.plan.repeat_share
         if share and self.is_rough and not transport.is_accepted and self.draw() < share:
             delay_s = self.rng.choice((0.0, 0.001, 0.01, 0.1)) * self.draw()

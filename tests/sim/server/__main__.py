@@ -35,6 +35,7 @@ WANTED = (
     "log opened anew",
     "log not opened anew",
     "pre-emption",
+    "pre-emption at lines",
     "savepoint",
     "REPEATABLE READ",
     "a transaction that a pool repeats",

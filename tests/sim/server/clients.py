@@ -161,7 +161,6 @@ class Client:
         self.pool: Pool | AwaitingPool | None = None
         self.current: Connection | Awaiting | None = None
         """Where the transaction is that runs, or ran last."""
-        self.done_count = 0
         self._positions: dict[int, Any] = {}
         """How far its connections have seen the log."""
         self._is_repeatable = False  # the transaction has one snapshot
@@ -191,10 +190,12 @@ class Client:
 
     def _run(self) -> None:
         plan = self.world.plan
-        for index in range(plan.transaction_count):
+        index = 0
+        while self.world.has_more(index):
             wait_for(asyncio.sleep(self.rng.random() * plan.pause_s))
             self.world.admit()
             number = self.number * _PER_CLIENT + index
+            index += 1
             if self.rng.random() < plan.bulk_share:
                 self.rng.choice((self._ingest, self._pipe, self._stage, self._read_leased))(number)
             elif self.rng.random() < plan.alone_share:
@@ -270,6 +271,7 @@ class Client:
             self._close()
             wait_for(asyncio.sleep(rng.random() * _AGAIN_S))
         else:
+            self.world.acknowledge()
             self.world.happen("a register that was read")
 
     def _do_alone(
@@ -291,7 +293,7 @@ class Client:
             history.end(number, Fate.UNKNOWN if self.is_relaxed else Fate.COMMITTED)
         if self.is_relaxed:
             self.world.happen("a commit that does not wait for the disk")
-        self.done_count += 1
+        self.world.acknowledge()
         # The position does not have what does not wait for the disk yet.
         self._note_position(connection, None if self.is_relaxed else told)
 
@@ -338,6 +340,7 @@ class Client:
                 continue
             for each in numbers:
                 history.end(each, Fate.COMMITTED)
+            self.world.acknowledge()
             self.world.happen("a staged job")
             return
         for each in numbers:
@@ -395,7 +398,7 @@ class Client:
         if raised is not None:
             history.raised(*raised)
         history.reads += reads
-        self.done_count += 1
+        self.world.acknowledge()
         world.say(f"{number} is committed")
         self._note_position(connection, told)
 
@@ -433,7 +436,7 @@ class Client:
             return
         history.end(attempts[-1], Fate.COMMITTED)
         history.reads += reads
-        self.done_count += 1
+        self.world.acknowledge()
 
     def _failed(self, number: int, error: Error, *, is_committing: bool) -> None:
         world, history = self.world, self.world.history
@@ -598,7 +601,7 @@ def list_of(connection: "Connection | Awaiting", name: int) -> tuple[int, ...]:
 
 def fill(world: World) -> None:
     """Make the tables, and what stands in them at first. In a thread of a client."""
-    if world.plan.tablespace != DEFAULT:
+    if world.makes_tablespace:
         text = f"CREATE TABLESPACE IF NOT EXISTS {world.plan.tablespace}"
         in_the_calm(world, lambda connection: connection.execute(text), DEFAULT, autocommit=True)
 

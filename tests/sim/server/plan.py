@@ -50,6 +50,8 @@ class WorldPlan:
     """Of the transactions: theirs raises a register, or reads some."""
     has_small_sizes: bool
     """Pages of few rows, statements in parts of three rows."""
+    line_share: float
+    """Of the statements of the log and what applies it, before which a thread is stopped."""
     job_rows: int = 2
     """That a staged job has."""
 
@@ -84,4 +86,5 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         is_relaxed=rng.random() < 0.2,
         has_small_sizes=rng.random() < 0.25,
         register_share=rng.choice((0.0, 0.2, 0.5)),
+        line_share=rng.choice((*[0.0] * 5, 0.01, 0.02, 0.05)),
     )

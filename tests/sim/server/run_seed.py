@@ -63,6 +63,8 @@ async def _live(world: World) -> None:
             world.happened[fate.value] = count
     if world.mutexes.preemption_count:
         world.happen("pre-emption")
+    if world.lines.count:
+        world.happen("pre-emption at lines")
     if plan.has_small_sizes:
         world.happen("small sizes")
     if plan.tablespace != "default":

@@ -9,6 +9,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from herdpy.engine.instance import Instance
 from herdpy.errors import Error, InvariantViolation
 from herdpy.model.lsn import Lsn
 from herdpy.server.server import Server
+from herdpy.storage.tablespace_list import DEFAULT
 from tests.fixtures.digest import state_digest
 from tests.fixtures.shared_plans import SharedPlans
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
@@ -27,6 +29,7 @@ from tests.sim.loop import Node, SimulatedLoop
 from tests.sim.server.checkers import CheckError, History
 from tests.sim.server.plan import WorldPlan
 from tests.sim.switching import (
+    LinePreemption,
     LoopClock,
     Mutexes,
     SwitchingDriver,
@@ -91,8 +94,10 @@ class World:
         self.happened: Counter[str] = Counter()
         self.is_rough = True
         self.host = ServerHost(self)
-        self._placed = self.mutexes.placed()
-        self._placed.__enter__()
+        self.lines = LinePreemption(self.loop, random.Random(f"lines {seed}"), plan.line_share)
+        self._placed = ExitStack()
+        self._placed.enter_context(self.mutexes.placed())
+        self._placed.enter_context(self.lines.placed())
         self.loop.world.run(self._probe)
 
     def _probe(self) -> None:
@@ -108,6 +113,18 @@ class World:
     def say(self, text: str) -> None:
         if self.loop.trace is not None:
             self.loop.say(text)
+
+    def has_more(self, index: int) -> bool:
+        """Return whether a client that has begun so many transactions is to begin another one."""
+        return index < self.plan.transaction_count
+
+    def acknowledge(self) -> None:
+        """Take note of a transaction that was acknowledged: here they are as many as they are."""
+
+    @property
+    def makes_tablespace(self) -> bool:
+        """The first client is to make the tablespace."""
+        return self.plan.tablespace != DEFAULT
 
     def admit(self) -> None:
         """Let a client begin something: at once, here."""
@@ -136,7 +153,7 @@ class World:
 
     def close(self) -> None:
         self.loop.close()
-        self._placed.__exit__(None, None, None)
+        self._placed.close()
 
 
 class Telling:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ from bookie.admin.zookeeper_process import ZooKeeperProcess
 from bookie.errors import (
     BookieStartError,
     IncorrectParameterError,
+    NodeExistsError,
     SecurityError,
     StoreAccessError,
 )
 from bookie.metadata.acl import OPEN, acl_for, acl_text
+from bookie.metadata.interfaces import Write
 from bookie.metadata.kazoo_client import KAZOO_LOGGER
 from bookie.metadata.zookeeper import ZooKeeperStore
 from bookie.metadata.zookeeper_login import Login, SaslDigest, parse_logins
@@ -177,11 +180,16 @@ def test_no_log_has_the_password(
         with caplog.at_level(1, logger=KAZOO_LOGGER):
             store = await ZooKeeperStore.connect(users.hosts, logins=parse_logins(line, "line"))
             await store.exists("/")
+            with suppress(NodeExistsError):
+                await store.create("/logged", b"password of ledgers")
+            await store.write("/logged", b"password of ledgers", -1)
+            await store.multi([Write("/logged", b"password of ledgers")])
+            await store.read("/logged")
             await store.close()
 
     asyncio.run(main())
     assert "Exists" in caplog.text
-    for secret in ("geheim", PASSWORD, "response="):
+    for secret in ("geheim", PASSWORD, "response=", "password of ledgers"):
         assert secret not in caplog.text
 
 

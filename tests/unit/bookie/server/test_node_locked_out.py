@@ -13,8 +13,8 @@ from bookie.client.client import LedgerClient
 from bookie.config import AutoRecoveryConfig
 from bookie.errors import StoreAccessError
 from bookie.ledger.types import Status
-from bookie.management.acls import set_acls
-from bookie.metadata.acl import OPEN, StoreAccess, acl_for
+from bookie.metadata.acl import StoreAccess
+from bookie.metadata.acl_walk import all_open, set_acls
 from bookie.metadata.memory import MemoryStore
 from bookie.metadata.registration import RegistrationState
 from bookie.metadata.zookeeper_login import Login
@@ -47,7 +47,7 @@ def test_who_is_locked_out_comes_back(caplog: pytest.LogCaptureFixture) -> None:
             stores[1], "/ledgers", "w", clock=cluster.clock, rng=SeededRng(2), config=CONFIG
         )
         await asyncio.sleep(5)
-        await set_acls(ada, "/ledgers", acl_for([ADA]))
+        await set_acls(ada, "/ledgers", ada.access.secured_acl)
         await asyncio.sleep(60)
         assert await add_and_read(cluster, writer.ledger_id) == (Status.OK, Status.OK)
         await writer.add(b"an entry needs no metadata")
@@ -62,7 +62,7 @@ def test_who_is_locked_out_comes_back(caplog: pytest.LogCaptureFixture) -> None:
         assert await add_and_read(cluster, writer.ledger_id) == (Status.READ_ONLY, Status.OK)
         assert client.bookies.writable == (node.bookie_id,)  # as it was known
 
-        await set_acls(ada, "/ledgers", OPEN)
+        await set_acls(ada, "/ledgers", all_open)
         await asyncio.sleep(30)
         assert cluster.has(WRITABLE)
         assert await add_and_read(cluster, writer.ledger_id) == (Status.OK, Status.OK)
@@ -84,7 +84,7 @@ def test_who_is_locked_out_comes_back(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_start_without_the_login_says_so_at_once() -> None:
     async def test(cluster: Cluster) -> None:
         ada = MemoryStore(cluster.metadata, None, StoreAccess((ADA,)))
-        await set_acls(ada, "/ledgers", acl_for([ADA]))
+        await set_acls(ada, "/ledgers", ada.access.secured_acl)
         begun = cluster.loop.time()
         with pytest.raises(StoreAccessError):
             await cluster.start()
@@ -99,7 +99,7 @@ def test_a_bookie_with_the_login_notices_nothing() -> None:
         ada = MemoryStore(cluster.metadata, None, StoreAccess((ADA,)))
         own = MemoryStore(cluster.metadata, None, StoreAccess((ADA,)))
         node = await cluster.start(store=own)
-        for acl in (acl_for([ADA]), OPEN, acl_for([ADA])):
+        for acl in (ada.access.secured_acl, all_open, ada.access.secured_acl):
             await set_acls(ada, "/ledgers", acl)
             cluster.metadata.expire(own.session_id)
             await asyncio.sleep(30)

@@ -12,6 +12,7 @@ from herdpy.cli.cluster.log_view import chain_record, chain_table, record_line
 from herdpy.cli.cluster.tablespace_view import Shown, shown_record, shown_tables
 from herdpy.cli.cluster.view import as_record, as_tables, changes
 from herdpy.cluster.observability.log_reading import LedgerFacts, Link
+from herdpy.cluster.registration import NodeRecord
 from herdpy.cluster.status import ClusterStatus, NodeStatus, ReplicaStatus, TablespaceStatus
 from herdpy.driver.dsn import RemoteTarget, parse_target
 from herdpy.driver.local import disk_of_directory
@@ -132,7 +133,12 @@ def test_a_plan_that_cannot_be_read(tmp_path: Path, text: str) -> None:
 
 def status(leader: str | None = "n1", epoch: int = 2, *sessions: int) -> ClusterStatus:
     nodes = tuple(
-        NodeStatus(f"n{number}", {"herd": f"127.0.0.1:700{number}"}, session)
+        NodeStatus(
+            f"n{number}",
+            {"herd": f"127.0.0.1:700{number}"},
+            session,
+            NodeRecord(id=f"n{number}", life="1", has_tls=True),
+        )
         for number, session in enumerate(sessions, 1)
         if session
     )
@@ -185,7 +191,12 @@ def test_tables_and_record() -> None:
     assert "ledgers lie on 3 bookies, an entry on 3, and 2 acknowledge it" in shown
     record = as_record(status("n1", 2, 11))
     assert record["nodes"] == [
-        {"id": "n1", "addresses": {"herd": "127.0.0.1:7001"}, "session": "0xb"}
+        {
+            "id": "n1",
+            "addresses": {"herd": "127.0.0.1:7001"},
+            "has_tls": True,
+            "session": "0xb",
+        }
     ]
     assert record["tablespaces"][0]["ledgers"] == [3, 4, 5, 6]
 

@@ -6,12 +6,9 @@ from typing import Any
 
 import pytest
 
-from bookie.client.client import LedgerClient
-from bookie.config import ClientConfig
 from bookie.errors import BookieError, NotEnoughBookiesError
 from bookie.ledger.record_frame import join
-from bookie.metadata.memory import Fate, MemoryStore, Plan
-from bookie.runtime.os_rng import OsRng
+from bookie.metadata.memory import Fate, Plan
 from herdpy.cluster.chain import LedgerChain
 from herdpy.cluster.ledgers_info import LedgersInfo
 from herdpy.cluster.listing import ClaimLostError, LedgerListing
@@ -19,49 +16,8 @@ from herdpy.cluster.observability.figures import LogFigures
 from herdpy.errors import CorruptionError
 from herdpy.log.record import BeginLedger, decode
 from herdpy.model.lsn import START_LSN, Lsn
+from tests.fixtures.chain_nodes import PASSWORD, PATH, Node, ScriptedLink, ledgers_of, node
 from tests.fixtures.ledger_cluster import LedgerCluster, simulate_cluster
-from tests.sim.clock import SimulatedClock
-from tests.unit.herdpy.cluster.test_listing import ScriptedLink
-
-PATH = "/herd/ledgers/t"
-PASSWORD = b"secret"
-
-
-class Node:
-    """A node of the cluster with a chain of its own, which other nodes know nothing of."""
-
-    def __init__(self, cluster: LedgerCluster, client: LedgerClient, store: MemoryStore) -> None:
-        self.client = client
-        self.listing = LedgerListing(store, PATH, patience_s=5.0)
-        self.chain = LedgerChain(client, self.listing, tablespace=b"t", password=PASSWORD)
-
-    async def add(self, record: bytes) -> int:
-        """Add an entry of one record, and wait for it; BookieError."""
-        added: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-        def on_added(entry_id: int, error: BookieError | None) -> None:
-            if error is None:
-                added.set_result(entry_id)
-            else:
-                added.set_exception(error)
-
-        self.chain.send(join([record]), on_added)
-        return await added
-
-    async def content(self, after: Lsn = START_LSN) -> list[bytes]:
-        return [
-            each
-            for _, _, records in [e async for e in self.chain.entries(after)]
-            for each in records
-        ]
-
-
-async def node(cluster: LedgerCluster, link: ScriptedLink | None = None) -> Node:
-    store = MemoryStore(cluster.store_server, link or ScriptedLink())
-    config = ClientConfig(explicit_lac_interval_s=0.01)
-    client = await LedgerClient.connect(store, rng=OsRng(), clock=SimulatedClock(), config=config)
-    cluster._clients.append((client, store))
-    return Node(cluster, client, store)
 
 
 def simulate(body: Callable[[LedgerCluster], Awaitable[None]]) -> None:
@@ -70,11 +26,6 @@ def simulate(body: Callable[[LedgerCluster], Awaitable[None]]) -> None:
         await body(cluster)
 
     simulate_cluster(main)
-
-
-async def ledgers_of(cluster: LedgerCluster) -> list[int]:
-    client = await cluster.client()
-    return [each async for each in client.ledger_ids()]
 
 
 def test_a_log_goes_on_from_ledger_to_ledger_and_from_node_to_node() -> None:

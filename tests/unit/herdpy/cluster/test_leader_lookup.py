@@ -9,7 +9,7 @@ import pytest
 from bookie.errors import StoreUnreachableError
 from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.memory import Fate, MemoryStore
-from herdpy.cluster.leader_lookup import LeaderLookup
+from herdpy.cluster.leader_lookup import LeaderLookup, Told
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.errors import CorruptionError, Error, OperationalError, ProgrammingError, Retry
 from tests.fixtures.metadata import MetadataWorld, ScriptedLink
@@ -60,6 +60,17 @@ def test_the_leader_is_found_by_one_session() -> None:
         found = await asyncio.gather(*(cluster.find() for _ in range(3)))
         assert found == ["h:7000"] * 3
         assert len(cluster.opened) == 1
+
+    run(body)
+
+
+@pytest.mark.parametrize("has_tls", [True, False])
+def test_a_node_says_whether_it_has_tls(has_tls: bool) -> None:
+    async def body(cluster: Cluster) -> None:
+        await cluster.make(has_tls=has_tls)
+        for read in ("leader", "nearest"):
+            found = await cluster.lookup.find_nodes("/herd", "a/b", read)
+            assert found == [("h:7000", has_tls)]
 
     run(body)
 
@@ -160,9 +171,9 @@ def test_a_store_that_was_not_reached_is_opened_by_the_next_question() -> None:
 def test_questions_that_are_begun_are_answered_also_by_close() -> None:
     async def body(cluster: Cluster) -> None:
         await cluster.make()
-        told: asyncio.Queue[list[str] | Error] = asyncio.Queue()
+        told: asyncio.Queue[Told] = asyncio.Queue()
         cluster.lookup.begin("/herd", "a/b", "leader", told.put_nowait)
-        assert await told.get() == ["h:7000"]
+        assert await told.get() == [("h:7000", None)]
         cluster.lookup.begin("/herd", "other", "leader", told.put_nowait)
         error = await told.get()
         assert isinstance(error, Error)

@@ -7,9 +7,9 @@ import pytest
 
 from bookie.metadata.memory import Fate, MemoryStore, MemoryStoreServer, Plan
 from herdpy.cluster.leader_node import LeaderNode
+from tests.fixtures.chain_nodes import ScriptedLink
 from tests.sim.clock import SimulatedClock
 from tests.sim.loop import SimulatedLoop
-from tests.unit.herdpy.cluster.test_listing import ScriptedLink
 
 PATH = "/herd/leaders/t"
 

@@ -9,27 +9,9 @@ from bookie.metadata.memory import Fate, MemoryStore, MemoryStoreServer, Plan
 from herdpy.cluster.ledgers_info import FORMAT, LedgersInfo
 from herdpy.cluster.listing import ClaimLostError, LedgerListing
 from herdpy.errors import CorruptionError, OperationalError
+from tests.fixtures.chain_nodes import PATH, ScriptedLink
 from tests.sim.clock import SimulatedClock
 from tests.sim.loop import SimulatedLoop
-
-PATH = "/herd/ledgers/t"
-
-
-class ScriptedLink:
-    """The way to the store; the number-th request from now on travels as it is said."""
-
-    def __init__(self) -> None:
-        self.plans: dict[int, Plan] = {}
-        self.write_s = 0.0
-        self._number = 0
-
-    def plan(self, session_id: int, path: str, *, is_write: bool) -> Plan:
-        self._number += 1
-        planned = self.plans.get(self._number)
-        return planned or Plan(request_s=self.write_s if is_write else 0.0)
-
-    def event_s(self, session_id: int, path: str) -> float:
-        return 0.0
 
 
 class World:
@@ -72,8 +54,8 @@ def test_a_claim_lets_its_epoch_add_and_no_older_one() -> None:
     simulate(body)
 
 
-def test_an_addition_between_a_claims_reading_and_its_write_is_not_lost() -> None:
-    """HerdDB's defect D1: the leader rolls while another node takes over."""
+def test_herddb_d1_an_addition_between_a_claims_reading_and_its_write_is_not_lost() -> None:
+    """The leader rolls while another node takes over."""
 
     async def body(world: World) -> None:
         slow = ScriptedLink()

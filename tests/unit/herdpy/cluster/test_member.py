@@ -168,8 +168,8 @@ class Cluster:
     async def _make(self) -> None:
         nodes = TablespaceNodes(self.bookies.store)
         await nodes.initialize()
-        record = TablespaceRecord(id=ID, leader="n1", replicas=("n1",), password=PASSWORD.hex())
-        await nodes.create(NAME, record)
+        record = TablespaceRecord(id=ID, leader="n1", replicas=("n1",))
+        await nodes.create(NAME, record, PASSWORD)
         await self.bookies.store.delete(nodes.leader_path(ID))  # of this session, which leads none
 
     def node(self, name: str, disk: MemoryDisk | None = None) -> Node:

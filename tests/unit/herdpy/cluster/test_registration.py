@@ -13,9 +13,9 @@ from herdpy.cluster.registration import NodeRecord, Registration
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord, Versioned
 from herdpy.cluster.tenure import SHARE, Tenure
 from herdpy.errors import Error
+from tests.fixtures.chain_nodes import ScriptedLink
 from tests.sim.clock import SimulatedClock
 from tests.sim.loop import SimulatedLoop
-from tests.unit.herdpy.cluster.test_listing import ScriptedLink
 
 NAME, ID = "sales", "0123456789abcdef0123456789abcdef"
 TIMEOUT_S = 2.0
@@ -100,6 +100,24 @@ def test_a_tenure_is_renewed_while_its_node_leads() -> None:
             await asyncio.sleep(0.1 * TIMEOUT_S)
         await node.registration.close()
         assert not tenure.holds()
+
+    run(body)
+
+
+def test_a_renewal_is_one_request_and_who_has_led_sees_again_that_its_node_is_gone() -> None:
+    async def body(world: World) -> None:
+        node = world.member("n1")
+        await node.registration.start()
+        tenure = await node.lead()
+        before = node.link._number
+        await asyncio.sleep(2 * TIMEOUT_S)
+        assert 9 <= node.link._number - before <= 11  # and no look at what it writes itself
+        node.registration.end(tenure)
+        for _ in range(2):
+            await node.store.delete(node.registration._path)
+            await asyncio.sleep(0.2 * TIMEOUT_S)
+            assert await node.store.exists(node.registration._path) is not None
+        await node.registration.close()
 
     run(body)
 

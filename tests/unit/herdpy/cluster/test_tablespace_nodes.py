@@ -15,7 +15,8 @@ from herdpy.cluster.tablespace_nodes import (
 )
 from herdpy.errors import CorruptionError, OperationalError, ProgrammingError
 from herdpy.model.lsn import Lsn
-from tests.unit.herdpy.cluster.test_listing import ScriptedLink, World, simulate
+from tests.fixtures.chain_nodes import ScriptedLink
+from tests.unit.herdpy.cluster.test_listing import World, simulate
 
 RECORD = TablespaceRecord(id="a" * 32, leader="n1", replicas=("n1", "n2"), expected=2)
 OTHER = TablespaceRecord(id="b" * 32, leader="n2", replicas=("n2",))
@@ -40,8 +41,10 @@ def test_a_tablespace_begins_and_ends_with_all_its_nodes() -> None:
         await nodes.initialize()
         await nodes.initialize()
         empty = await tree(nodes)
-        await nodes.create("sales", RECORD)
+        await nodes.create("sales", RECORD, b"\0\xffpassword")
         assert await nodes.names() == ["sales"]
+        assert await nodes.password(RECORD.id) == b"\0\xffpassword"
+        assert b"70617373" not in (await nodes._store.read(nodes.path("sales")))[0]
         assert (await nodes.read("sales")).record == RECORD
         listing = LedgerListing(nodes._store, nodes.ledgers_path(RECORD.id))
         assert (await listing.read()).epoch == 1
@@ -53,6 +56,9 @@ def test_a_tablespace_begins_and_ends_with_all_its_nodes() -> None:
         await nodes._store.create(f"{nodes.replicas_path(RECORD.id)}/n1")
         assert await nodes.drop("sales", await nodes.read("sales")) == (7,)
         assert await tree(nodes) == empty
+        with pytest.raises(OperationalError, match="expected the password") as caught:
+            await nodes.password(RECORD.id)
+        assert caught.value.sqlstate == "58P01"
 
     simulate(body)
 
@@ -88,7 +94,7 @@ def test_a_hand_over_names_the_end_and_takes_the_leader_s_node_away_at_once(
 def test_a_hand_over_at_no_position_is_named(position: str) -> None:
     data = msgspec.json.encode(
         {
-            "format": 1,
+            "format": FORMAT,
             "id": "a" * 32,
             "leader": "n1",
             "replicas": ["n1"],
@@ -207,13 +213,36 @@ def test_a_newer_format_is_refused() -> None:
     assert caught.value.sqlstate == "0A000"
 
 
+def test_an_older_format_is_refused() -> None:
+    """It had the password, for all to read that find leaders."""
+    data = RECORD.to_bytes()[:-1].replace(b'"format":2', b'"format":1') + b',"password":"00ff"}'
+    with pytest.raises(OperationalError, match="format 1, and this herdpy reads 2") as caught:
+        TablespaceRecord.of_bytes(data, "/herd/x")
+    assert caught.value.sqlstate == "0A000"
+    assert "00ff" not in f"{caught.value} {caught.value.hint}"
+
+
+def test_a_malformed_password_is_named_and_not_shown() -> None:
+    async def body(world: World) -> None:
+        nodes = nodes_of(world)
+        await nodes.initialize()
+        await nodes.create("sales", RECORD, b"secret")
+        path = nodes.secret_path(RECORD.id)
+        assert (await nodes._store.read(path))[0] == b'{"format":1,"password":"736563726574"}'
+        for data in (b'{"format":1,"password":"geheim"}', b'{"format":1,"password":["geheim"]}'):
+            await nodes._store.write(path, data, -1)
+            with pytest.raises(CorruptionError, match="expected a password of ledgers") as caught:
+                await nodes.password(RECORD.id)
+            assert "geheim" not in str(caught.value)
+
+    simulate(body)
+
+
 def test_the_bytes_are_those_of_the_page() -> None:
-    record = TablespaceRecord(
-        id="0" * 32, leader="n1", epoch=3, replicas=("n1", "n2"), expected=2, password="00ff"
-    )
+    record = TablespaceRecord(id="0" * 32, leader="n1", epoch=3, replicas=("n1", "n2"), expected=2)
     data = (
-        b'{"format":1,"id":"00000000000000000000000000000000","leader":"n1","epoch":3,'
-        b'"replicas":["n1","n2"],"expected":2,"password":"00ff"}'
+        b'{"format":2,"id":"00000000000000000000000000000000","leader":"n1","epoch":3,'
+        b'"replicas":["n1","n2"],"expected":2}'
     )
     assert record.to_bytes() == data
     assert TablespaceRecord.of_bytes(data, "/herd/x") == record

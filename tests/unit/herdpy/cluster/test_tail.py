@@ -12,8 +12,9 @@ from herdpy.cluster.staleness import End, Staleness
 from herdpy.cluster.tail import LedgerTail
 from herdpy.errors import CorruptionError, OperationalError
 from herdpy.model.lsn import START_LSN, Lsn
+from tests.fixtures.chain_nodes import PASSWORD, Node, node
 from tests.fixtures.ledger_cluster import LedgerCluster
-from tests.unit.herdpy.cluster.test_chain import PASSWORD, Node, node, rewrite, simulate
+from tests.unit.herdpy.cluster.test_chain import rewrite, simulate
 
 ENTRIES = 5
 
@@ -54,7 +55,7 @@ async def take(
     return found
 
 
-def test_a_tail_has_every_record_once_from_any_position_on() -> None:
+def test_herddb_d5_a_tail_has_every_record_once_from_any_position_on() -> None:
     async def body(cluster: LedgerCluster) -> None:
         written = 0
         for epoch in range(1, 4):

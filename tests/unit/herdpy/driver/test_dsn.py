@@ -10,6 +10,7 @@ from herdpy.driver.dsn import (
     Address,
     RemoteTarget,
     Target,
+    ZooKeeper,
     address_of,
     parse_target,
     with_password,
@@ -232,6 +233,7 @@ def test_no_error_shows_a_password(url: str) -> None:
         ("herd://127.0.0.2", False),
         ("herd://[::1]", False),
         ("herd://localhost/?tls=on", True),
+        ("herd://localhost/?tls_authority=ca.pem", True),
     ],
 )
 def test_tls_is_for_all_that_leaves_the_machine(url: str, has_tls: bool) -> None:
@@ -290,8 +292,51 @@ def test_a_node_of_a_cluster() -> None:
     assert not node.is_cluster
     assert node.where == "herd://[::2]:7001/sales"
     assert (node.user, node.password, node.tls_server_name) == ("ada", "x", "s")
-    assert not found.at(Address("127.0.0.1", 7001)).has_tls
-    assert found.at(Address("n1", 7001)).has_tls
+
+
+@pytest.mark.parametrize("said", [None, False, True])
+def test_what_zookeeper_says_of_a_node_takes_no_tls_away(said: bool | None) -> None:
+    """Neither by what the node speaks, nor by where it is."""
+    usual, demanded, forbidden = (
+        parse_target(f"herd+zk://zk/t?{option}")
+        for option in ("spin_us=0", "tls_authority=ca.pem", "tls=off")
+    )
+    assert isinstance(usual, RemoteTarget)
+    assert isinstance(demanded, RemoteTarget)
+    assert isinstance(forbidden, RemoteTarget)
+    here, there = Address("127.0.0.1", 7000, said), Address("n1", 7000, said)
+    assert usual.at(there).has_tls
+    assert usual.at(here).has_tls is (said is True)
+    for address in (here, there):
+        assert demanded.at(address).has_tls
+        assert not forbidden.at(address).has_tls
+        assert forbidden.at(address).node_has_tls is said
+
+
+def test_options_of_zookeeper() -> None:
+    found = parse_target(
+        "herd+zk://a,b/t?zookeeper_login=l&zookeeper_tls_certificate=c&zookeeper_tls_key=k"
+    )
+    assert isinstance(found, RemoteTarget)
+    assert found.zookeeper == ZooKeeper("a:2181,b:2181", "l", True, "", "c", "k")
+    assert found.tls is None
+    usual = parse_target("herd+zk://a")
+    assert isinstance(usual, RemoteTarget)
+    assert usual.zookeeper == ZooKeeper("a:2181")
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["zookeeper_tls=off&zookeeper_tls_authority=a", "zookeeper_tls_key=k", "zookeeper_login="],
+)
+def test_options_of_zookeeper_that_make_no_sense(query: str) -> None:
+    with pytest.raises(InterfaceError, match="zookeeper_"):
+        parse_target(f"herd+zk://h/?{query}")
+
+
+def test_options_of_zookeeper_are_of_its_urls() -> None:
+    with pytest.raises(InterfaceError, match=r"'zookeeper_login' is of herd\+zk:// URLs"):
+        parse_target("herd://a,b/t?zookeeper_login=l")
 
 
 @pytest.mark.parametrize(

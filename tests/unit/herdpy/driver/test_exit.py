@@ -53,9 +53,10 @@ import os
 import signal
 import sys
 
+from herdpy.driver.dsn import ZooKeeper
 from herdpy.driver.local import open_zookeeper
 
-directory = open_zookeeper("127.0.0.1:1")
+directory = open_zookeeper(ZooKeeper("127.0.0.1:1"))
 child = os.fork()
 if child == 0:
     signal.alarm(60)  # what hangs is not to stay

@@ -16,7 +16,8 @@ from bookie.errors import BookieStartError
 from bookie.ledger.types import Status
 from bookie.proto import v2, v3
 from bookie.runtime.os_input_files import Reread, read_text
-from bookie.server.tls import TlsContexts, names_in, server_contexts, warn_of_own_rights
+from bookie.runtime.os_tls.files import TlsContexts
+from bookie.server.tls import names_in, server_contexts, warn_of_own_rights
 from bookie.server.wire.client_access import CertificateNames, ClientAccess
 from tests.fixtures.bookies import KEY, Peer, RunningBookie, add, ask, packet, running_bookie
 from tests.sim.clock import SimulatedClock

@@ -8,9 +8,9 @@ import pytest
 from bookie.metadata.memory import Fate, MemoryStore, MemoryStoreServer, Plan
 from herdpy.cluster.handover.wish import ANY_NODE, Wish, WishRecord
 from herdpy.errors import CorruptionError, OperationalError
+from tests.fixtures.chain_nodes import ScriptedLink
 from tests.sim.clock import SimulatedClock
 from tests.sim.loop import SimulatedLoop
-from tests.unit.herdpy.cluster.test_listing import ScriptedLink
 
 PATH = "/herd/wishes/t"
 WANTED = WishRecord(leader="n2", epoch=7)

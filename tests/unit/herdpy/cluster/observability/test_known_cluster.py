@@ -121,18 +121,22 @@ def test_what_others_say_is_known_and_one_s_own_is_what_is_now() -> None:
     with_known(body)
 
 
-def test_a_quiet_cluster_is_not_read_and_a_busy_one_seldom() -> None:
+def test_others_are_read_often_while_that_is_asked_for_and_seldom_else() -> None:
     async def body(known: Known) -> None:
         await known.other.registration.start()
-        await known.say("n2", 0)
-        await asyncio.sleep(NEWS_S)
-        known.store.counts.clear()
-        await asyncio.sleep(20.0)
-        assert not known.store.counts
-        for entry in range(200):
+        for entry in range(60):
             await known.say("n2", entry)
-            await asyncio.sleep(0.05)
-        assert 3 <= known.store.counts.total() <= 8
+            await asyncio.sleep(1.0)
+        assert 2 <= known.store.counts[known.other.nodes.replica_path(ID, "n2")] <= 4
+        assert known.of("n2") is not None
+        known.store.counts.clear()
+        for entry in range(100, 200):
+            await known.say("n2", entry)
+            await asyncio.sleep(0.2)
+            known.cluster.replicas()
+        assert 9 <= known.store.counts.total() <= 11
+        await asyncio.sleep(NEWS_S)
+        assert known.of("n2") == ReplicaInfo("n2", "following", "4.199.0", 0.5, None)
 
     with_known(body)
 
@@ -144,6 +148,7 @@ def test_news_of_while_the_store_was_away_are_known_behind_it() -> None:
         known.world.server.expire(known.store.session_id)
         await known.say("n2", 2)
         await known.other.registration.start()
+        known.cluster.replicas()
         await asyncio.sleep(2 * NEWS_S)
         assert known.of("n2") == ReplicaInfo("n2", "following", "4.2.0", 0.5, None)
         assert [node.id for node in known.cluster.nodes()] == ["n2"]

@@ -7,8 +7,9 @@ from bookie.ledger.types import LedgerState
 from herdpy.cluster.observability.log_reading import LedgerFacts, LogReading
 from herdpy.errors import CorruptionError, ProgrammingError
 from herdpy.model.lsn import START_LSN, Lsn
+from tests.fixtures.chain_nodes import PASSWORD, Node, node
 from tests.fixtures.ledger_cluster import LedgerCluster
-from tests.unit.herdpy.cluster.test_chain import PASSWORD, Node, node, rewrite, simulate
+from tests.unit.herdpy.cluster.test_chain import rewrite, simulate
 from tests.unit.herdpy.cluster.test_tail import leads, write
 
 

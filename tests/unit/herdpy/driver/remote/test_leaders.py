@@ -8,7 +8,7 @@ import pytest
 
 import herdpy
 from bookie.runtime.ticket import Ticket
-from herdpy.driver.dsn import Address, RemoteTarget, parse_target
+from herdpy.driver.dsn import Address, RemoteTarget, ZooKeeper, parse_target
 from herdpy.driver.local import ThreadWaiting
 from herdpy.driver.remote.leaders import (
     ANSWER_S,
@@ -326,10 +326,10 @@ class TestSharedLocators:
         assert locators.hold(target, 1) is not seeds
 
     def test_a_session_is_of_all_that_name_the_servers(self) -> None:
-        opened: dict[str, Directory] = {}
+        opened: dict[ZooKeeper, Directory] = {}
 
-        def open_directory(hosts: str) -> Directory:
-            return opened.setdefault(hosts, Directory())
+        def open_directory(zookeeper: ZooKeeper) -> Directory:
+            return opened.setdefault(zookeeper, Directory())
 
         locators = SharedLocators(open_directory)
         target = parse_target("herd+zk://a,b/t")
@@ -339,13 +339,20 @@ class TestSharedLocators:
         first = locators.hold(target, "one")
         assert locators.hold(target, "two") is first
         assert locators.hold(other, "three") is not first
-        assert list(opened) == ["a:2181,b:2181"]
+        servers = ZooKeeper("a:2181,b:2181")
+        assert list(opened) == [servers]
+        for option in ("zookeeper_login=a", "zookeeper_tls=on", "zookeeper_tls_certificate=a"):
+            another = parse_target(f"herd+zk://a,b/t?{option}")
+            assert isinstance(another, RemoteTarget)
+            assert locators.hold(another, option) is not first
+            assert locators.release(option) is not None
+        assert len(opened) == 4
         assert locators.release("one") is None
         assert locators.release("two") is None
         assert locators.release("two") is None
-        directory = opened.pop("a:2181,b:2181")
+        directory = opened.pop(servers)
         assert directory.closed is None
         assert locators.release("three") is directory.closed
         assert directory.closed is not None
         locators.hold(target, "four")
-        assert opened["a:2181,b:2181"] is not directory
+        assert opened[servers] is not directory

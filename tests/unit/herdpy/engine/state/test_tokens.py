@@ -237,8 +237,18 @@ def test_what_is_no_token_is_refused(session: str, counter: int) -> None:
 
 
 def test_a_name_from_the_future_cannot_spoil_the_names_to_come() -> None:
-    with engine() as db, pytest.raises(ProgrammingError, match="future"):
+    with engine() as db, pytest.raises(ProgrammingError, match="2112"):
         db.session().resolve("f" * 46, 1)
+
+
+@pytest.mark.parametrize("ahead_s", [-400 * 86_400, 400 * 86_400])
+def test_herddb_d10_a_name_by_a_clock_that_is_apart_is_as_good_as_any(ahead_s: int) -> None:
+    """Of a leader before this one, on another machine: its clients ask this one about commits."""
+    with engine() as db:
+        root = db.session(autocommit=True)
+        table(root)
+        name = new_session_name(db.clock.wall_us() + ahead_s * 1_000_000, 0, b"r" * 16)
+        assert root.resolve(name, 1) is Outcome.REFUSED
 
 
 def test_names_that_somebody_made_up_leave_nothing() -> None:

@@ -1,0 +1,1 @@
+"""TLS over real sockets, and what it is made of: files."""
