@@ -15,6 +15,7 @@ from grpc_health.v1 import health_pb2
 from herdpy.config import ServerConfig
 from herdpy.server.grpc.connections import ConnectionWatch
 from herdpy.server.grpc.routing import SERVICE, GrpcRouter, Hubs
+from herdpy.server.grpc.service import FIRST_MESSAGES
 from herdpy.server.grpc.standard import add_standard_services
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _PING_STRIKES_MAX = 2
 class GrpcServer:
     def __init__(self, hubs: Hubs, common: "Common", gate: "Gate") -> None:
         """`gate` is that of the first server; what it serves TLS with all do."""
+        common.shares_of(FIRST_MESSAGES)  # which are shown from the start
         self._hubs = hubs
         self._common = common
         self._gate = gate

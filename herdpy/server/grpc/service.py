@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
     from herdpy.server.hub import Hub
 
+FIRST_MESSAGES = "grpc_first_messages"
+"""The name of the shares of calls whose first message has not come."""
 _QUERY_ROWS = 1000
 _EXECUTE_ROWS = 1001
 """One more than an answer holds: who fetches as many as there are does not learn the end."""
@@ -51,7 +53,7 @@ class GrpcService:
     def __init__(self, hub: "Hub", new_connection: "Callable[[], ServerConnection]") -> None:
         self._hub = hub
         self._new_connection = new_connection
-        self._unauthenticated: PeerShares[Call] = hub.new_peer_shares("grpc_first_messages")
+        self._unauthenticated: PeerShares[Call] = hub.new_peer_shares(FIRST_MESSAGES)
         self._tokens = Tokens(
             hub.login_in,
             hub.clock,
