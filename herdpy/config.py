@@ -11,6 +11,8 @@ from typing import Any
 from herdpy.limits import timeout_seconds_max
 
 MIB = 1024 * 1024
+INACTIVITY_LIMIT_S_MIN = 5.0
+"""Less would take a machine that is busy for one that hangs."""
 
 
 def _setting(default: Any, low: float, high: float, unit: str, why: str) -> Any:
@@ -354,6 +356,14 @@ class NodeConfig:
         "seconds",
         "for open transactions to end when another node is to lead, while new ones wait",
     )
+    inactivity_limit_s: float = _setting(
+        15.0,
+        0,
+        3600,
+        "seconds",
+        "for which a log may say nothing, though its leader's session lives, until another node "
+        "leads; the leader ticks it three times as often; 0: for ever; the same on all nodes",
+    )
     advertised_address: str = _text(
         "", "HOST:PORT at which clients reach the node's server; empty: where it listens"
     )
@@ -372,3 +382,8 @@ class NodeConfig:
 
     def __post_init__(self) -> None:
         _check(self)
+        if 0 < self.inactivity_limit_s < INACTIVITY_LIMIT_S_MIN:
+            raise ValueError(
+                f"inactivity_limit_s: expected 0, or {INACTIVITY_LIMIT_S_MIN:g} seconds or more, "
+                f"found {self.inactivity_limit_s}"
+            )

@@ -42,6 +42,8 @@ _log.addFilter(
 )
 _TIMEOUT_PER_READ = 1.5
 """kazoo gives up a connection after two thirds of what the session was granted."""
+_TURN_SHARE = 0.5
+"""Of the session's time-out: a loop that has not turned for so long does not keep it alive."""
 _RECONNECT_FIRST_S = 0.02
 _RECONNECT_MAX_S = 1.0
 
@@ -173,6 +175,14 @@ class _Connection(ConnectionHandler):
         self.client.let_in()
         return found
 
+    def _send_ping(self, connect_timeout: float) -> None:
+        """Keep the session alive, unless the loop hangs that the client works for."""
+        if self.client.is_turning(_TURN_SHARE * self.client.granted_timeout_s):
+            super()._send_ping(connect_timeout)
+        elif not self.client.is_silent:
+            _log.error("the loop hangs: its session with ZooKeeper is not kept alive")
+            self.client.is_silent = True
+
     def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
         login = self.client.sasl_login
         assert login is not None
@@ -197,7 +207,8 @@ class OrderedClient(KazooClient):
 
     The original queues what comes while it reconnects and sends it on the next connection.
     on_refused is told, on kazoo's thread, why ZooKeeper refuses a login; on_failed why a try to
-    connect has failed.
+    connect has failed. is_turning is asked there before each ping: no loop has hung for so many
+    seconds.
     """
 
     def __init__(
@@ -208,6 +219,7 @@ class OrderedClient(KazooClient):
         *,
         tls: Tls | None = None,
         on_refused: Callable[[str], None] = lambda _: None,
+        is_turning: Callable[[float], bool] = lambda _: True,
         on_failed: Failed = lambda *_: None,
     ) -> None:
         self._gate = new_mutex()
@@ -216,6 +228,9 @@ class OrderedClient(KazooClient):
         self.granted_timeout_s = session_timeout_s
         """Of the session, as the last server said it that was connected to."""
         self.on_refused = on_refused
+        self.is_turning = is_turning
+        self.is_silent = False
+        """Of a hanging loop the log was told; ZooKeeper ends the session, and there is another."""
         self.on_failed = on_failed
         super().__init__(
             hosts=hosts,

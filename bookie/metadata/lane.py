@@ -1,7 +1,7 @@
 """Lane: functions run on the loop in the order in which they were posted, each when it is due.
 
 After each function its waiters go on before the next one runs: a caller that awaits an answer has
-it before the event that came after it.
+it before the event that came after it. Turns: whether that loop runs what it is given.
 """
 
 import asyncio
@@ -62,3 +62,31 @@ class Lane:
                 self._arm(loop)
         else:
             self._arm(loop)
+
+
+class Turns:
+    """Whether a loop turns, as one other thread asks that would keep its session alive.
+
+    A process whose loop hangs answers to no client; its session must not hide that.
+    """
+
+    def __init__(
+        self, post: Callable[[Callable[[], None]], object], now_s: Callable[[], float]
+    ) -> None:
+        """post: has a function called by the loop soon. now_s: of any clock that goes on."""
+        self._post = post
+        self._now_s = now_s
+        self._asked_s: float | None = None
+        """When the loop was given what it has not run yet; None: nothing."""
+
+    def are_within(self, limit_s: float) -> bool:
+        """Return whether the loop has run what it was given last, or had no limit_s for it."""
+        asked_s, now_s = self._asked_s, self._now_s()
+        if asked_s is None:
+            self._asked_s = now_s
+            self._post(self._turned)
+            return True
+        return now_s - asked_s < limit_s
+
+    def _turned(self) -> None:
+        self._asked_s = None

@@ -13,6 +13,7 @@ import logging
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -45,11 +46,12 @@ from bookie.metadata.interfaces import (
     Write,
 )
 from bookie.metadata.kazoo_client import OrderedClient, store_error
-from bookie.metadata.lane import Lane
+from bookie.metadata.lane import Lane, Turns
 from bookie.metadata.paths import check_data, check_path, parent_of
 from bookie.metadata.watches import Callbacks, call_safely
 from bookie.metadata.zookeeper_login import Login
 from bookie.runtime.interfaces import Tls
+from bookie.runtime.os_clock import OsClock
 
 _log = logging.getLogger(__name__)
 
@@ -114,6 +116,7 @@ class ZooKeeperStore:
             logins,
             tls=tls,
             on_refused=lambda reason: self.post(partial(self._on_refused, reason)),
+            is_turning=Turns(self._call_soon, OsClock().monotonic).are_within,
             on_failed=lambda *told: self.post(partial(self._on_failed, *told)),
         )
         self._client.add_listener(self._on_kazoo_state)
@@ -333,10 +336,11 @@ class ZooKeeperStore:
 
     def post(self, function: Callable[[], None]) -> None:
         """Queue function on the loop, behind everything that kazoo told before; any thread."""
-        try:
-            self._loop.call_soon_threadsafe(self._lane.post, 0.0, function)
-        except RuntimeError:
-            pass  # the loop was closed without close(): no caller is left to be told
+        self._call_soon(partial(self._lane.post, 0.0, function))
+
+    def _call_soon(self, function: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop was closed without close(): none is left to be told
+            self._loop.call_soon_threadsafe(function)
 
     def drop_watch(self, watch: "_ZooKeeperWatch") -> None:
         self._watches.pop(watch, None)

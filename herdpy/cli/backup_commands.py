@@ -184,7 +184,8 @@ def _print_damages(console: Console, damages: list[str]) -> None:
 def doctor(directory: Path) -> None:
     """Verify all files of DIRECTORY, which no process may have open, and change none of them.
 
-    Every damage is named with its file and offset. The exit code is 1 when there is any.
+    A database, or the directory of a node of a cluster, with its copies of tablespaces. Every
+    damage is named with its file and offset. The exit code is 1 when there is any.
     """
     from herdpy.driver.doctor import examine
 
@@ -194,7 +195,9 @@ def doctor(directory: Path) -> None:
     _print_damages(console, report.damages)
     for note in report.notes:
         console.print(Text(f"note: {note}", style="dim"))
-    if len(report.tablespaces) > 1:
+    if report.node is not None:
+        console.print(Text(f"{directory}: of {report.node}"))
+    if len(report.tablespaces) > 1 or report.node is not None:
         for each in report.tablespaces:
             console.print(Text(_tablespace_line(each)))
     console.print(
@@ -218,7 +221,15 @@ def _tablespace_line(found: "ExaminedTablespace") -> str:
         if found.table_count is not None
         else ["damaged"]
     )
-    return f"tablespace {found.name} in {found.folder}/: {', '.join(counts + limits)}"
+    lines = [f"tablespace {found.name} in {found.folder}/: {', '.join(counts + limits)}"]
+    if (lsn := found.needs_log_from) is not None:
+        lines.append(
+            "  it has no checkpoint: it needs every ledger of its log"
+            if lsn.ledger_id < 0
+            else f"  its checkpoint is at {lsn}: of its log it needs ledger {lsn.ledger_id}, from "
+            f"entry {lsn.entry_id} on, and those listed behind it"
+        )
+    return "\n".join(lines)
 
 
 @contextmanager

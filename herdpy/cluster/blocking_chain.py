@@ -54,6 +54,19 @@ class BlockingChain:
         with _errors("claiming the log"):
             self._loop.call(self._chain.claim(epoch))
 
+    def probe(self, epoch: int, timeout_s: float) -> None:
+        """See LedgerChain. Error: this node could not write the log."""
+        with _errors("trying the bookies"):
+            try:
+                self._loop.call(self._chain.probe(epoch, timeout_s))
+            except TimeoutError:
+                raise OperationalError(
+                    f"trying the bookies: expected an entry to be acknowledged in {timeout_s:g} s, "
+                    "it was not",
+                    sqlstate="58030",
+                    retry=Retry.SAFE,
+                ) from None
+
     def replay(self, after: Lsn) -> Iterator[tuple[int, int, list[bytes]]]:
         entries = self._chain.entries(after)
         try:

@@ -32,7 +32,7 @@ from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.observability.figures import LogFigures
 from herdpy.errors import CorruptionError
 from herdpy.log.ledger_log import OnAdded
-from herdpy.log.record import BeginLedger, encode
+from herdpy.log.record import NOOP, BeginLedger, encode
 from herdpy.model.lsn import Lsn
 
 _READ_AT_ONCE = 64
@@ -187,13 +187,7 @@ class LedgerChain:
         if info.ledgers and previous not in self.ends:  # listed by a begin() that was cut short
             self.ends[previous] = await self._recover(previous)
         header = BeginLedger(self._epoch, previous, self.ends.get(previous, -1))
-        writer = await self._client.create_ledger(
-            width,
-            min(self._quorums.write, width),
-            self._quorums.ack,
-            password=self._password,
-            custom={"tablespace": self._tablespace, "epoch": str(self._epoch).encode()},
-        )
+        writer = await self._create(width, self._epoch)
         ledger_id, is_listing = writer.ledger_id, False
         try:
             await writer.add(join([encode(header)]))
@@ -209,6 +203,30 @@ class LedgerChain:
         self._figures.rolls += self._has_begun
         self._has_begun = True
         return ledger_id
+
+    async def _create(self, width: int, epoch: int) -> LedgerWriter:
+        return await self._client.create_ledger(
+            width,
+            min(self._quorums.write, width),
+            self._quorums.ack,
+            password=self._password,
+            custom={"tablespace": self._tablespace, "epoch": str(epoch).encode()},
+        )
+
+    async def probe(self, epoch: int, timeout_s: float) -> None:
+        """Find out whether this node could write the log: write a ledger that is deleted again.
+
+        Nothing is claimed. epoch: of the node that leads: an orphan of a newer one is not left.
+        BookieError, TimeoutError: it could not in that time.
+        """
+        async with asyncio.timeout(timeout_s):
+            writer = await self._create(self._width(), epoch)
+            try:
+                await writer.add(NOOP)
+            finally:
+                await writer.abandon()
+                with suppress(BookieError):
+                    await self._client.delete(writer.ledger_id)
 
     def _width(self) -> int:
         """Return on how many bookies the next ledger lies: on few rather than on none."""

@@ -4,7 +4,8 @@ It follows in the engine's own state (FollowedLog), and leads by putting a Ledge
 Calls wait, one at a time, but for the properties.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib import import_module
 
@@ -19,6 +20,7 @@ from herdpy.engine.statements.plan_cache import load_compiler
 from herdpy.errors import Error, InvariantViolation, loading
 from herdpy.exec.vector import load_duckdb
 from herdpy.log.followed_log import FollowedLog
+from herdpy.log.interfaces import LogSpaceError
 from herdpy.log.ledger_log import LedgerLog
 from herdpy.model.lsn import Lsn
 from herdpy.storage.manifest import LEDGER_LOG
@@ -46,6 +48,8 @@ class DatabaseCopy:
         self._chain: BlockingChain | None = None
         self._log: LedgerLog | None = None
         self._epoch = 0
+        self._leases_s = 0.0
+        """When it was asked last which leases are used."""
         self.database: Database | None = None
 
     @property
@@ -66,12 +70,40 @@ class DatabaseCopy:
         # A leader's state is ahead of what a quorum has.
         return min(tablespace.state.lsn, tablespace.log.durable_lsn)
 
+    @property
+    def byte_count(self) -> int:
+        database = self.database
+        return 0 if database is None else database.tablespace.log.bytes_appended
+
+    def used_leases(self) -> dict[str, float]:
+        database = self.database
+        if database is None:
+            return {}
+        since_s, self._leases_s = self._leases_s, database.clock.monotonic()
+        return database.tablespace.applier.leases.used(since_s)
+
+    def shortest_lease_s(self) -> float:
+        database = self.database
+        leases = [] if database is None else database.tablespace.applier.leases
+        return min((lease.seconds for lease in leases), default=math.inf)
+
+    def extend_leases(self, ids: Iterable[str]) -> None:
+        if self.database is not None:
+            self.database.tablespace.applier.leases.extend(ids)
+
     def open(self) -> None:
         self.database = self._new_instance(_FOLLOWED).start()
         _load()
 
     def follow(self, run: Run) -> None:
         self._opened().replica.follow(run)
+
+    def probe(self, epoch: int, timeout_s: float) -> None:
+        chain = self._new_chain()
+        try:
+            chain.probe(epoch, timeout_s)
+        finally:
+            chain.close()
 
     def claim(self, epoch: int) -> None:
         self._let_go()
@@ -84,6 +116,10 @@ class DatabaseCopy:
         log = LedgerLog(self._chain, self._driver, ledger_bytes_max=self._ledger_bytes_max)
         self._opened().replica.take_over(log, self._epoch, end)
         self._log = log
+
+    def tick(self) -> None:
+        with suppress(Error, LogSpaceError):  # it fails, or has no ledger: the leader sees that
+            self._opened().tablespace.tick()
 
     @property
     def ledger(self) -> Ledger | None:

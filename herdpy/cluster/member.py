@@ -11,7 +11,7 @@ asyncio loop, on which the store and the client of the bookies live, too.
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
@@ -28,9 +28,10 @@ from herdpy.cluster.part import Do, PartMachine, State, Waits
 from herdpy.cluster.registration import Registration
 from herdpy.cluster.served_part import Leader, ServedPart
 from herdpy.cluster.staleness import Staleness
-from herdpy.cluster.step_times import StepTimes
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord, Versioned
 from herdpy.cluster.tail import LedgerTail, Run
+from herdpy.cluster.takeover.silence import Silence
+from herdpy.cluster.takeover.step_times import StepTimes
 from herdpy.cluster.tenure import Tenure
 from herdpy.cluster.upkeep import Ledger, Limits, Upkeep
 from herdpy.errors import Error, InternalError, OperationalError, Retry
@@ -48,6 +49,8 @@ _LEVEL_AGAIN_S = 0.02
 """How often a node that is wanted as leader looks whether it is level."""
 _LEVEL_LAG_S = 2.0
 """Beyond that what a node knows of the log's end is too old to call itself level."""
+_FORCED_TIMEOUTS = 1.0
+"""For a leader that is silent to resign by itself, before its node is taken away."""
 _HAND_OVER_AGAIN_S = 1.0
 _ANSWERED_S = 1.0
 """For which a node that is to end looks for one that is level."""
@@ -75,6 +78,26 @@ class Copy(Protocol):
         """Up to where it has what the log surely has; None: it is not open."""
         ...
 
+    def used_leases(self) -> dict[str, float]:
+        """Return the snapshot leases that were used on it since the last call, with their seconds.
+
+        Any thread.
+        """
+        ...
+
+    def shortest_lease_s(self) -> float:
+        """Return of how many seconds its shortest lease is; infinite: it has none. Any thread."""
+        ...
+
+    def extend_leases(self, ids: Iterable[str]) -> None:
+        """Take in that leases are used on another copy. Any thread."""
+        ...
+
+    @property
+    def byte_count(self) -> int:
+        """Of the log's records since it was opened, or leads, but for ticks. Any thread."""
+        ...
+
     def open(self) -> None:
         """Open it to follow."""
         ...
@@ -90,6 +113,14 @@ class Copy(Protocol):
 
         end: up to where the log goes at least, if that is known. CorruptionError: it does not.
         """
+        ...
+
+    def probe(self, epoch: int, timeout_s: float) -> None:
+        """Find out whether this node could write the log, while it follows; Error: it could not."""
+        ...
+
+    def tick(self) -> None:
+        """Have the log, that it writes, say something, as soon as it can; no error."""
         ...
 
     @property
@@ -158,9 +189,11 @@ class Member:
         waits: Waits = Waits(),  # noqa: B008 - immutable
         ledger_limits: Limits = Limits(),  # noqa: B008 - immutable
         handover_drain_s: float = HANDOVER_DRAIN_S,
+        inactivity_limit_s: float = 0.0,
         on_state: Callable[[State], object] = lambda _: None,
         figures: PartFigures | None = None,
     ) -> None:
+        """inactivity_limit_s: for which a log may be silent; 0: for ever."""
         self.name = name
         self._node_id = node_id
         self._copy = copy
@@ -175,6 +208,9 @@ class Member:
         self._hang_timeouts = waits.hang_timeouts
         self._ledger_limits = ledger_limits
         self._handover_drain_s = handover_drain_s
+        self._inactivity_limit_s = inactivity_limit_s
+        self._silence = Silence(inactivity_limit_s or math.inf, registration.now_s)
+        """Of the log that it follows."""
         self.machine = PartMachine(draw, waits)
         self.times = StepTimes()
         """Of its last take-over."""
@@ -213,6 +249,10 @@ class Member:
         self._tail: LedgerTail | None = None
         """What is followed now."""
         self._is_taking_in = False  # a run of it
+        self._calling = asyncio.Lock()
+        """One call of the copy at a time."""
+        self._ticking: asyncio.Task[None] | None = None
+        """While the log is this node's to write."""
         self._watches: list[Watch] = []
         self._looks: set[asyncio.Task[None]] = set()
         self._told = self.machine.state
@@ -252,6 +292,7 @@ class Member:
             self._node_id,
             self.copy_state,
             self._registration.now_s,
+            self._used_leases,
         )
         self._telling = self._loop.create_task(self._replica.keep())
         self._worker = self._loop.create_task(self._work())
@@ -275,7 +316,28 @@ class Member:
         """Return what its copy is now; any thread."""
         part = self._part
         lag_s = math.inf if part is None else part.known_lag_s()
-        return CopyState(self.machine.state.value, self._copy.durable_position, lag_s)
+        copy = self._copy
+        return CopyState(self.machine.state.value, copy.durable_position, lag_s, copy.byte_count)
+
+    def _used_leases(self) -> dict[str, float]:
+        """Return what the leader is to be told, as Copy.used_leases(); nothing, while it is it."""
+        return {} if self.machine.state in _HAS_NODE else self._copy.used_leases()
+
+    def shortest_lease_s(self) -> float:
+        """Return of how many seconds the shortest lease is that this node may end; infinite: none.
+
+        Any thread.
+        """
+        leads = self.machine.state in (State.LEADING, State.HANDING_OVER)
+        return self._copy.shortest_lease_s() if leads else math.inf
+
+    def leases_used(self, ids: Iterable[str]) -> None:
+        """Take in that another node says that these snapshot leases are used there.
+
+        They are the leader's to end. A copy that follows takes nothing in: it would report it.
+        """
+        if self.machine.state in (State.LEADING, State.HANDING_OVER):
+            self._copy.extend_leases(ids)
 
     def want(self) -> None:
         """Lead as soon as it can, also from a leader that lives."""
@@ -352,9 +414,12 @@ class Member:
 
     async def _tell_leader(self, node_id: str | None) -> None:
         """Have this node's clients told which node leads, and where it is."""
-        known = None
+        known, limit_s = None, 0.0
         if node_id is not None:
-            known = Leader(node_id, await self._registration.address_of(node_id))
+            found = await self._registration.record_of(node_id)
+            known = Leader(node_id, None if found is None else found.addresses.get("herd"))
+            limit_s = 0.0 if found is None else found.inactivity_limit_s
+        self._silence.led_by(node_id, limit_s)
         self._known = known
         if self._part is not None:
             self._part.leader = known
@@ -425,6 +490,7 @@ class Member:
         self._take_in_hand_over(record)
         if record.epoch > self._seen_epoch:
             self._seen_epoch = record.epoch
+            self._silence.changed()
             if record.leader != self._node_id:
                 self._act(self.machine.on_named(record.epoch, self._loop.time()))
 
@@ -471,6 +537,7 @@ class Member:
     def _on_time(self) -> None:
         self._timer = None
         self.machine.is_behind = not self._is_level
+        self.machine.is_silent = self.machine.is_silent and self._silence.is_too_long
         self._act(self.machine.on_time(self._loop.time()))
 
     @property
@@ -522,6 +589,7 @@ class Member:
             assert self._part is not None
             self._part.hold()
             await self._through(lambda: self._copy.lead(self._log_end))
+            self._ticking = self._loop.create_task(self._tick())
         elif action is Do.ALONE:
             await self._be_alone()
         elif action is Do.SERVE:
@@ -539,6 +607,7 @@ class Member:
         if action is Do.DRAIN:
             await hand_over.drain(self._why_not)
         elif action is Do.CLOSE:
+            self._end_ticks()
             hand_over.position = await self._through(self._copy.end_log)
         elif action is Do.LEAVE:
             await hand_over.leave(self.machine.epoch)
@@ -547,9 +616,73 @@ class Member:
 
     async def _through(self, function: Callable[[], T]) -> T:
         """Run what waits, to its end also when this is cancelled: no other call comes before."""
-        running = asyncio.ensure_future(self._in_thread(function))
-        await _to_its_end(running)
-        return running.result()
+        async with self._calling:
+            running = asyncio.ensure_future(self._in_thread(function))
+            await _to_its_end(running)
+            return running.result()
+
+    # --- ticks -----------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        """Have the log tick as long as it says nothing by itself, until this is cancelled.
+
+        By the copy's thread, on the way of every commit: what hangs there is to be noticed.
+        """
+        limit_s = self._inactivity_limit_s
+        if not limit_s:
+            return
+        seen, since_s = self._copy.durable_position, self._loop.time()
+        while True:
+            await asyncio.sleep(limit_s / 12)
+            now_s, position = self._loop.time(), self._copy.durable_position
+            if position != seen:
+                seen, since_s = position, now_s
+            elif now_s - since_s >= limit_s / 4:
+                since_s = now_s
+                try:
+                    await self._through(self._copy.tick)
+                except Exception as error:  # noqa: BLE001 - the next one may come through
+                    _log.error("tablespace %s: a tick failed", self.name, exc_info=error)
+
+    def _end_ticks(self) -> None:
+        if self._ticking is not None:
+            self._ticking.cancel()
+            self._ticking = None
+
+    async def _watch_leader(self) -> None:
+        """See whether the leader is silent, while this node follows, until this is cancelled."""
+        silence, machine = self._silence, self.machine
+        if not self._inactivity_limit_s:
+            return
+        pause_s = self._inactivity_limit_s / 12
+        while True:
+            await asyncio.sleep(pause_s)
+            if not (silence.is_too_long and self._is_level and self._known is not None):
+                machine.is_silent = False
+                continue
+            if not machine.is_silent:
+                machine.is_silent = await self._could_write()
+                if not machine.is_silent:
+                    silence.excuse()
+                    continue
+                self._figures.silences += 1
+            self._act(machine.on_silent(self._loop.time()))
+
+    async def _could_write(self) -> bool:
+        """Return whether the log would go on if this node led: bookies may be what is slow."""
+        silence, timeout_s = self._silence, self._inactivity_limit_s / 3
+        text = (
+            f"tablespace {self.name}: the log is silent for {silence.proven_s:.1f} s, though the "
+        )
+        text += f"session of its leader {self.leader_id} lives"
+        try:
+            await self._through(lambda: self._copy.probe(self._seen_epoch, timeout_s))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it would fail in a take-over
+            _log.warning("%s; this node could not write it either: %s", text, error)
+            return False
+        if silence.is_too_long:
+            _log.warning("%s: another node takes over", text)
+        return silence.is_too_long
 
     async def _open(self) -> None:
         await self._through(self._copy.open)
@@ -567,10 +700,12 @@ class Member:
             listing,
             password=self._password,
             staleness=self._part.staleness,
+            silence=self._silence,
         )
         runs = tail.runs(self._copy.position)
         self._tail, self._is_taking_in = tail, False
         looking = self._loop.create_task(tail.look_for_end())
+        watching = self._loop.create_task(self._watch_leader())
         try:
             async for run in runs:
                 self._is_taking_in = True
@@ -578,9 +713,10 @@ class Member:
                 self._is_taking_in = False
                 self.machine.on_progress()
         finally:
-            self._tail = None
+            self._tail, self.machine.is_silent = None, False
             looking.cancel()
-            await asyncio.wait([looking])
+            watching.cancel()
+            await asyncio.wait([looking, watching])
             await runs.aclose()
             await tail.close()
 
@@ -610,7 +746,10 @@ class Member:
                 if (found := await leader.read()) is None:
                     continue
                 timeout_s = await self._registration.timeout_of(found[0])
-                if self._loop.time() - begun_s > self._hang_timeouts * timeout_s:
+                timeouts = self._hang_timeouts
+                if self.machine.is_forced:  # it hangs, surely
+                    timeouts = min(timeouts, _FORCED_TIMEOUTS)
+                if self._loop.time() - begun_s > timeouts * timeout_s:
                     await self._depose(named, timeout_s)
                     continue
                 with suppress(TimeoutError):
@@ -665,6 +804,7 @@ class Member:
 
         The tenure goes on meanwhile, if it holds: transactions that may end have to be answered.
         """
+        self._end_ticks()
         await self._ended("the service", self._service.stop())
         if self._tenure is not None:
             self._registration.end(self._tenure)

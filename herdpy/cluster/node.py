@@ -194,6 +194,7 @@ class Node:
             addresses={"herd": self._address},
             has_tls=self._has_tls,
             version=self._version,
+            inactivity_limit_s=self._config.inactivity_limit_s,
         ).with_access(self._store.access)
         self._registration = Registration(
             self._store,
@@ -349,6 +350,7 @@ class Node:
                 session_s=self._config.session_timeout_s,
             ),
             handover_drain_s=self._config.handover_drain_s,
+            inactivity_limit_s=self._config.inactivity_limit_s,
             on_state=lambda state: self._tell(name, member, state),
             figures=figures,
         )

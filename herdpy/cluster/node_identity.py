@@ -11,10 +11,11 @@ import msgspec
 from bookie.runtime.files import replace_file
 from bookie.runtime.interfaces import Disk, Rng
 from herdpy.cluster.json_nodes import read_node
+from herdpy.engine.maintenance.directory import NODE
 from herdpy.errors import OperationalError, ProgrammingError
 
 FORMAT = 1
-FILE = "node.json"
+FILE = NODE
 LOCK = "LOCK"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
@@ -53,7 +54,7 @@ def read_identity(disk: Disk, where: str, cluster: str, node_id: str | None) -> 
                 hint="name an empty or a new directory; nothing was changed",
             )
         return None
-    found = read_node(disk.read(FILE), f"{where}/{FILE}", NodeIdentity, FORMAT, "a node's identity")
+    found = stored_identity(disk, where)
     if found.cluster != cluster:
         raise OperationalError(
             f"{where} belongs to node {found.id} of another cluster: expected cluster {cluster}, "
@@ -69,6 +70,11 @@ def read_identity(disk: Disk, where: str, cluster: str, node_id: str | None) -> 
             hint=f"start it as {found.id}, or name another directory; nothing was changed",
         )
     return found
+
+
+def stored_identity(disk: Disk, where: str) -> NodeIdentity:
+    """Return what node.json says; CorruptionError: it is malformed, 0A000: of a newer herdpy."""
+    return read_node(disk.read(FILE), f"{where}/{FILE}", NodeIdentity, FORMAT, "a node's identity")
 
 
 def new_identity(cluster: str, node_id: str | None, rng: Rng) -> NodeIdentity:

@@ -117,8 +117,15 @@ class PartMachine:
         """Under which it leads, or is about to; the owner sets it when NAME is done."""
         self.is_behind = False
         """The copy has not taken in yet what the log has; the owner sets it before on_time()."""
+        self.is_silent = False
+        """The leader writes nothing, for longer than it may, and this node could; the owner sets it
+        before on_time() and on_silent()."""
+        self.is_forced = False
+        """It takes over from a leader that is silent, and that may not hear of it."""
         self._behind_until_s = 0.0
         """From then on it takes over all the same."""
+        self._is_other_named = False
+        """A node has named itself, and no leader's node has come since."""
         self._newest_epoch = 0
         """The newest that any node has named itself with."""
         self._not_before_s = 0.0
@@ -189,9 +196,13 @@ class PartMachine:
         if has_leader:
             self._not_before_s = now_s  # whichever node was to lead does
             self._other_s = self._waits.other_s
-            self._is_successor = False
+            self._is_successor = self._is_other_named = False
         if has_leader != self._has_leader:
             self._has_leader = has_leader
+            if not has_leader and self._is_other_named:
+                # It has waited for this, and lets the time-out of a hanging leader's session go by.
+                other_s = now_s + self._waits.other_s
+                self._not_before_s = max(self._not_before_s, other_s)
             self._behind_until_s = now_s + self._waits.behind_s
             if self.state is State.FOLLOWING:
                 self._look(now_s)
@@ -203,6 +214,7 @@ class PartMachine:
         if self._newest_epoch <= self.epoch:
             return []
         self._is_wanted = self._is_successor = False  # a newer wish, or no need of it
+        self._is_other_named = True
         self._let_other(now_s)
         if self.state is State.FOLLOWING:
             self._look(now_s)
@@ -256,6 +268,12 @@ class PartMachine:
                 self.wakes_at_s = now_s
         return []
 
+    def on_silent(self, now_s: float) -> list[Do]:
+        """Take in that the leader is silent, though its session lives."""
+        if self.state is State.FOLLOWING and self._has_leader and self.wakes_at_s is None:
+            self._look(now_s)
+        return []
+
     def on_progress(self) -> None:
         """Take in that the copy has followed for a while: what failed before is over."""
         self._again_s = self._waits.again_first_s
@@ -271,7 +289,7 @@ class PartMachine:
         if self.state in _ON_THE_SESSION:
             return self._stop()
         is_called = self._is_wanted or self._is_successor
-        is_free = not self._has_leader or is_called
+        is_free = not self._has_leader or is_called or self.is_silent
         if self.state is State.FOLLOWING and is_free:
             if self._session is not SessionState.CONNECTED:
                 return []  # until it is
@@ -281,6 +299,7 @@ class PartMachine:
                 self.wakes_at_s = now_s + (0.5 + self._draw() / 2) * self._waits.candidate_s
                 return []
             self.state, self._is_successor = State.TAKING_OVER, False
+            self.is_forced = self._has_leader and not is_called
             return self._do(Do.NAME)
         return []
 
@@ -306,7 +325,7 @@ class PartMachine:
         self.wakes_at_s = None
         if self._is_successor:
             self.wakes_at_s = now_s
-        elif not self._has_leader or self._is_wanted:
+        elif not self._has_leader or self._is_wanted or self.is_silent:
             earliest_s = now_s if self._is_wanted else max(now_s, self._not_before_s)
             self.wakes_at_s = earliest_s + self._draw() * self._waits.candidate_s
 

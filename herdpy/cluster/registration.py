@@ -60,6 +60,8 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     """Of herdpy."""
     session_timeout_s: float = 0.0
+    inactivity_limit_s: float = 0.0
+    """By which it ticks the logs that it writes; 0: it does not."""
 
     def with_access(self, access: StoreAccess) -> "NodeRecord":
         """Return it with what there is to say of the store's access."""
@@ -200,8 +202,8 @@ class Registration:
             self._own_watch.close()
             self._own_watch = None
 
-    async def address_of(self, node_id: str) -> str | None:
-        """Return where another node lets clients in; None: it is not registered, or says nothing.
+    async def record_of(self, node_id: str) -> NodeRecord | None:
+        """Return what another node has registered; None: nothing, it does not run.
 
         MetadataStoreError: the store gives no answer.
         """
@@ -210,7 +212,7 @@ class Registration:
             data, _ = await ask(self._store, self._patience_s, lambda: self._store.read(path))
         except NoNodeError:
             return None
-        return NodeRecord.of_bytes(data, path).addresses.get("herd")
+        return NodeRecord.of_bytes(data, path)
 
     async def is_there(self, node_id: str) -> bool:
         """Return whether another node is registered; MetadataStoreError: no answer."""
@@ -223,13 +225,8 @@ class Registration:
 
         MetadataStoreError: the store gives no answer.
         """
-        path = self._nodes.node_path(node_id)
-        own_s = self._store.session_timeout_s
-        try:
-            data, _ = await ask(self._store, self._patience_s, lambda: self._store.read(path))
-        except NoNodeError:
-            return own_s
-        return max(own_s, NodeRecord.of_bytes(data, path).session_timeout_s)
+        own_s, found = self._store.session_timeout_s, await self.record_of(node_id)
+        return own_s if found is None else max(own_s, found.session_timeout_s)
 
     # --- the loop --------------------------------------------------------------------------------
 

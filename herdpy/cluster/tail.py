@@ -30,6 +30,7 @@ from herdpy.cluster.continuity import (
 from herdpy.cluster.ledgers_info import LedgersInfo
 from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.staleness import Staleness
+from herdpy.cluster.takeover.silence import Silence
 from herdpy.errors import Error
 from herdpy.model.lsn import Lsn
 
@@ -62,10 +63,12 @@ class LedgerTail:
         *,
         password: bytes = b"",
         staleness: Staleness | None = None,
+        silence: Silence | None = None,
     ) -> None:
-        """staleness: told what look_for_end() finds, and what was handed out and taken."""
+        """Both are told what look_for_end() finds, and what was handed out and taken."""
         self._store = store
         self._staleness = staleness
+        self._silence = silence
         self._client = client
         self._listing = listing
         self._password = password
@@ -117,29 +120,38 @@ class LedgerTail:
 
         No look counts that the store, or a quorum of the bookies, did not answer.
         """
-        staleness = self._staleness
+        staleness, silence = self._staleness, self._silence
         assert staleness is not None
         listing = LedgerListing(self._store, self._listing.path)  # whose calls are one at a time
         while True:
             sent_s, again_s = staleness.now_s(), _AGAIN_S
-            if not staleness.is_asked and staleness.lag_s() < _IDLE_LOOK_S - _LOOK_S:
+            is_wanted = staleness.is_asked or (silence is not None and silence.is_suspicious)
+            if not is_wanted and staleness.lag_s() < _IDLE_LOOK_S - _LOOK_S:
                 await asyncio.sleep(_LOOK_S)
                 continue
             with suppress(BookieError, Error):
                 ledgers = (await listing.read()).ledgers
                 reader = self._reader
                 if not ledgers:
-                    staleness.saw_end(sent_s, (-1, -1))
+                    self._saw_end(sent_s, (-1, -1))
                     again_s = _LOOK_S
                 elif reader is not None and reader.ledger_id == ledgers[-1]:
                     lac = await reader.read_last_confirmed()
-                    staleness.saw_end(sent_s, (ledgers[-1], lac))
+                    self._saw_end(sent_s, (ledgers[-1], lac))
                     again_s = _LOOK_S
             await asyncio.sleep(again_s)
+
+    def _saw_end(self, sent_s: float, end: End) -> None:
+        assert self._staleness is not None
+        self._staleness.saw_end(sent_s, end)
+        if self._silence is not None:
+            self._silence.looked(sent_s, end)
 
     def _took(self, ledger_id: int, entry_id: int) -> None:
         if self._staleness is not None:
             self._staleness.took((ledger_id, entry_id))
+        if self._silence is not None:
+            self._silence.saw((ledger_id, entry_id))
 
     async def _list(self) -> LedgersInfo:
         """Read the list; a store that is away is waited for."""

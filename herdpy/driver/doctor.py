@@ -12,12 +12,14 @@ from herdpy.engine.maintenance.directory import (
     DIRECTORY,
     FORMAT,
     LOCK,
+    NODE,
     cannot_open_error,
     locked_error,
 )
 from herdpy.engine.maintenance.doctor import Report
 from herdpy.engine.maintenance.doctor import examine as examine_disk
 from herdpy.engine.maintenance.salvage import Salvage
+from herdpy.errors import loading
 
 if TYPE_CHECKING:
     import os
@@ -26,13 +28,24 @@ if TYPE_CHECKING:
 def examine(directory: "str | os.PathLike[str]", progress: Progress | None = None) -> Report:
     """Verify every file of a database and return what was found; no file of it is changed.
 
-    OperationalError 55006: a process has it open; 58P01: there is none.
+    The directory of a cluster's node, too, while no node runs there; of the copies in it what their
+    logs have behind the checkpoints is not there. OperationalError 55006: a process has it open;
+    58P01: there is none.
     """
     path, where = local_path(directory, "doctor: expected a directory")
     try:
         disk = local.disk_of_existing(path)
         lock = _lock(disk, where)
         try:
+            if disk.exists(NODE):
+                with loading():
+                    from herdpy.cluster.observability.node_directory import examine_node
+
+                report = examine_node(
+                    disk, lambda folder: local.disk_of_existing(f"{path}/{folder}"), where, progress
+                )
+                report.notes += local.exposed(disk, where)
+                return report
             report = examine_disk(disk, where, progress)
             if disk.exists(FORMAT) or disk.exists(DIRECTORY):  # else the files are somebody else's
                 report.notes += local.exposed(disk, where)

@@ -36,13 +36,12 @@ from herdpy.log.interfaces import (
     Syncer,
 )
 from herdpy.log.log_files import LogFile, LogFileListing, LogFiles
-from herdpy.log.record import Noop, encode
+from herdpy.log.record import NOOP
 from herdpy.log.syncer import GroupSyncer, InlineSyncer, Measure, SyncThreads, unmeasured
 from herdpy.model.lsn import FILE_LEDGER_ID, START_LSN, Lsn
 
-_NOOP = encode(Noop())
 _new: Any = tuple.__new__  # a NamedTuple without the Python function around it, once per append
-_MARK_BYTES = frame_bytes(RECORD_OVERHEAD_BYTES + len(_NOOP))  # every append leaves room for it
+_MARK_BYTES = frame_bytes(RECORD_OVERHEAD_BYTES + len(NOOP))  # every append leaves room for it
 
 
 class _Frame(NamedTuple):
@@ -410,7 +409,7 @@ class FileLog:
             newest = self._tail.newest
             if newest is not placed and newest.append is not placed.append:
                 return  # not idle: the next frame will say it
-            self._tail.queue.extend(self._place(newest, (_NOOP,), None, 0))
+            self._tail.queue.extend(self._place(newest, (NOOP,), None, 0))
         self.sync()
 
     def _write_queue(self) -> None:

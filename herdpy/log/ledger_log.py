@@ -35,6 +35,7 @@ from herdpy.log.interfaces import (
     ReplayHint,
     Syncer,
 )
+from herdpy.log.record import NOOP
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import START_LSN, Lsn
 
@@ -54,6 +55,8 @@ what a client has under way (pending_add_bytes_max), so that it refuses none: th
 ledger, and end the leader."""
 _AGAIN_S = 0.25
 """Behind a step of the worker that found no memory."""
+_TICK = (NOOP,)
+"""An append that says nothing but that the log is written."""
 _URGENT_BYTES = 4 * 1024 * 1024
 """Beyond both bounds, for rollbacks and marks."""
 
@@ -230,8 +233,9 @@ class LedgerLog:
             for record in records:
                 self._put(record)
             self._unsent_bytes += byte_count + LENGTH_BYTES * len(records)
-            self._ledger_bytes += byte_count
-            self.bytes_appended += byte_count
+            if records != _TICK:  # of which no checkpoint comes, and no next ledger
+                self._ledger_bytes += byte_count
+                self.bytes_appended += byte_count
             self._newest = append  # from here on it counts
             append.lsn = self.last_lsn
 

@@ -285,6 +285,7 @@ Record = (
 _encoder = msgspec.msgpack.Encoder()
 encode: Callable[[Record], bytes] = _encoder.encode
 """Return a record's bytes; decode() inverts it."""
+NOOP = encode(Noop())
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 
 

@@ -552,8 +552,11 @@ class Manifest:
         return cls(disk, path, rng, tail)
 
     @staticmethod
-    def read(disk: Disk, path: str, log_kind: str = FILE_LOG) -> ManifestState:
-        """Verify and return what a manifest says; nothing is written. Errors as load()."""
+    def read(disk: Disk, path: str, log_kind: str | None = FILE_LOG) -> ManifestState:
+        """Verify and return what a manifest says; nothing is written. Errors as load().
+
+        log_kind: None takes whichever it is.
+        """
         return _checked(disk, path, log_kind)[1].state
 
     @staticmethod
@@ -805,7 +808,7 @@ class _Content(NamedTuple):
     is_sealed: bool
 
 
-def _checked(disk: Disk, path: str, log_kind: str) -> tuple[bytes, _Content]:
+def _checked(disk: Disk, path: str, log_kind: str | None) -> tuple[bytes, _Content]:
     """Return a manifest's bytes, and what they say."""
     data = b""
     try:
@@ -818,7 +821,7 @@ def _checked(disk: Disk, path: str, log_kind: str) -> tuple[bytes, _Content]:
         raise
 
 
-def _read(data: bytes, path: str, log_kind: str) -> _Content:
+def _read(data: bytes, path: str, log_kind: str | None) -> _Content:
     file_id = _file_id_of(data, path)
     offset = last_edit = len(_file_header(file_id))
     builder: _Builder | None = None
@@ -851,7 +854,7 @@ def _read(data: bytes, path: str, log_kind: str) -> _Content:
             )
         position = data.find(_FRAME_MAGIC, position + 1)
     found_kind = state.identity.log_kind
-    if found_kind != log_kind:
+    if log_kind not in (None, found_kind):
         raise NotSupportedError(
             f"manifest {path}: expected a log that is kept as {log_kind!r}, found one that is kept "
             f"as {found_kind!r}",

@@ -15,8 +15,8 @@ _PAUSE_FIRST_S = 0.05
 _PAUSE_MAX_S = 1.0
 
 
-def connect_again(options: Options) -> herdpy.Connection:
-    """Return a new connection, in autocommit, which the caller closes.
+def connect_again(options: Options, *, reads: bool = False) -> herdpy.Connection:
+    """Return a new connection, in autocommit, which the caller closes; reads: as Options.connect().
 
     OperationalError: what is not worth another try, at once, or the last one of that time.
     """
@@ -24,7 +24,7 @@ def connect_again(options: Options) -> herdpy.Connection:
     pause_s = _PAUSE_FIRST_S
     while True:
         try:
-            return options.connect()
+            return options.connect(reads=reads)
         except herdpy.OperationalError as error:
             if error.retry is not herdpy.Retry.SAFE or time.monotonic() >= end_s:
                 raise

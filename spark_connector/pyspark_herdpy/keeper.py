@@ -119,10 +119,10 @@ class Book:
                 raise ValueError(f"expected a request of a planner, found {other!r:.100}")
 
 
-def login_of(url: str) -> tuple[str | None, str | None, int | None, str]:
-    """Return what of a URL says which user, server and database it is."""
+def login_of(url: str) -> tuple[str | None, str, str]:
+    """Return what of a URL says which user, servers (of a cluster several) and database it is."""
     parts = urlsplit(url)
-    return parts.username, parts.hostname, parts.port, parts.path.strip("/")
+    return parts.username, parts.netloc.rpartition("@")[2].lower(), parts.path.strip("/")
 
 
 class Renewals:

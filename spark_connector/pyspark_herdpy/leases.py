@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import herdpy
-from pyspark_herdpy.options import Options, wrong
+from pyspark_herdpy.options import Options, of_leader, wrong
 
 if TYPE_CHECKING:
     from herdpy.driver.leases import SnapshotLease
@@ -52,7 +52,7 @@ def take(
     application = _application()
     if application is None:
         return _taken(connection, options, position, None), True
-    said: dict[str, Any] = {"url": options.url, "password": options.password}
+    said: dict[str, Any] = {"url": of_leader(options.url), "password": options.password}
     found = _ask(application, {**said, "do": "share", "seconds": options.lease_s}).get("lease")
     lease = _taken(connection, options, position, found)
     _ask(application, {**said, "do": "note", "lease": lease.id, "seconds": lease.seconds})
@@ -129,7 +129,9 @@ def release(options: Options) -> int:
     if application is None:
         return 0
     count = 0
-    leases: list[str] = _ask(application, {"do": "leases", "url": options.url}).get("leases", [])
+    leases: list[str] = _ask(application, {"do": "leases", "url": of_leader(options.url)}).get(
+        "leases", []
+    )
     with closing(options.connect()) as connection:
         for lease in leases:
             count += connection.release_lease(lease)

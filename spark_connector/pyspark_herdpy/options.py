@@ -15,6 +15,7 @@ _BATCH_ROWS = 65_536
 _BATCH_ROWS_MAX = 1_000_000
 _PARTITIONS_MAX = 10_000
 _LEASE_S_MAX = 7 * 24 * 3600
+_OF_FOLLOWERS = ("read", "max_staleness_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +40,23 @@ class Options:
     rounds: bool = False
     job: str | None = None
 
-    def connect(self) -> herdpy.Connection:
-        """Return a new connection, in autocommit; the caller closes it."""
-        return herdpy.connect(self.url, autocommit=True, password=self.password)
+    def connect(self, *, reads: bool = False) -> herdpy.Connection:
+        """Return a new connection, in autocommit; the caller closes it.
+
+        reads: it does nothing but read at a lease, so it may be one to a node that follows.
+        """
+        url = self.url if reads else of_leader(self.url)
+        return herdpy.connect(url, autocommit=True, password=self.password)
+
+
+def of_leader(url: str) -> str:
+    """Return a URL without what lets reads go to nodes that follow: leases and jobs are a leader's.
+
+    A URL that cannot be read is returned as it is: connect() says what is wrong with it.
+    """
+    head, mark, query = url.partition("?")
+    kept = [each for each in query.split("&") if each.partition("=")[0] not in _OF_FOLLOWERS]
+    return f"{head}?{'&'.join(kept)}" if mark and kept != [""] and kept else head
 
 
 def wrong(message: str, hint: str | None = None, sqlstate: str = "22023") -> herdpy.Error:

@@ -113,7 +113,7 @@ class HerdReader(DataSourceReader):
         """Yield Arrow batches of at most fetchBatchRows rows."""
         if not isinstance(partition, HerdPartition):
             raise TypeError(f"expected a partition of herdpy, found {partition!r}")
-        with closing(connect_again(self._options)) as connection:
+        with closing(connect_again(self._options, reads=True)) as connection:
             try:
                 yield from self._batches(connection, partition)
                 settle()

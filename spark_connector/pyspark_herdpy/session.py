@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import herdpy
+from pyspark_herdpy.options import of_leader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -120,7 +121,7 @@ def commit_position(url: str, job: str, *, password: str | None = None) -> str |
 
     option("snapshot", position) reads what that write has left, or what came later.
     """
-    with closing(herdpy.connect(url, autocommit=True, password=password)) as connection:
+    with closing(herdpy.connect(of_leader(url), autocommit=True, password=password)) as connection:
         return connection.commit_position(job)
 
 

@@ -321,3 +321,64 @@ def test_a_zookeeper_that_is_away(tmp_path: Path) -> None:
     assert f"expected a ZooKeeper at {hosts}, found none" in found.stderr
     assert "(08001)" in found.stderr
     assert not data.exists()
+
+
+def test_bad_input_to_a_cluster_that_runs_is_told_and_writes_nothing(tmp_path: Path) -> None:
+    skip_without_zookeeper()
+    up, new = tmp_path / "cluster", tmp_path / "new"
+
+    def refused(cluster: RealCluster, *arguments: str) -> str:
+        found = cluster.command(*arguments)
+        assert found.returncode == 1, found.stdout
+        return found.stderr
+
+    with RealCluster(up, "--tablespace", "sales", nodes=2) as cluster:
+        leader = cluster.leader()
+        nodes = {name: str(up / name) for name in ("n1", "n2")}
+        fresh = ("node", "--data", str(new), "--port", str(own_port()))
+
+        said = refused(cluster, *fresh, "--root", "/other")
+        assert "/other/cluster: expected a herdpy cluster, found none (58P01)" in said
+        assert "(--root)" in said  # what to do
+        said = refused(cluster, *fresh, "--id", "n1")
+        assert "another process runs as node n1" in said
+        assert "(55006)" in said
+        assert not (new / "node.json").exists()
+        said = refused(cluster, "node", "--data", nodes["n1"], *fresh[3:])
+        assert "is in use by" in said
+        assert "(55006)" in said
+
+        said = refused(cluster, "doctor", nodes["n1"])
+        assert "is open in another process" in said
+        assert "(55006)" in said
+        said = refused(cluster, "serve", nodes["n1"], "--port", "0")
+        assert "herdpy node" in said
+        assert "(58P01)" in said
+
+        for url in (f"herd+zk://{cluster.zookeeper}/nothing", f"herd://{leader.address}/nothing"):
+            with pytest.raises(herdpy.Error) as caught:
+                herdpy.connect(url)
+            assert caught.value.sqlstate == "3D000"
+        assert "(42P04)" in refused(cluster, "cluster", "create", "sales", "--replicas", "n1")
+        said = refused(cluster, "cluster", "create", "more", "--replicas", "n7")
+        assert "expected a node that is registered, found n1, n2" in said
+
+        second = ("--root", "/second")
+        assert cluster.command("cluster", "init", *second).returncode == 0
+        cluster.terminate("n2")
+        said = refused(cluster, "node", "--data", nodes["n2"], *fresh[3:], *second)
+        assert "of another cluster" in said
+        assert "(55000)" in said
+        found = cluster.command("doctor", nodes["n2"])
+        assert found.returncode == 0, found.stdout
+        assert "of node n2 of cluster" in found.stdout
+        assert "no damage" in found.stdout
+
+        cluster.kill("bookie-1")
+        cluster.kill("bookie-2")
+        wait_for(lambda: len(cluster.status()["bookies"]) == 1, "a bookie that is dead is there")
+        said = refused(cluster, "cluster", "create", "more", "--replicas", "n1")
+        assert "expected 2 bookies at least" in said
+        assert "(53000)" in said
+        names = [each["name"] for each in cluster.status()["tablespaces"]]
+        assert names == ["sales"]

@@ -1,8 +1,8 @@
 """What a silence behind an event consists of, by what nodes log when they come to lead.
 
-The line has the seconds of each step (herdpy/cluster/step_times.py). What is before them is the
-time in which the former leader's node was there still: its session, mostly. What is behind them is
-the clients': until each has found the leader and was answered.
+The line has the seconds of each step (herdpy/cluster/takeover/step_times.py). What is before them
+is the time in which the former leader's node was there still: its session, mostly. What is behind
+them is the clients': until each has found the leader and was answered.
 """
 
 import datetime
@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from herdpy.cluster.step_times import NAMES
+from herdpy.cluster.takeover.step_times import NAMES
 from tests.kill_cluster.history import Record
 from tests.kill_cluster.silence import moments_of
 

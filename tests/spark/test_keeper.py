@@ -113,6 +113,9 @@ def test_leases_are_those_of_a_server_and_a_user_whatever_else_a_url_says() -> N
     assert login_of(ann + "?timeout_s=3") == login_of(ann.replace("ann", "ann:a%20word"))
     others = (URL, ann.replace("7000", "7001"), ann.replace("ann", "bob"), ann + "2")
     assert login_of(ann) not in map(login_of, others)
+    nodes = "herd://ann@a:7000,b:7000/t"
+    assert login_of(nodes) == login_of(nodes.replace("a:", "A:") + "?tls=off")
+    assert login_of(nodes) != login_of(nodes.replace("b:7000", "b:7001"))
 
 
 @pytest.mark.parametrize("request_", [{}, {"do": "dance"}, {"do": "note"}, [], 7, {"do": "share"}])

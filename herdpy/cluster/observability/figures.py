@@ -28,6 +28,8 @@ class PartFigures:
         """None: it has not begun."""
         self.claims = 0
         """Of the list of ledgers, that succeeded."""
+        self.silences = 0
+        """Leaders whose session lived, and which wrote nothing for longer than they may."""
         self.takeovers = Histogram()
         """From the step before its own name stands in the record until it leads."""
         self.log = LogFigures()

@@ -2,8 +2,10 @@
 
     <root>/replicas/<tablespace>/<node>   persistent; a ReplicaRecord
 
-It is for those who look: no decision rests on it, and it may be old. News are written two seconds
-behind what was written before at the earliest, and the same again every ten. While the node leads
+It is for those who look, and may be old; one decision rests on it: a leader does not end a snapshot
+lease that a copy has said to be used since its last record. News are written two seconds
+behind what was written before at the earliest, and the same again every ten; leases that are used
+within a quarter of the shortest one's seconds, all in one record. While the node leads
 they ride with the renewal of its tenures (registration.py), which fails where this node is not
 there: so it is made by keep(), and never by a renewal. One asyncio loop.
 """
@@ -12,6 +14,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -20,11 +23,17 @@ from bookie.errors import BookieError, NodeExistsError, NoNodeError
 from bookie.metadata.interfaces import ANY_VERSION, VersionedStore, Write
 from bookie.metadata.patience import BROKEN
 from herdpy.cluster.json_nodes import read_node
+from herdpy.limits import leases_max
 from herdpy.model.lsn import Lsn
 
 FORMAT = 1
 _NEWS_S = 2.0
 _SAME_S = 10.0
+_TOLD_S = 5.0
+"""A lease's use stands in the records of so long at least: who reads them leaves out some."""
+_LEASE_SHARE = 0.25
+"""Of a lease's seconds: so often is its use written, as often as news at most; and so long does it
+stand in records."""
 _log = logging.getLogger(__name__)
 
 
@@ -39,6 +48,8 @@ class ReplicaRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Up to where the copy has the log, as text of an Lsn; None: it was not open."""
     lag_s: float | None = None
     """How old what it showed was at most; None: that was not known."""
+    leases: tuple[str, ...] = ()
+    """Snapshot leases that were used there in the last seconds."""
 
     def to_bytes(self) -> bytes:
         return msgspec.json.encode(self)
@@ -57,6 +68,8 @@ class CopyState(NamedTuple):
     """None: it is not open."""
     lag_s: float
     """Infinite: not known."""
+    byte_count: int = 0
+    """Of records that it has taken in or written since it was opened: what is no news leaves it."""
 
 
 class ReplicaNode:
@@ -69,7 +82,9 @@ class ReplicaNode:
         node_id: str,
         look: Callable[[], CopyState],
         now_s: Callable[[], float],
+        used_leases: Callable[[], dict[str, float]] = dict,
     ) -> None:
+        """used_leases: returns those that were used since the last call, with their seconds."""
         self._store = store
         self._path = path
         self._node_id = node_id
@@ -77,8 +92,16 @@ class ReplicaNode:
         self._now_s = now_s
         self._is_there = False
         """It was seen, by this life: a write finds it, unless a tool has deleted it since."""
-        self._written: tuple[str, str | None] | None = None
+        self._news: tuple[str, int] | None = None
+        """Part and byte_count, as they were written last."""
+        self._offered: tuple[bytes, tuple[str, int]] | None = None
+        """What is to be written, and what of it is news."""
         self._written_s = -math.inf
+        self._used_leases = used_leases
+        self._leases: dict[str, float] = {}
+        """That were used, and are to be written, with their seconds."""
+        self._told_s: dict[str, float] = {}
+        """When each of these was written first."""
         self.rides = False
 
     def due(self) -> Write | None:
@@ -89,17 +112,36 @@ class ReplicaNode:
     def _due(self) -> bytes | None:
         state, since_s = self._look(), self._now_s() - self._written_s
         position = None if state.position is None else str(state.position)
-        is_news = (state.part, position) != self._written
-        if since_s < (_NEWS_S if is_news else _SAME_S):
+        news = (state.part, state.byte_count)
+        is_news = news != self._news
+        self._leases |= self._used_leases()
+        wait_s = _NEWS_S if is_news else _SAME_S
+        if self._leases:
+            wait_s = min(wait_s, max(_NEWS_S, _LEASE_SHARE * min(self._leases.values())))
+        if since_s < wait_s:
             return None
         lag_s = None if math.isinf(state.lag_s) else round(state.lag_s, 3)
-        record = ReplicaRecord(node=self._node_id, part=state.part, position=position, lag_s=lag_s)
-        return record.to_bytes()
+        record = ReplicaRecord(
+            node=self._node_id,
+            part=state.part,
+            position=position,
+            lag_s=lag_s,
+            leases=tuple(islice(self._leases, leases_max)),
+        )
+        data = record.to_bytes()
+        self._offered = data, news
+        return data
 
     def wrote(self, write: Write) -> None:
         """Take in that it was written."""
         record = ReplicaRecord.of_bytes(write.data, self._path)
-        self._written, self._written_s = (record.part, record.position), self._now_s()
+        offered, self._written_s = self._offered, self._now_s()
+        self._news = offered[1] if offered is not None and offered[0] == write.data else None
+        for each in record.leases:
+            told_s = max(_TOLD_S, _LEASE_SHARE * self._leases.get(each, 0.0))
+            if self._told_s.setdefault(each, self._written_s) <= self._written_s - told_s:
+                self._leases.pop(each, None)
+                del self._told_s[each]
 
     def failed(self) -> None:
         """Take in that a renewal that took it along was refused: perhaps it is not there."""

@@ -35,6 +35,9 @@ from herdpy.storage.tablespace_list import (
 FORMAT_VERSION = 2
 FORMAT = "FORMAT"
 LOCK = "LOCK"
+NODE = "node.json"
+"""Of the directory of a cluster's node, which has its copies in folders (cluster/node_identity.py).
+"""
 RESTORE = "RESTORE"
 """Its presence without FORMAT: a restore has begun and has not come to its end."""
 UNFINISHED = "UNFINISHED"
@@ -76,7 +79,10 @@ def check_ours(disk: Disk, where: str) -> None:
         raise OperationalError(
             f"{where} is no herdpy database: it has no file {FORMAT} but holds {foreign[0]!r}",
             sqlstate="58P01",
-            hint="Name an empty or a new directory.",
+            hint="It is the directory of a cluster's node: `herdpy node` runs on it, and programs "
+            "connect to that; `herdpy doctor` looks at it while no node does."
+            if NODE in foreign
+            else "Name an empty or a new directory.",
         )
 
 

@@ -32,7 +32,7 @@ from herdpy.model.access import Grant, Role, right_names
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import Table
 from herdpy.storage.backup_file import Progress
-from herdpy.storage.manifest import Manifest, ManifestState, PageRef
+from herdpy.storage.manifest import FILE_LOG, LEDGER_LOG, Manifest, ManifestState, PageRef
 from herdpy.storage.manifest import TableState as Listed
 from herdpy.storage.read_only import ReadOnlyDisk
 from herdpy.storage.segment import Segment, segment_name, segment_number
@@ -64,6 +64,9 @@ class ExaminedTablespace(msgspec.Struct, kw_only=True):
     role_count: int | None = None
     right_count: int | None = None
     """Rights of roles on tables and the tablespace, those of owners not counted."""
+    needs_log_from: Lsn | None = None
+    """Of a node's copy: its checkpoint's position. What the log has behind it is in ledgers, which
+    the cluster's bookies have; the ledger of this position is the first one that it needs."""
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -89,6 +92,8 @@ class Report(msgspec.Struct, kw_only=True):
     """Behind the checkpoint."""
     log_byte_count: int = 0
     """Of those."""
+    node: str | None = None
+    """Whose directory it is, of a cluster's node; None: it is a database, or one copy."""
 
 
 def examine(disk: Disk, where: str, progress: Progress | None = None) -> Report:
@@ -171,7 +176,7 @@ class Survey:
     def manifest(self) -> ManifestState:
         """Return what the manifest says; CorruptionError: damage, or it is another tablespace's."""
         path = f"{self.folder}/MANIFEST"
-        listed, entry = Manifest.read(self.disk, path), self._entry
+        listed, entry = Manifest.read(self.disk, path, None), self._entry
         if entry is not None and listed.identity.uuid != entry.id:
             raise damaged(
                 f"{path}, offset 0: it is of tablespace {listed.identity.uuid.hex()}, and the "
@@ -275,7 +280,12 @@ class Survey:
     def records(
         self, listed: ManifestState, *, may_be_cut: bool = False
     ) -> Iterator[tuple[Lsn, bytes]]:
-        """Yield the records behind the checkpoint, as far as the log can be read."""
+        """Yield the records behind the checkpoint, as far as the log can be read.
+
+        None of a log that is kept in ledgers.
+        """
+        if listed.identity.log_kind != FILE_LOG:
+            return
         try:
             reader = file_log_reader(self.disk, self.folder, listed, may_be_cut=may_be_cut)
             for each in reader.records():
@@ -309,7 +319,8 @@ class Survey:
         """Look whether the files beside the manifest fit it."""
         disk = self.disk
         try:
-            check_log_files(disk, self.folder, listed)
+            if listed.identity.log_kind == FILE_LOG:
+                check_log_files(disk, self.folder, listed)
             check_leftovers(disk, self.folder, listed, is_restoring=disk.exists(RESTORE))
         except MALFORMED as error:
             self.note(error)
@@ -339,6 +350,8 @@ class _Doctor:
         except Error as error:
             survey.note(error)
             return
+        if listed.identity.log_kind == LEDGER_LOG:
+            examined.needs_log_from = Lsn(*listed.checkpoint_lsn)
         segments = survey.segments(listed)
         survey.note_leftovers(listed)
         tables = self._tables(listed.tables, segments, is_now=True)

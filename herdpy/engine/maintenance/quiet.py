@@ -5,6 +5,7 @@ twice a second would take more of a processor than their statements do.
 """
 
 from bookie.runtime.interfaces import Clock
+from herdpy.engine.state.state import State
 
 _SETTLED_S = 2.5
 """Nothing has happened for so long: several rounds have found nothing to do, too."""
@@ -17,18 +18,19 @@ class QuietWatch:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._state: object = None
+        self._state: State | None = None
         self._bytes_appended = -1
         self._since_s = clock.monotonic()
         self._again_s = 0.0
 
-    def is_quiet(self, state: object, bytes_appended: int, *, is_busy: bool) -> bool:
+    def is_quiet(self, state: State, bytes_appended: int, *, is_busy: bool) -> bool:
         """Return whether this round may be left out: state and log are as they were.
 
-        is_busy: something is to be done though they are.
+        A position that a leader's tick has moved is not news. is_busy: something is to be done
+        though they are.
         """
         now_s = self._clock.monotonic()
-        if is_busy or state is not self._state or bytes_appended != self._bytes_appended:
+        if is_busy or bytes_appended != self._bytes_appended or not self._is_as_it_was(state):
             self._state, self._bytes_appended, self._since_s = state, bytes_appended, now_s
             self._again_s = 0.0
             return False
@@ -38,3 +40,12 @@ class QuietWatch:
             self._again_s = now_s + _AGAIN_S
             return False
         return True
+
+    def _is_as_it_was(self, state: State) -> bool:
+        before = self._state
+        return before is not None and (
+            state.position == before.position
+            and state.catalog is before.catalog
+            and state.tables is before.tables
+            and state.staged is before.staged
+        )

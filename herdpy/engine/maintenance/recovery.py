@@ -30,7 +30,7 @@ from herdpy.engine.state.transactions import Transaction
 from herdpy.errors import CorruptionError, DiskFullError
 from herdpy.log.followed_log import FollowedLog
 from herdpy.log.interfaces import Append, CommitLog, LogSpaceError
-from herdpy.log.record import EndStaging, Noop, Record, Rows, decode, encode
+from herdpy.log.record import NOOP, EndStaging, Record, Rows, decode
 from herdpy.model.lsn import Lsn
 from herdpy.model.schema import table_from_plain
 from herdpy.storage.manifest import ManifestState
@@ -41,7 +41,6 @@ from herdpy.storage.table_pages import TablePages
 _RUN_RECORDS_MAX = 512
 _RUN_BYTES_MAX = 1024 * 1024
 """Records taken in at once, which stay in memory until then: so many, or the bytes of them."""
-_NOOP = encode(Noop())
 
 
 class Restored(NamedTuple):
@@ -157,7 +156,8 @@ def _take_in(
         tablespace.stop(error)  # no checkpoint has a part of a record
         raise
     if count:
-        log.took(records[count - 1][0], sum(len(data) for _, data in records[:count]))
+        byte_count = sum(len(data) for _, data in records[:count] if data != NOOP)
+        log.took(records[count - 1][0], byte_count)
     return count
 
 
@@ -200,18 +200,18 @@ def resume(tablespace: Tablespace, found: Restored) -> None:
     end = log.last_lsn
     while log.last_lsn < tablespace.state.lsn:
         # Positions that were seen, and are not in the log: none of them is given a second time.
-        filler = Append((_NOOP,))
+        filler = Append((NOOP,))
         try:
             log.append(filler, is_urgent=True)
         except LogSpaceError:
-            step = partial(log.prepare, len(_NOOP))
+            step = partial(log.prepare, len(NOOP))
             if tablespace.space is None:
                 step()
             else:
                 tablespace.space.freeing(step)
             continue
         log.write()  # an entry of its own
-        apply_records(applier, [(log.last_lsn, _NOOP)])
+        apply_records(applier, [(log.last_lsn, NOOP)])
     left = abandoned(applier)
     epoch = max(applier.epoch, tablespace.applier.epoch) + 1
     tablespace.resume(log, applier, end, epoch)

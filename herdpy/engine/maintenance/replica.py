@@ -55,7 +55,7 @@ from herdpy.log.record import EndStaging, Expire
 from herdpy.log.syncer import SyncThreads
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
-from herdpy.storage.manifest import Manifest
+from herdpy.storage.manifest import LEDGER_LOG, Manifest
 
 if TYPE_CHECKING:
     from herdpy.engine.maintenance.backup import Backup
@@ -74,6 +74,8 @@ _LOOK_S = 0.05
 """How often who waits for a turn looks whether it is cancelled."""
 _LOG_SHARE = 64
 """Of checkpoint_log_bytes: what the log grows by at least for a checkpoint that time makes due."""
+_ENTRIES_MAX = 16_384
+"""Of a ledger that a copy reads when it is opened, be they ticks alone: hours of them."""
 
 
 class Replica:
@@ -472,7 +474,7 @@ class Replica:
         ended_s = self.checkpoints.ended_s
         age_s = self._clock.monotonic() - (self._opened_s if ended_s is None else ended_s)
         is_grown = grown_bytes * _LOG_SHARE > config.checkpoint_log_bytes
-        if is_grown and age_s >= config.checkpoint_interval_s:
+        if (is_grown or self._has_many_entries()) and age_s >= config.checkpoint_interval_s:
             return True
         space = self.space
         if (
@@ -489,6 +491,14 @@ class Replica:
         if leases.has_versions and tablespace.version_bytes() * 2 > self._config.version_bytes_max:
             return True  # they are held in memory no longer than to there
         return any(leases.find(number) is None for number in self.manifest.state.pins)
+
+    def _has_many_entries(self) -> bool:
+        """Return whether a ledger has had many entries since the last checkpoint, however short."""
+        if self._logs.kind != LEDGER_LOG:
+            return False
+        now, listed = self.tablespace.state.lsn, Lsn(*self.manifest.state.checkpoint_lsn)
+        before = listed.entry_id if listed.ledger_id == now.ledger_id else 0
+        return now.entry_id - before > _ENTRIES_MAX
 
     def _has_most_memory(self) -> bool:
         """Return whether memtables have more than their share, and none has more than these."""

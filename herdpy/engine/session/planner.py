@@ -7,7 +7,7 @@ runs under the mutex, as a part of a statement; a user without the rights gets n
 from herdpy.engine.access.rights import Gate, check_needs, current_access, denied, rights_of
 from herdpy.engine.session.core import SessionCore
 from herdpy.engine.state.catalog import Catalog
-from herdpy.engine.state.snapshot_leases import SnapshotLease, gone_error
+from herdpy.engine.state.snapshot_leases import SnapshotLease, gone_error, not_here_error
 from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.execution import Execution, Part
 from herdpy.engine.statements.plan_cache import Prepared, number_types, plan_key, prepare
@@ -164,7 +164,7 @@ class Planner:
         leases = self._tablespace.applier.leases
         lease = leases.find(number)
         if lease is None:
-            raise gone_error(number)
+            raise not_here_error(number) if self._tablespace.follows else gone_error(number)
         if not self.owns(lease.owner):
             raise other_owner_error()
         return leases.use(number)

@@ -3,14 +3,17 @@
 A lease is the state at the position of its own record, BEGIN LEASE. It is there as long as no END
 LEASES has taken it away, which only the leader writes: when the owner lets go, or has not used it
 for its seconds by the leader's monotonic clock. That clock begins anew wherever the tablespace is
-opened, so a lease lives longer rather than shorter. Until a checkpoint has made pages
+opened, so a lease lives longer rather than shorter. A copy that follows tells the leader which are
+used there (ADR 89). Until a checkpoint has made pages
 of it (maintenance/checkpoint.py), its versions are held in the memtables, as for a reader that is
 never evicted. Source: ADR 0024.
 
-Changed under the monitor of the tablespace; find(), use() and a lease's fields by any thread.
+Changed under the monitor of the tablespace; find(), use(), used(), extend() and a lease's fields by
+any thread.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from herdpy.engine.state.catalog import Catalog
@@ -18,7 +21,7 @@ from herdpy.engine.state.error_messages import check_share
 from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.state import State, TableState
-from herdpy.errors import Retry, SnapshotTooOldError
+from herdpy.errors import OperationalError, Retry, SnapshotTooOldError
 from herdpy.limits import leases_crowded_max, leases_max, leases_of_user_max
 from herdpy.log.record import BeginLease, EndLeases
 from herdpy.model.access import Access, User, plain_user
@@ -65,6 +68,8 @@ class SnapshotLease:
         """Its end is applied, and its versions may go; set before they do."""
         # Any thread, one store each.
         self.used_s = now_s()
+        self.read_s = -math.inf
+        """When it was used last on this copy; used_s counts what others have reported, too."""
         self._now_s = now_s
         self._open: dict[int, None] = {}
 
@@ -98,7 +103,16 @@ class SnapshotLease:
 
     def leave(self, token: int) -> None:
         if self._open.pop(token, token) is None:
-            self.used_s = max(self.used_s, self._now_s())
+            self.use()
+
+    def use(self) -> None:
+        """Note that it is used on this copy."""
+        self.read_s = now_s = self._now_s()
+        self.used_s = max(self.used_s, now_s)
+
+    def was_used(self, since_s: float) -> bool:
+        """Return whether it was used on this copy from then on, or is being read."""
+        return bool(self._open) or self.read_s >= since_s
 
     def let_go(self) -> None:
         pass  # it is there for others, too
@@ -134,8 +148,20 @@ class Leases:
         lease = self._by_id.get(number)
         if lease is None or lease.is_ended:
             raise gone_error(number)
-        lease.used_s = self._now_s()
+        lease.use()
         return lease
+
+    def used(self, since_s: float) -> dict[str, float]:
+        """Return those that were used on this copy from then on, with their seconds."""
+        return {each.id: each.seconds for each in self if each.was_used(since_s)}
+
+    def extend(self, ids: Iterable[str]) -> None:
+        """Let the time of these begin anew: another copy says that they are used there."""
+        now_s = self._now_s()
+        for number in ids:
+            lease = self._by_id.get(number)
+            if lease is not None:
+                lease.used_s = max(lease.used_s, now_s)
 
     # --- the leader: monitor ---------------------------------------------------------------------
 
@@ -323,4 +349,15 @@ def gone_error(number: str) -> SnapshotTooOldError:
         "not used for its seconds",
         retry=Retry.NEVER,
         hint="take a new lease, for more seconds or renewed in time, and begin again",
+    )
+
+
+def not_here_error(number: str) -> OperationalError:
+    """Return what a statement says on a copy that follows, and does not know of its lease."""
+    return OperationalError(
+        f"snapshot lease {number!r}: this node follows, and has no such lease: it has ended, or "
+        "its beginning has not come here yet",
+        sqlstate="25006",
+        retry=Retry.SAFE,
+        hint="ask again, or the leader: by a connection without read=follower or read=nearest",
     )

@@ -1099,6 +1099,17 @@ class Tablespace:
             self.enter()
             self._submit_alone(record, Durability.NONE)
 
+    def tick(self) -> None:
+        """Log that the log is written, on the way that every commit takes; does not wait for it.
+
+        LogSpaceError, or why nothing can be written: nothing happened.
+        """
+        with self.monitor:
+            self.enter()
+            self.check_writable()
+            self._submit_alone(_NOTHING, Durability.NONE)
+        self.request(Durability.SYNC)
+
     def log_access(self, facts: Sequence[Fact]) -> Ticket[None]:
         """Log roles as a statement of its own; return the Ticket of its outcome.
 

@@ -60,6 +60,9 @@ def _parts(figures: NodeFigures) -> "Iterator[Metric]":
         CounterMetricFamily("herdpy_claims", "Of its list of ledgers.", labels=names),
         CounterMetricFamily("herdpy_ledgers_recovered", "Fenced and closed.", labels=names),
         CounterMetricFamily("herdpy_ledger_rolls", "Ledgers begun while leading.", labels=names),
+        CounterMetricFamily(
+            "herdpy_silent_leaders", "With a session, and a log that said nothing.", labels=names
+        ),
     )
     takeovers = HistogramMetricFamily(
         "herdpy_takeover_duration_seconds", "Until it led.", labels=names
@@ -67,7 +70,7 @@ def _parts(figures: NodeFigures) -> "Iterator[Metric]":
     for tablespace_id, each in sorted(figures.parts.copy().items()):
         for state, name in _PARTS.items():
             part.add_metric([tablespace_id, name], float(each.state is state))
-        counts = (each.claims, each.log.recovered, each.log.rolls)
+        counts = (each.claims, each.log.recovered, each.log.rolls, each.silences)
         for counter, count in zip(counters, counts, strict=True):
             counter.add_metric([tablespace_id], count)
         takeovers.add_metric([tablespace_id], *each.takeovers.buckets())

@@ -1,7 +1,8 @@
 """PartCheck: what a session's requests may be for the part that its node has. Any thread.
 
-A copy that follows runs what reads, as long as what it shows is not too old, and nothing that is
-the leader's: leases, stagings and ingests are facts of the log, and so is what became of a commit.
+A copy that follows runs what reads, as long as what it shows is not too old, or at a lease, and
+nothing that is the leader's: beginnings and ends of leases, stagings and ingests are facts of the
+log, and so is what became of a commit.
 """
 
 from typing import Any, Protocol
@@ -13,13 +14,14 @@ READ_MODES = ("", "leader", "follower", "nearest")
 """Of Hello."""
 MAX_STALENESS_S = 10.0
 """Of who says nothing of it: more than the sessions of nodes last, so that a failover goes by."""
+_AT_LEASES = messages.ListPartitions | messages.ReadPartition
+"""Read at a lease, which is what it is on each copy that has it; or what is committed now."""
 _READING = (
     messages.Execute | messages.ExecuteMany | messages.ExecuteAll | messages.Export
     | messages.ListTables
 )  # fmt: skip
 _OF_LEADERS = (
-    messages.TakeLease | messages.UseLease | messages.EndLease
-    | messages.ListPartitions | messages.ReadPartition
+    messages.TakeLease | messages.EndLease
     | messages.BeginStaging | messages.BeginStage | messages.StageRows | messages.EndStage
     | messages.SettleStaging
     | messages.BeginIngest | messages.Resolve
@@ -55,7 +57,8 @@ class PartCheck:
 
     def check(self, message: Any) -> None:
         """Raise 25006 when this node does not run a request, as it is now."""
-        if isinstance(message, _READING):
+        is_of_now = isinstance(message, _AT_LEASES) and message.lease is None
+        if is_of_now or isinstance(message, _READING):
             self._part.check_lag(self._max_staleness_s)
         elif isinstance(message, _OF_LEADERS) and self._part.follows:
             raise self._part.write_refusal()

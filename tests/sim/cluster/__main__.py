@@ -46,6 +46,8 @@ WANTED = (
     "full disk of a bookie",
     "clock jump",
     "paused leader",
+    "a leader that is silent",
+    "a take-over from a silent leader",
     "a pause longer than a session",
     "a leader that hangs",
     "a session that ended",

@@ -4,6 +4,7 @@ A seed draws two themes, so that faults that belong together meet, and takes som
 all of them.
 """
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -77,6 +78,7 @@ class Faults:
             self.crash_in_hand_over,
             self.crash_in_hand_over,
             self.pause_in_hand_over,
+            self.silence_leader,
         ]
         themes = rng.choices(
             (self._take_overs(), self._hand_overs(), self._others()), (0.45, 0.3, 0.25)
@@ -105,6 +107,8 @@ class Faults:
             [self.isolate_leader, self.pause_leader],
             [self.hang_leader, self.hang_leader, self.cut_client],
             [self.hang_leader, self.crash_follower],
+            [self.silence_leader, self.crash_follower],
+            [self.silence_leader, self.slow_bookie],
             [self.isolate_leader, self.isolate_leader, self.pause_in_take_over],
             [self.pause_in_take_over, self.pause_leader, self.wipe],
             [self.depose, self.block_bookie, self.crash_in_take_over],
@@ -156,6 +160,7 @@ class Faults:
             [self.isolate_follower, self.isolate_follower, self.roll, self.roll],
             [self.isolate_follower, self.pause_follower, self.depose],
             [self.delay_follower, self.delay_follower, self.pause_follower],
+            [self.silence_leader],
         ]
 
     def plan(self) -> None:
@@ -338,6 +343,15 @@ class Faults:
             self.world.loop.pause(leader.node, self.rng.choice((1.0, 2.0, 3.0)))
             self.world.fault("a leader that hangs")
             self._cut_some_later()
+
+    def silence_leader(self) -> None:
+        """Have the leader's log hang, perhaps for good, though all else of it lives."""
+        leader = self._leader()
+        if leader is not None and leader.node is not None:
+            self.world.fault("a leader that is silent")
+            hangs_s = self.rng.choice((0.5, 2.0, math.inf, math.inf))
+            until_s = self.world.loop.time() + hangs_s
+            leader.log_hangs_until_s = max(leader.log_hangs_until_s, until_s)
 
     def _cut_some_later(self) -> None:
         """Have clients go to another leader while others stay, about when there may be one."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tests.sim.cluster.world import World
 
 T = TypeVar("T")
+INACTIVITY_LIMIT_S = 1.0
 AGAIN_S = 0.02
 _CLOCK_RATE_MAX = 0.09
 """Clocks of two nodes run apart by less than a fifth, as the product takes for granted."""
@@ -131,6 +132,7 @@ class Machine:
             id=self.name,
             life=str(world.rng.getrandbits(64)),
             addresses={"herd": f"{self.name}:{PORT}"},
+            inactivity_limit_s=INACTIVITY_LIMIT_S,
         )
         registration = Registration(
             self.store, TablespaceNodes(self.store), record, now_s=self.now_s

@@ -5,6 +5,7 @@ the loop, behind the port that it shares with those of other tablespaces of the 
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,10 +34,11 @@ from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.file_logs import LogSource
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.errors import Error, OperationalError
+from herdpy.log.ledger_log import OnAdded
 from herdpy.model.lsn import Lsn
 from herdpy.server.server import Server
 from tests.sim.cluster.checkers import CheckError, check_memory
-from tests.sim.cluster.machine import AGAIN_S, Machine, NodeLoop
+from tests.sim.cluster.machine import AGAIN_S, INACTIVITY_LIMIT_S, Machine, NodeLoop
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.sim.ledger.world import PASSWORD, SESSION_TIMEOUT_S
 from tests.sim.loop import Node
@@ -50,6 +52,7 @@ STEPS = ("named", "claimed", "replayed", "leading", "alone", "serving")
 """Of a take-over, told when they are done."""
 HAND_OVER_STEPS = ("draining", "drained", "closed", "left", "told")
 """Of a hand-over: told where the first begins, and when each is done."""
+_ONE_BY_ONE_S = 1e-6
 _SLOW_OPS = ("write", "sync", "sync_directory")
 
 
@@ -99,10 +102,22 @@ class SteppedChain(BlockingChain):
     def __init__(self, host: "NodeHost", loop: NodeLoop, chain: LedgerChain) -> None:
         super().__init__(loop, chain)
         self._host = host
+        self._at_s = 0.0
 
     def replay(self, after: Lsn) -> Any:
         yield from super().replay(after)
         self._host.step("replayed")
+
+    def send(self, payload: bytes, on_added: OnAdded) -> None:
+        """Send an entry, when the log hangs no more that it is of."""
+        host, loop = self._host, self._host.world.loop
+        at_s = max(host.log_hangs_until_s, self._at_s)
+        if loop.time() >= at_s:
+            super().send(payload, on_added)
+            return
+        self._at_s = at_s + _ONE_BY_ONE_S  # in their order
+        if at_s < math.inf:
+            loop.call_at(at_s, super().send, payload, on_added)
 
 
 class NodeHost:
@@ -122,6 +137,8 @@ class NodeHost:
         """The step of a take-over behind which its process is killed, once."""
         self.pause_after: str | None = None
         """The step behind which it stands still for a while, once."""
+        self.log_hangs_until_s = 0.0
+        """Until then nothing that it appends leaves, though all else of it lives."""
         self.at_step: Callable[[], object] | None = None
         """Called behind the next step of a take-over."""
         self._was: State | None = None
@@ -199,6 +216,7 @@ class NodeHost:
                     look_s=0.1, age_s=plan.ledger_age_s, missing_s=0.4, without_s=1.0
                 ),
                 handover_drain_s=plan.handover_drain_s,
+                inactivity_limit_s=INACTIVITY_LIMIT_S,
                 on_state=self._on_state,
             )
             try:
@@ -238,6 +256,9 @@ class NodeHost:
     def _on_state(self, state: State) -> None:
         world, was, self._was = self.world, self._was, state
         world.say(f"{self.name} {self.space.name}: {state.value}")
+        is_forced = self.member is not None and self.member.machine.is_forced
+        if state is State.TAKING_OVER and is_forced:
+            world.happen("a take-over from a silent leader")
         if was is State.LEADING and state is State.RESIGNING:
             if self.store.state is not SessionState.CONNECTED:
                 world.happen("a leader that ends by itself, without a session")
@@ -370,6 +391,7 @@ class NodeHost:
             world.happen("crash of a follower")
         self.space.note_position(self)
         self.copy = self.member = self.server = self._was = None
+        self.log_hangs_until_s = 0.0
         self.disk = self.disk.restart(world.rng.getrandbits(64), is_power_lost=is_power_lost)
 
     def lose_disk(self) -> None:

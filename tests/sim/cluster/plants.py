@@ -12,6 +12,7 @@ from bookie.metadata.patience import BROKEN
 from herdpy.cluster.chain import LedgerChain
 from herdpy.cluster.handover.hand_over import HandOver
 from herdpy.cluster.listing import LedgerListing
+from herdpy.cluster.member import Member
 from herdpy.cluster.registration import Registration
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, Versioned
 from herdpy.cluster.tail import LedgerTail
@@ -283,7 +284,17 @@ def _reached_at_once(right: Any) -> Any:
     return lambda session, position, timeout_s=0.0: 0.0
 
 
+def _never(right: Any) -> Any:
+    """Each copy finds that it could not write the log either."""
+
+    async def could_write(self: Member) -> bool:
+        return False
+
+    return could_write
+
+
 PLANTS: dict[str, Plant] = {
+    "a silent leader that is left alone": Plant(Member, "_could_write", _never, ("liveness",)),
     "staleness by a ledger that is not the last": Plant(
         LedgerTail, "look_for_end", _of_any_ledger, ("staleness",)
     ),

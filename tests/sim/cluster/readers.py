@@ -6,6 +6,7 @@ monotonic   a connection never shows less than it has shown, on whichever nodes 
 """
 
 import asyncio
+import math
 import random
 from bisect import bisect_right
 from collections.abc import Callable
@@ -45,6 +46,8 @@ class TimedHistory(History):
         """When it was acknowledged, register, value: of those that are not confirmed yet."""
         self._confirmed: dict[int, list[tuple[float, int]]] = {}
         """When, and the highest value until then, by register."""
+        self.first_s = math.inf
+        """When what had been there before all transactions was surely confirmed."""
 
     def end(self, number: int, fate: Fate) -> None:
         super().end(number, fate)
@@ -52,6 +55,7 @@ class TimedHistory(History):
             self._begun[number] = self._now_s()
         elif fate is Fate.COMMITTED and number in self._begun:
             self._confirm(self._begun[number])
+            self.first_s = min(self.first_s, self._now_s())
 
     def raised(self, register: int, value: int) -> None:
         super().raised(register, value)
@@ -87,8 +91,6 @@ class Reader:
         self._reader: Connection | None = None
         self._shown: dict[int, int] = {}
         """Registers as the connection has shown them."""
-        self._tables_s = world.loop.time() + _TRUE_STALENESS_S
-        """From then on every copy that answers has the tables."""
         self._written = 0
         """What is in its own row at least, as it was told."""
         self._seen = 0
@@ -107,7 +109,8 @@ class Reader:
                     self._read_registers()
             except Error as error:
                 # A copy may show what was there before the tables were made.
-                is_early = error.sqlstate == "42P01" and begun_s < self._tables_s
+                tables_s = self.world.history.first_s + _TRUE_STALENESS_S
+                is_early = error.sqlstate == "42P01" and begun_s < tables_s
                 if error.sqlstate not in EXPECTED and not is_early:
                     raise CheckError("errors", f"a reader was told {error!r}") from error
                 if error.sqlstate == "25006":

@@ -4,6 +4,7 @@ It stands where tests/sim/server has its world: what belongs to all tablespaces 
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _PATIENCE_S = 3.0
+_KILLED_S = 0.3
 _LEVEL_S = 30.0
 _ACKNOWLEDGED_AGAIN_MAX = 900
 """Transactions that a client begins, at the most: their numbers have so much room."""
@@ -177,6 +179,9 @@ class Space:
             self.happen("a leader that was deposed alive")
         if former is not None and former is not host:
             self.happen("another leader")
+            if former.log_hangs_until_s == math.inf:  # it does not even end: an operator kills it
+                crash = partial(former.machine.crash, power=False)
+                self.world.call_later(_KILLED_S, crash)
         life = host.name, host.machine.life_count
         if self._led_in == life:
             self.happen("a leader that takes over from itself")

@@ -63,7 +63,8 @@ NEVER_SIMULATED = {
     "log/log_files.py",
     "log/syncer.py",
     "cluster/observability/known_cluster.py",  # of processes
-    "cluster/observability/log_reading.py",  # of commands, as the next one
+    "cluster/observability/log_reading.py",  # of commands, as the next two
+    "cluster/observability/node_directory.py",
     "log/record_text.py",
 }
 

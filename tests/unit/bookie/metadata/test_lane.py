@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bookie.metadata.lane import Lane
+from bookie.metadata.lane import Lane, Turns
 from tests.fixtures.versioned_stores import until
 from tests.sim.loop import SimulatedLoop
 
@@ -129,3 +129,20 @@ def test_an_error_does_not_stop_the_lane() -> None:
         assert (log, reports) == (["next"], [error])
 
     run_real(scenario)
+
+
+def test_a_loop_turns_as_long_as_it_runs_what_it_was_given_in_time() -> None:
+    given: list[Callable[[], None]] = []
+    now_s = 10.0
+    turns = Turns(given.append, lambda: now_s)
+    assert turns.are_within(3.0)
+    now_s = 12.9
+    assert turns.are_within(3.0)
+    assert len(given) == 1  # one at a time is under way
+    now_s = 13.0
+    assert not turns.are_within(3.0)
+    now_s = 100.0
+    assert not turns.are_within(3.0)
+    given.pop()()
+    assert turns.are_within(3.0)
+    assert len(given) == 1

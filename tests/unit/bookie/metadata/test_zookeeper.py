@@ -292,3 +292,40 @@ def test_a_registration_survives_its_session(
         await proxy.close()
 
     asyncio.run(scenario())
+
+
+def test_a_loop_that_hangs_does_not_keep_its_session_alive(
+    zookeeper: ZooKeeperProcess, zookeeper_root: str
+) -> None:
+    is_made, is_over = threading.Event(), threading.Event()
+
+    async def hang() -> None:
+        store = await ZooKeeperStore.connect(zookeeper.hosts, NOTICED_S)
+        await store.create(f"{zookeeper_root}/alive", is_ephemeral=True)
+        is_made.set()
+        is_over.wait()  # kazoo's thread lives on, and could keep the session alive
+        states: list[SessionState] = []
+        store.on_session(states.append)
+        await until(lambda: states[-1:] == [SessionState.CONNECTED])
+        assert SessionState.LOST in states
+        await store.close()
+
+    async def scenario() -> None:
+        store = await ZooKeeperStore.connect(zookeeper.hosts, NOTICED_S)
+        await store.create(zookeeper_root)
+        hanging = asyncio.get_running_loop().run_in_executor(None, asyncio.run, hang())
+        await asyncio.to_thread(is_made.wait)
+        is_gone = asyncio.Event()
+        store.watch(f"{zookeeper_root}/alive", is_gone.set)
+        try:
+            async with asyncio.timeout(10 * NOTICED_S):
+                while await store.exists(f"{zookeeper_root}/alive") is not None:
+                    is_gone.clear()
+                    if await store.exists(f"{zookeeper_root}/alive") is not None:
+                        await is_gone.wait()
+        finally:
+            is_over.set()
+        await hanging
+        await store.close()
+
+    asyncio.run(scenario())

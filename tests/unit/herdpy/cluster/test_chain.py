@@ -347,3 +347,17 @@ def test_a_claim_of_many_ledgers_asks_for_their_ends_together() -> None:
         assert len(await other.content()) == 100
 
     simulate(body)
+
+
+def test_a_probe_writes_to_bookies_claims_nothing_and_leaves_no_ledger() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        leader, other = await node(cluster), await node(cluster)
+        await leader.chain.claim(1)
+        await leader.chain.begin()
+        before = [each async for each in other.client.ledger_ids()]
+        await other.chain.probe(1, 5.0)
+        assert [each async for each in other.client.ledger_ids()] == before
+        await leader.add(b"a")  # it leads on
+        assert await leader.chain.end() == 1
+
+    simulate(body)

@@ -13,7 +13,7 @@ from herdpy.config import ServerConfig
 from herdpy.errors import Error, Retry
 from herdpy.server.server import Server
 from tests.fixtures.ports import own_port
-from tests.unit.herdpy.cluster.test_member import Cluster, Node
+from tests.unit.herdpy.cluster.test_member import Cluster, Node, _call
 
 
 class ServedNode(Node):
@@ -173,3 +173,46 @@ def test_what_is_too_old_is_refused(cluster: ServedCluster, nodes: list[Node]) -
     error = refusal(url)
     assert (error.sqlstate, error.retry) == ("25006", Retry.SAFE)
     assert "at most 1e-06 s are asked for" in error.message
+
+
+def test_a_part_is_read_at_a_lease_on_a_node_that_follows_which_tells_the_leader(
+    cluster: ServedCluster, nodes: list[Node]
+) -> None:
+    leader, follower = nodes
+    with (
+        herdpy.connect(cluster.url(leader), autocommit=True) as writer,
+        herdpy.connect(cluster.url(follower, read="follower"), autocommit=True) as reader,
+    ):
+        lease = writer.lease(60)
+        writer.execute("INSERT INTO t VALUES (2, 'b')")
+        cluster.level(follower, leader)
+        parts = reader.partitions("t", 2, lease=lease.id)
+        assert follower.copy.used_leases() == {lease.id: 60.0}
+        assert follower.copy.used_leases() == {}
+        found = [
+            tuple(row.values())
+            for part in parts
+            for row in reader.read_partition(part, lease=lease.id).read_all().to_pylist()
+        ]
+        assert found == [(1, "a")]
+        assert follower.copy.used_leases() == {lease.id: 60.0}
+
+        held = leader.database.tablespace.applier.leases.find(lease.id)
+        assert held is not None
+        held.used_s = before_s = held.used_s - 50.0
+        _call(cluster, lambda: follower.member.leases_used([lease.id]))
+        assert held.used_s == before_s
+        _call(cluster, lambda: leader.member.leases_used([lease.id, "0" * 32]))
+        assert held.used_s > before_s + 40.0
+        assert leader.copy.used_leases()  # as where it was taken; its node does not report it
+
+        with pytest.raises(Error) as caught:
+            reader.lease(60)
+        assert caught.value.sqlstate == "25006"
+        url = cluster.url(follower, read="follower", retry_timeout_s="0")
+        with (
+            herdpy.connect(url, autocommit=True) as impatient,
+            pytest.raises(Error) as caught,
+        ):
+            impatient.partitions("t", 2, lease="f" * 32)
+        assert (caught.value.sqlstate, caught.value.retry) == ("25006", Retry.SAFE)

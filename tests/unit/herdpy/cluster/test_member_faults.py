@@ -1,7 +1,8 @@
 """What a member makes of steps that fail in any way, and of a close() at any moment."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 import pytest
@@ -42,6 +43,7 @@ class ScriptedCopy:
         self.failure: Error | None = None
         self.position: Lsn = START_LSN
         self.durable_position: Lsn | None = None
+        self.byte_count = 0
         self.fails: dict[str, BaseException] = {}
         self.calls: list[str] = []
         self.is_open = False
@@ -82,6 +84,21 @@ class ScriptedCopy:
 
     def lead(self, end: Lsn | None) -> None:
         self._call("lead")
+
+    def probe(self, epoch: int, timeout_s: float) -> None:
+        self._call("probe")
+
+    def tick(self) -> None:
+        self._call("tick")
+
+    def used_leases(self) -> dict[str, float]:
+        return {}
+
+    def shortest_lease_s(self) -> float:
+        return 60.0
+
+    def extend_leases(self, ids: Iterable[str]) -> None:
+        self._call(f"extend {', '.join(ids)}")
 
     def end_log(self) -> Lsn:
         self._call("end_log")
@@ -124,6 +141,7 @@ class World:
         self.cluster = cluster
         self.copy = ScriptedCopy()
         self.states: list[State] = []
+        self.inactivity_limit_s = 0.0
 
     async def start(self) -> Member:
         store = self.store = MemoryStore(self.cluster.store_server)
@@ -150,6 +168,7 @@ class World:
             draw=lambda: 0.5,
             waits=WAITS,
             ledger_limits=LEDGERS,
+            inactivity_limit_s=self.inactivity_limit_s,
             on_state=self.states.append,
         )
         await member.start()
@@ -203,6 +222,61 @@ def test_a_leader_that_can_begin_no_ledger_gives_its_part_away(error: BaseExcept
         rolls = world.copy.calls.count("roll")
         await asyncio.sleep(10 * LEDGERS.look_s)
         assert world.copy.calls.count("roll") == rolls
+        await member.close()
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("error", [None, *ERRORS], ids=lambda error: type(error).__name__)
+def test_a_leader_ticks_a_log_that_says_nothing_whatever_becomes_of_a_tick(
+    error: BaseException | None,
+) -> None:
+    limit_s = 6.0
+
+    async def body(world: World) -> None:
+        loop, copy = asyncio.get_running_loop(), world.copy
+        world.inactivity_limit_s = limit_s
+        member = await world.start()
+        await world.until(member, State.LEADING)
+        if error is not None:
+            copy.fails["tick"] = error
+        begun_s = loop.time()
+        while copy.calls.count("tick") < 10:  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.01)
+        assert 10 * limit_s / 4 <= loop.time() - begun_s + limit_s / 4 <= 11 * limit_s / 3
+        for number in range(100):  # it says something by itself
+            copy.durable_position = Lsn(1, number, 0)
+            await asyncio.sleep(limit_s / 10)
+        assert copy.calls.count("tick") == 10
+        await member.close()
+        await asyncio.sleep(limit_s)
+        assert copy.calls.count("tick") == 10
+
+    simulate(body)
+
+
+def test_leases_that_another_node_uses_are_the_leader_s_to_extend_and_no_one_else_s() -> None:
+    async def body(world: World) -> None:
+        member = await world.start()
+        await world.until(member, State.FOLLOWING)
+        member.leases_used(["a", "b"])
+        assert member.shortest_lease_s() == math.inf
+        await world.until(member, State.LEADING)
+        assert member.shortest_lease_s() == 60.0
+        assert not any(call.startswith("extend") for call in world.copy.calls)
+        member.leases_used(["a", "b"])
+        assert world.copy.calls[-1] == "extend a, b"
+        await member.close()
+
+    simulate(body)
+
+
+def test_a_leader_without_a_limit_does_not_tick() -> None:
+    async def body(world: World) -> None:
+        member = await world.start()
+        await world.until(member, State.LEADING)
+        await asyncio.sleep(3600.0)
+        assert "tick" not in world.copy.calls
         await member.close()
 
     simulate(body)

@@ -11,6 +11,7 @@ import pytest
 
 from bookie.metadata.cluster import initialize
 from bookie.metadata.memory import MemoryStore, MemoryStoreServer
+from bookie.runtime.files import replace_file
 from bookie.runtime.memory_disk import MemoryDisk
 from bookie.runtime.os_rng import OsRng
 from herdpy.cluster.cluster_record import ClusterRecord, cluster_path, create_cluster, read_cluster
@@ -119,6 +120,36 @@ def test_a_directory_is_one_node_s_of_one_cluster() -> None:
         assert error.sqlstate == "55000"
         assert f"expected cluster {'d' * 32}, found {CLUSTER}" in str(error)
         assert msgspec.json.decode(disks.folders[""].read(FILE), type=NodeIdentity) == found
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("format_", [0, 2])
+def test_a_cluster_or_a_directory_of_another_format(format_: int) -> None:
+    async def body(world: World) -> None:
+        await world.make()
+        disks = Disks()
+        first = world.node(disks)
+        await first.start()
+        await first.close()
+        identity = disks.folders[""].read(FILE)
+        path, record = cluster_path(ROOT), ClusterRecord(id=CLUSTER, format=format_)
+        await world.store.write(path, msgspec.json.encode(record), 0)
+        for directory in (disks, empty := Disks()):
+            error = await refused(world.node(directory))
+            assert error.sqlstate == "0A000"
+            assert f"{path}: it has format {format_}, and this herdpy reads 1" in str(error)
+        assert empty.folders == {}
+        assert disks.folders[""].read(FILE) == identity
+
+        await world.store.write(path, msgspec.json.encode(ClusterRecord(id=CLUSTER)), 1)
+        other = msgspec.json.encode(NodeIdentity(id="n1", cluster=CLUSTER, format=format_))
+        replace_file(disks.folders[""], FILE, other)
+        error = await refused(world.node(disks))
+        assert error.sqlstate == "0A000"
+        assert f"/data/{FILE}: it has format {format_}, and this herdpy reads 1" in str(error)
+        assert disks.folders[""].read(FILE) == other
+        assert await world.store.children(f"{ROOT}/nodes") == []
 
     simulate(body)
 

@@ -393,6 +393,70 @@ def test_the_successor_takes_over_at_once_and_others_give_it_time() -> None:
     assert script.doing == [Do.NAME]
 
 
+def silent(script: Script) -> None:
+    """Have the leader be silent, as its owner knows."""
+    script.leader(is_there=True)
+    script.machine.is_silent = True
+    script.take(script.machine.on_silent(script.now_s))
+
+
+def test_a_node_takes_over_from_a_leader_that_is_silent_while_its_session_lives() -> None:
+    script = following()
+    silent(script)
+    assert script.wait() <= WAITS.candidate_s
+    assert script.machine.is_forced
+    script.done(*TAKE_OVER)
+    assert script.state is State.LEADING
+
+
+def test_a_leader_that_ticks_again_in_time_is_left_alone() -> None:
+    script = following()
+    silent(script)
+    script.machine.is_silent = False
+    script.wait()
+    assert (script.state, script.doing) == (State.FOLLOWING, [Do.FOLLOW])
+    assert script.machine.wakes_at_s is None
+
+
+def test_another_node_that_has_named_itself_has_its_time_before_a_leader_is_taken_for_silent() -> (
+    None
+):
+    script = following()
+    script.named(script.machine.epoch + 1)
+    script.machine.is_silent = True
+    script.take(script.machine.on_silent(script.now_s))
+    assert script.wait() >= WAITS.other_s
+    assert script.machine.is_forced
+
+
+def test_a_take_over_without_a_leader_or_by_a_wish_forces_nothing() -> None:
+    assert not taking_over(Do.ALONE).machine.is_forced
+    script = following()
+    silent(script)
+    script.take(script.machine.on_wanted(script.now_s))
+    script.wait()
+    assert not script.machine.is_forced
+
+
+@pytest.mark.parametrize("state", [SessionState.SUSPENDED, SessionState.LOST])
+def test_a_node_without_its_session_takes_over_from_no_silent_leader(state: SessionState) -> None:
+    script = following()
+    silent(script)
+    script.session(state)
+    script.wait()
+    assert script.doing == [Do.FOLLOW]
+    script.session(SessionState.CONNECTED)
+    script.wait()
+    assert script.doing == [Do.NAME]
+
+
+def test_only_a_node_that_follows_takes_note_of_a_silent_leader() -> None:
+    for script in (taking_over(Do.NAME), leading()):
+        wakes_at_s = script.machine.wakes_at_s
+        silent(script)
+        assert script.machine.wakes_at_s == wakes_at_s
+
+
 def test_news_of_a_step_that_is_over_changes_nothing() -> None:
     script = taking_over(Do.ALONE)
     assert script.machine.on_done(Do.LEAD, script.now_s) == []
@@ -426,7 +490,10 @@ def test_whatever_happens_one_step_is_under_way_and_a_node_without_leader_comes_
             script.take(machine.on_wanted(script.now_s))
         elif draw < 0.75:
             script.take(machine.on_successor())
-        elif draw < 0.76:
+        elif draw < 0.77:
+            machine.is_silent = rng.random() < 0.5
+            script.take(machine.on_silent(script.now_s))
+        elif draw < 0.78:
             script.take(machine.on_handed_over(script.now_s, is_successor=rng.random() < 0.5))
         elif draw < 0.8:
             script.take(machine.on_log_failed(FAILED))

@@ -10,6 +10,7 @@ from bookie.ledger.record_frame import join
 from herdpy.cluster.ledgers_info import LedgersInfo
 from herdpy.cluster.staleness import End, Staleness
 from herdpy.cluster.tail import LedgerTail
+from herdpy.cluster.takeover.silence import Silence
 from herdpy.errors import CorruptionError, OperationalError
 from herdpy.model.lsn import START_LSN, Lsn
 from tests.fixtures.chain_nodes import PASSWORD, Node, node
@@ -272,6 +273,47 @@ def test_the_end_is_looked_for_seldom_while_no_reader_asks() -> None:
         for task in (looking, following):
             task.cancel()
         await asyncio.wait([looking, following])
+        await followed.close()
+
+    simulate(body)
+
+
+def test_the_end_is_looked_for_often_once_a_leader_does_not_tick_as_it_should() -> None:
+    async def body(cluster: LedgerCluster) -> None:
+        limit_s = 60.0
+        leader = await leads(cluster, 1)
+        await write(leader, range(ENTRIES))
+        found, looks = await node(cluster), Looks()
+        silence = Silence(limit_s, looks.now_s)
+        silence.led_by("n1", limit_s)
+        followed = LedgerTail(
+            found.client,
+            found.listing._store,
+            found.listing,
+            password=PASSWORD,
+            staleness=looks,
+            silence=silence,
+        )
+        tasks = [
+            asyncio.ensure_future(each) for each in (followed.look_for_end(), _taken(followed))
+        ]
+        await asyncio.sleep(limit_s / 2 - 1)  # in virtual time
+        assert len(looks.noted) < 12
+        before = len(looks.noted)
+        await asyncio.sleep(limit_s / 2 - 5)
+        assert len(looks.noted) - before > 30
+        assert not silence.is_too_long
+        await leader.add(b"a tick")
+        await asyncio.sleep(limit_s / 2)
+        assert 0.0 < silence.proven_s < limit_s  # what the last add says is told by the next one
+        await leader.add(b"a tick")
+        await asyncio.sleep(1)
+        assert silence.proven_s < 2.0
+        await asyncio.sleep(2 * limit_s)
+        assert silence.is_too_long
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
         await followed.close()
 
     simulate(body)

@@ -28,9 +28,12 @@ from herdpy.engine.maintenance.doctor import examine
 from herdpy.engine.maintenance.quiet import QuietWatch
 from herdpy.engine.maintenance.salvage import Salvage
 from herdpy.engine.session.session import Session
+from herdpy.engine.state.catalog import Catalog
 from herdpy.engine.state.page_adoption import FEW_ROWS
+from herdpy.engine.state.state import State
 from herdpy.errors import CorruptionError, Error, NotSupportedError, OperationalError, Retry
 from herdpy.model.durability import Durability
+from herdpy.model.lsn import Lsn
 from herdpy.model.settings import Settings
 from herdpy.storage.tablespace_list import (
     MAKING,
@@ -707,7 +710,7 @@ def test_memtables_have_one_share_and_the_largest_goes_first() -> None:
 def test_a_quiet_tablespace_is_left_alone_until_something_happens() -> None:
     clock = SimulatedClock()
     watch = QuietWatch(clock)
-    state = object()
+    state = State(1, Lsn(1, 1, 0), Catalog(1, ()), {})
 
     def quiet(byte_count: int = 1, *, is_busy: bool = False) -> bool:
         return watch.is_quiet(state, byte_count, is_busy=is_busy)
@@ -727,6 +730,12 @@ def test_a_quiet_tablespace_is_left_alone_until_something_happens() -> None:
     assert not quiet(2)
     assert quiet(2)
     assert not quiet(2, is_busy=True)
+    assert not quiet(2)
+    clock.advance(3)
+    quiet(2)
+    state = state._replace(lsn=Lsn(1, 2, 0))  # a tick of the log
+    assert quiet(2)
+    state = state._replace(position=2)
     assert not quiet(2)
 
 

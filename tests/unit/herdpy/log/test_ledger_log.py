@@ -17,6 +17,7 @@ from herdpy.errors import Error, InvariantViolation, LogFailedError, Operational
 from herdpy.limits import record_bytes_max
 from herdpy.log.interfaces import Append, LogSpaceError
 from herdpy.log.ledger_log import LedgerLog, OnAdded
+from herdpy.log.record import NOOP
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import START_LSN, Lsn
 from tests.fixtures.interrupts import LineInterrupter
@@ -203,6 +204,19 @@ def test_a_ledger_has_its_bytes_and_everything_before_the_next_is_settled() -> N
     assert chain.ends == 4
     found = [record for _, record in log_of(chain).replay(START_LSN)]
     assert found == [b"%03d" % n * 30 for n in range(40)]
+
+
+def test_a_tick_is_an_entry_and_no_growth_of_the_log() -> None:
+    log = log_of(chain := HeldChain(), ledger_bytes_max=64)
+    put(log, b"a")
+    log.request(Durability.SYNC)
+    chain.acknowledge()
+    for number in range(2, 100):
+        assert put(log, NOOP) == Lsn(0, number, 0)
+        log.request(Durability.SYNC)
+        chain.acknowledge()
+    assert (log.bytes_appended, log.ledger_bytes, log.durable_lsn) == (1, 1, Lsn(0, 99, 0))
+    assert chain.ends == 0
 
 
 def test_a_ledger_is_ended_at_will() -> None:

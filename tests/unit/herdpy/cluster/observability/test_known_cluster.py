@@ -15,6 +15,7 @@ from herdpy.model.lsn import Lsn
 from tests.unit.herdpy.cluster.test_registration import ID, NAME, NodeOf, World, run
 
 NEWS_S = 5.0
+INFINITE = float("inf")
 
 
 class Counted(MemoryStore):
@@ -40,8 +41,18 @@ class Own:
         self.machine = PartMachine(lambda: 0.5)
         self.state = CopyState("following", Lsn(4, 1, 0), 0.25)
 
+        self.lease_s = INFINITE
+        self.used: list[tuple[str, ...]] = []
+        """Leases that others have said to be used, each time."""
+
     def copy_state(self) -> CopyState:
         return self.state
+
+    def shortest_lease_s(self) -> float:
+        return self.lease_s
+
+    def leases_used(self, ids: tuple[str, ...]) -> None:
+        self.used.append(ids)
 
 
 class Known:
@@ -60,9 +71,11 @@ class Known:
             tablespace_id=ID,
         )
 
-    async def say(self, node: str, entry: int) -> None:
+    async def say(self, node: str, entry: int, *leases: str) -> None:
         """Have a node say something of its copy."""
-        record = ReplicaRecord(node=node, part="following", position=f"4.{entry}.0", lag_s=0.5)
+        record = ReplicaRecord(
+            node=node, part="following", position=f"4.{entry}.0", lag_s=0.5, leases=leases
+        )
         path, store = self.other.nodes.replica_path(ID, node), self.other.store
         if await store.exists(path) is None:
             await store.create(path, record.to_bytes())
@@ -117,6 +130,31 @@ def test_what_others_say_is_known_and_one_s_own_is_what_is_now() -> None:
         await asyncio.sleep(NEWS_S)
         assert known.of("n3") is None
         assert known.cluster.leadership() == Leadership(NAME, ID, "n2", 0, (), 0)
+
+    with_known(body)
+
+
+def test_leases_that_are_used_elsewhere_are_told_once_for_each_time_that_it_is_said() -> None:
+    async def body(known: Known) -> None:
+        known.own.lease_s = 20.0
+        await known.say("n2", 1, "a", "b")
+        await asyncio.sleep(NEWS_S)
+        assert known.own.used == [("a", "b")]
+        # A session that comes back reads what is there again: a node that is dead says nothing new.
+        for _ in range(3):
+            known.world.server.disconnect(known.store.session_id, reconnect_s=0.1)
+            await asyncio.sleep(NEWS_S)
+        assert known.own.used == [("a", "b")]
+        await known.say("n2", 1, "b")
+        await known.say("n3", 1)
+        await asyncio.sleep(NEWS_S)
+        assert known.own.used == [("a", "b"), ("b",)]
+        path = known.other.nodes.replica_path(ID, "n2")
+        for lease_s, least, most in ((1.0, 3, 8), (80.0, 1, 2), (600.0, 0, 1), (INFINITE, 0, 1)):
+            known.own.lease_s = lease_s
+            known.store.counts.clear()
+            await asyncio.sleep(15.0)
+            assert least <= known.store.counts[path] <= most
 
     with_known(body)
 

@@ -1,7 +1,7 @@
 """StepTimes: what a node says of its take-over, by hand."""
 
 from herdpy.cluster.part import Do
-from herdpy.cluster.step_times import StepTimes
+from herdpy.cluster.takeover.step_times import StepTimes
 
 
 def test_each_step_is_told_and_the_wait_before_them() -> None:
