@@ -11,6 +11,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from herdpy.config import Config as Config
+    from herdpy.config import NodeConfig as NodeConfig
+    from herdpy.config import ServerConfig as ServerConfig
     from herdpy.driver.connection import Connection as Connection
     from herdpy.driver.connection import connect as connect
     from herdpy.driver.cursor import Cursor as Cursor
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
     from herdpy.errors import ProgrammingError as ProgrammingError
     from herdpy.errors import Retry as Retry
     from herdpy.errors import Warning as Warning  # noqa: A004 - the name PEP 249 prescribes
+    from herdpy.node.node import Node as Node
+    from herdpy.node.node import RunningNode as RunningNode
 
 apilevel = "2.0"
 threadsafety = 2  # threads may share the module and connections
@@ -60,6 +65,9 @@ _HOMES = {
     "connect": "herdpy.driver.connection",
     "Rollback": "herdpy.driver.transaction_block",
     "restore": "herdpy.driver.restoring",
+    "Node": "herdpy.node.node",
+    "RunningNode": "herdpy.node.node",
+    **dict.fromkeys(("Config", "NodeConfig", "ServerConfig"), "herdpy.config"),
     **dict.fromkeys(_ERRORS.split(), "herdpy.errors"),
     **dict.fromkeys(_TYPES.split(), "herdpy.driver.types"),
 }

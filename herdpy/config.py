@@ -367,6 +367,18 @@ class NodeConfig:
     advertised_address: str = _text(
         "", "HOST:PORT at which clients reach the node's server; empty: where it listens"
     )
+    bookie_directory: str = _text(
+        "", "directory of a bookie that runs in the node's process; empty: there is none"
+    )
+    bookie_port: int = _setting(
+        3181, 1, 65_535, "port", "of that bookie, on server.host; it is a part of the bookie's name"
+    )
+    bookie_access: str = _text(
+        "machine",
+        "who reaches that bookie, which serves in clear: machine: it has to listen on loopback; "
+        "network: others, too, in a network that keeps strangers out",
+        ("machine", "network"),
+    )
 
     def __post_init__(self) -> None:
         _check(self)

@@ -12,9 +12,9 @@ import click
 
 from bookie.admin.ids import LEDGER_ID
 from bookie.admin.output import Output
-from bookie.admin.serve import INDEX_FILE
 from bookie.admin.world import json_option
 from bookie.errors import CorruptFileError
+from bookie.hosting import INDEX_FILE
 from bookie.runtime.os_disk import OsDisk
 from bookie.server.storage import entry_log, journal_format
 from bookie.server.storage.entry_log import EntryLogReader, RecordKind, split_location

@@ -13,7 +13,6 @@ from typing import Any, cast
 import click
 
 from bookie.admin.output import Output, bytes_text
-from bookie.admin.serve import INDEX_FILE
 from bookie.admin.world import client_context, json_option
 from bookie.config import parse_ledger_directory
 from bookie.errors import (
@@ -23,6 +22,7 @@ from bookie.errors import (
     IllegalOperationError,
     IncorrectParameterError,
 )
+from bookie.hosting import INDEX_FILE
 from bookie.management.http_client import Url
 from bookie.runtime.interfaces import DiskLockedError
 from bookie.runtime.os_disk import OsDisk

@@ -1,10 +1,9 @@
 """`bookie serve`: one bookie in this process, until it is told to stop.
 
-This is where all that a bookie works on is built: the disk, the index, the executors, the session.
+What it works on is built by bookie/hosting.py; here are its options, and the session.
 """
 
 import contextlib
-import ipaddress
 import logging
 import socket
 import types
@@ -27,18 +26,21 @@ from bookie.admin.world import (
     cluster_options,
     operations,
 )
-from bookie.autorecovery.replicas import LedgerReplicas
 from bookie.autorecovery.service import AutoRecovery
-from bookie.client.client import LedgerClient
-from bookie.config import AutoRecoveryConfig, BookieConfig, parse_ledger_directory
+from bookie.config import AutoRecoveryConfig, BookieConfig
 from bookie.errors import BookieStartError
+from bookie.hosting import (
+    check_openness,
+    directories_of,
+    hosted_bookie,
+    registration_timeout_of,
+)
 from bookie.management.access import HttpAccess
 from bookie.management.make import make_api
 from bookie.metadata.kazoo_client import KAZOO_LOGGER
 from bookie.runtime.http import Api
 from bookie.runtime.os_clock import OsClock
-from bookie.runtime.os_disk import OsDisk
-from bookie.runtime.os_executors import new_executor, run, run_until_stopped
+from bookie.runtime.os_executors import run, run_until_stopped
 from bookie.runtime.os_input_files import Reread, kept
 from bookie.runtime.os_log import LineWriter, LogLines
 from bookie.runtime.os_rng import OsRng
@@ -46,18 +48,15 @@ from bookie.runtime.os_tls.files import TlsContexts
 from bookie.server.identity import BookieDirectories
 from bookie.server.metrics import log_figures
 from bookie.server.node import BookieNode
-from bookie.server.storage import entry_log, journal_format
-from bookie.server.storage.directories import LedgerDirectory
-from bookie.server.storage.lmdb_index import LmdbIndex
-from bookie.server.storage.scrubber import STATE_FILE
 from bookie.server.tls import access_of, server_contexts, warn_of_own_rights
 from bookie.server.wire.client_access import ClientAccess
 
-INDEX_FILE = "index.lmdb"
 _STANDARD_ERROR = 2
-_STORAGE_THREADS = 4
-_BESIDE = ("LOCK", "lost+found", STATE_FILE, f"{STATE_FILE}.new")
-"""What may lie in a directory that is to become a bookie's, or has its index alone."""
+_TO_BE_SECURED = (
+    "expected TLS to be required: --tls CERTIFICATE KEY and "
+    "--tls-trust FILE (clients show a certificate), or --tls and --set "
+    "is_tls_required=true. In a network that keeps others out: --allow-clear"
+)
 _FLAGS = {
     "host", "port", "advertised_address", "bookie_id", "http_port", "ledgers_root",
     "journal_directory", "ledger_directories", "scrub_interval_s", "scrub_bytes_per_s",
@@ -91,68 +90,10 @@ def setting_of(
 
 
 def settings_of(texts: Sequence[str], session_timeout_s: float) -> dict[str, object]:
-    """Return the values of --set by name, and a registration_timeout_s that fits the session.
-
-    A killed bookie's session lingers for its time-out; the next start has to wait longer than that.
-    """
+    """Return the values of --set by name, and a registration_timeout_s that fits the session."""
     chosen = dict(setting_of(text, BookieConfig) for text in texts)
-    least_s = BookieConfig().registration_timeout_s
-    chosen.setdefault("registration_timeout_s", max(least_s, 2 * session_timeout_s))
+    chosen.setdefault("registration_timeout_s", registration_timeout_of(session_timeout_s))
     return chosen
-
-
-def check_directory(data: Path) -> None:
-    """Refuse a directory that holds files of others and no bookie; BookieStartError.
-
-    An embedded database is one of them: it has a LOCK, too, and would lose it.
-    """
-    folders = (journal_format.DIRECTORY, entry_log.DIRECTORY)
-    is_bookie = any((data / folder).is_dir() for folder in folders)
-    strange = [
-        path.name
-        for path in sorted(data.iterdir())
-        if path.name not in (*folders, *_BESIDE) and not path.name.startswith(INDEX_FILE)
-    ]
-    if strange and ("FORMAT" in strange or not is_bookie):
-        raise BookieStartError(
-            f"{data}: expected an empty directory or that of a bookie, found {strange[0]!r} in it; "
-            "name another one (--data, --journal, --ledgers)"
-        )
-
-
-def directories_of(
-    data: Path, config: BookieConfig, lost: Sequence[Path], *, is_expansion_allowed: bool
-) -> BookieDirectories:
-    """Make what is missing of a bookie's directories; return their opened disks and names.
-
-    BookieStartError.
-    """
-    journal = Path(config.journal_directory or data)
-    texts = config.ledger_directories or (str(data),)
-    weights = {Path(path): weight for path, weight in map(parse_ledger_directory, texts)}
-    for path in dict.fromkeys((data, journal, *weights)):
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError) as error:
-            option = "--ledgers" if path in weights and config.ledger_directories else "--journal"
-            raise BookieStartError(
-                f"{'--data' if path == data else option} {path}: expected a directory or none, "
-                "found that it, or one above it, is no directory; name another one"
-            ) from error
-        check_directory(path)
-    ledgers = [
-        LedgerDirectory(OsDisk(path), str(path), weight=weight, device=path.stat().st_dev)
-        for path, weight in weights.items()
-    ]
-    return BookieDirectories(
-        data=OsDisk(data),
-        data_name=str(data),
-        journal=OsDisk(journal),
-        journal_name=str(journal),
-        ledgers=tuple(ledgers),
-        lost=tuple(str(path.resolve()) for path in lost),
-        is_expansion_allowed=is_expansion_allowed,
-    )
 
 
 def check_ports(host: str, ports: Mapping[str, int | None], host_option: str = "--host") -> None:
@@ -175,31 +116,6 @@ def check_ports(host: str, ports: Mapping[str, int | None], host_option: str = "
                 f"bookie cannot listen on {host}:{port}: {error.strerror or error}; "
                 f"expected an address of this machine and a free port ({option}, {host_option})"
             ) from error
-
-
-def check_openness(host: str) -> None:
-    """Refuse to serve other machines in clear; BookieStartError says what to do.
-
-    What counts is the address that is listened on, not how it is written.
-    """
-    try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError:
-        return  # check_ports() says it
-    reached = sorted(
-        {
-            str(address[0])
-            for *_, address in found
-            if not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback
-        }
-    )
-    if reached:
-        raise BookieStartError(
-            f"--host {host}: other machines reach {', '.join(reached)}, and could read and write "
-            "all ledgers; expected TLS to be required: --tls CERTIFICATE KEY and "
-            "--tls-trust FILE (clients show a certificate), or --tls and --set "
-            "is_tls_required=true. In a network that keeps others out: --allow-clear"
-        )
 
 
 def log_to_stderr() -> LineWriter:
@@ -404,7 +320,7 @@ def serve(
         **chosen,  # type: ignore[arg-type]
     )
     if not (config.is_tls_required or tls_trust is not None or is_clear_allowed):
-        check_openness(host)
+        check_openness(host, f"--host {host}", _TO_BE_SECURED)
     log = log_to_stderr()
     contexts = None if tls is None else server_contexts(*tls, tls_trust, OsClock())
     access = access_of(tls_access, authorized_roles)
@@ -460,10 +376,6 @@ async def _serve(
         files = (tls, access, cluster.tls, cluster.zookeeper_tls, http.tls)
         await stack.enter_async_context(kept(files, config.tls_cert_files_refresh_duration_s))
         store = await stack.enter_async_context(cluster.session(session_timeout_s))
-        journal = stack.enter_context(new_executor("journal"))
-        storage = stack.enter_context(new_executor("storage", _STORAGE_THREADS))
-        data = Path(places.data_name)
-        index = stack.enter_context(contextlib.closing(LmdbIndex(str(data / INDEX_FILE))))
 
         def api(access: HttpAccess, node: BookieNode) -> Api:
             asked = operations(cluster, store)
@@ -471,32 +383,20 @@ async def _serve(
             node.metrics.add_source(made.figures)
             return made
 
-        node = await BookieNode.start(
-            store,
-            places.data,
-            index,
-            OsClock(),
-            OsRng(),
-            config,
-            journal_executor=journal,
-            storage_executor=storage,
-            directories=places,
-            tls=tls,
-            access=access,
-            is_read_only=is_read_only,
-            api=None if http.access is None else partial(api, http.access),
-            http_tls=http.tls,
+        node = await stack.enter_async_context(
+            hosted_bookie(
+                store,
+                places,
+                config,
+                tls=tls,
+                access=access,
+                client_tls=cluster.tls,
+                is_read_only=is_read_only,
+                api=None if http.access is None else partial(api, http.access),
+                http_tls=http.tls,
+            )
         )
-        stack.push_async_callback(node.close)
         node.metrics.add_source(partial(log_figures, log))
-        client = await LedgerClient.connect(
-            store, rng=OsRng(), clock=OsClock(), root=cluster.root, tls=cluster.tls
-        )
-        stack.push_async_callback(client.close)
-        replicas = LedgerReplicas(client, node.bookie_id)
-        scrubber = node.bookie.scrubber(replicas, places.data, OsRng())
-        node.start_scrubber(scrubber)
-        stack.push_async_callback(scrubber.close)  # before the client
         if recovery is not None:
             hooks = None if webhooks is None else webhooks.make(store, cluster.root, recovery)
             if hooks is not None:
@@ -516,7 +416,7 @@ async def _serve(
             node.metrics.add_source(service.figures)
         output.record(
             {"bookie_id": node.bookie_id, "port": node.port, "http_port": node.http_port,
-             "data": str(data)},
-            f"bookie {node.bookie_id} serves {cluster.uri} from {data}",
+             "data": places.data_name},
+            f"bookie {node.bookie_id} serves {cluster.uri} from {places.data_name}",
         )  # fmt: skip
         await run_until_stopped(node.wait())

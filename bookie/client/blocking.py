@@ -17,6 +17,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from bookie.client.client import DEFAULT_ROOT, LedgerClient
@@ -41,12 +42,23 @@ _ITEMS_MAX = 256
 class LoopThread:
     """An event loop that runs in a thread of its own until close()."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        name: str = "bookie-client",
+        around: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        """`around` is entered in the thread, for as long as the loop runs."""
         self._loop = new_loop()
+        self._around = around
         self._is_closed = False
         self._waiting: dict[Any, None] = {}
         """Futures of calls under way: _end() ends those that came too late for _finish()."""
-        self._worker = driver.spawn("bookie-client", self._loop.run_forever)
+        self._worker = driver.spawn(name, self._run)
+
+    def _run(self) -> None:
+        with self._around():
+            self._loop.run_forever()
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and wait for it."""
@@ -103,6 +115,12 @@ class LoopThread:
             asyncio.run_coroutine_threadsafe(self._finish(), self._loop).result()
         finally:
             self._end()
+
+    def abandon(self) -> None:
+        """Stop the loop where it is, for a process that ends: executors take no jobs any more."""
+        self._is_closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._worker.join()
 
     async def _finish(self) -> None:
         """End what callers, the store or others have begun on the loop, as asyncio.run() does."""

@@ -12,11 +12,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bookie.runtime.interfaces import Clock
 from bookie.runtime.os_executors import run, stop_event
 from bookie.runtime.os_log import LineWriter, takes_a_line
 from bookie.runtime.os_process import precise_timers
-from herdpy.cli.audit_file import AuditFile
 from herdpy.cli.logs import set_up_logs
 from herdpy.cli.settings import Loaded
 from herdpy.cli.system import make_room, notify
@@ -24,7 +22,9 @@ from herdpy.config import ServerConfig
 from herdpy.driver.dsn import Target
 from herdpy.driver.local import open_database
 from herdpy.engine.database import Database
-from herdpy.errors import Error, OperationalError
+from herdpy.errors import Error
+from herdpy.server.listening import listening
+from herdpy.server.login.audit_file import AuditFile, open_audit
 from herdpy.server.server import Server
 
 _log = logging.getLogger(__name__)
@@ -87,18 +87,6 @@ def frequent_switches(interval_s: float) -> Generator[None]:
         sys.setswitchinterval(before)
 
 
-@contextlib.contextmanager
-def listening(command: str, host: str, port: int, option: str) -> Generator[None]:
-    """Say which address cannot be had."""
-    try:
-        yield
-    except OSError as error:
-        raise OperationalError(
-            f"{command}: cannot listen on {host}:{port}: {error.strerror or error}",
-            hint=f"choose another port ({option})",
-        ) from error
-
-
 def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
@@ -149,16 +137,6 @@ async def _serve(
         await server.close()
         if audit is not None:
             audit.close()
-
-
-def open_audit(path: str, clock: Clock) -> AuditFile:
-    """Open an audit log; OperationalError 58030: it cannot be written."""
-    try:
-        return AuditFile(path, clock)
-    except OSError as error:
-        raise OperationalError(
-            f"the audit log {path} cannot be written: {error.strerror}", sqlstate="58030"
-        ) from error
 
 
 def _reload(server: Server, audit: AuditFile | None, load_again: Callable[[], Loaded]) -> None:

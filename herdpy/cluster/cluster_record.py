@@ -19,7 +19,6 @@ from herdpy.cluster.tablespace_nodes import TablespaceNodes
 from herdpy.errors import OperationalError, ProgrammingError
 
 FORMAT = 1
-DEFAULT_ROOT = "/herd"
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,15 +65,24 @@ async def read_cluster(
 
 
 async def create_cluster(
-    store: VersionedStore, root: str, record: ClusterRecord, *, patience_s: float = PATIENCE_S
+    store: VersionedStore,
+    root: str,
+    record: ClusterRecord,
+    *,
+    has_bookies: bool = True,
+    patience_s: float = PATIENCE_S,
 ) -> None:
     """Make a cluster without tablespaces.
+
+    has_bookies: they are to be there already; else they come with its nodes, in their processes.
 
     ProgrammingError 42710: there is one at the root; OperationalError 58P01: there is no BookKeeper
     where its ledgers are to be; 53000: fewer bookies are there than have to acknowledge an entry.
     Nothing was changed then.
     """
-    await _check_bookies(store, record)
+    await _check_ledgers(store, record)
+    if has_bookies:
+        await check_bookie_count(store, record)
     path = cluster_path(root)
     if await ask(store, patience_s, lambda: store.exists(path)) is not None:
         raise _is_there(path)
@@ -126,7 +134,7 @@ async def check_access(
         )
 
 
-async def _check_bookies(store: VersionedStore, record: ClusterRecord) -> None:
+async def _check_ledgers(store: VersionedStore, record: ClusterRecord) -> None:
     try:
         await read_layout(store, record.ledgers)
     except IllegalOperationError:
@@ -135,7 +143,6 @@ async def _check_bookies(store: VersionedStore, record: ClusterRecord) -> None:
             sqlstate="58P01",
             hint="name its root (--ledgers), or make one: `bookie format`. Nothing was changed.",
         ) from None
-    await check_bookie_count(store, record)
 
 
 async def check_bookie_count(store: VersionedStore, record: ClusterRecord) -> None:
@@ -146,7 +153,8 @@ async def check_bookie_count(store: VersionedStore, record: ClusterRecord) -> No
             f"{record.ledgers}: expected {record.ack} bookies at least, which acknowledge each "
             f"entry, found {count} registered",
             sqlstate="53000",
-            hint="start more of them: `bookie serve`. Nothing was changed.",
+            hint="start more of them: `bookie serve`, or nodes with bookies, for which there is "
+            "`herdpy cluster init --without-bookies`. Nothing was changed.",
         )
 
 

@@ -172,8 +172,8 @@ class Node:
 
     @property
     def parts(self) -> dict[str, State]:
-        """What it is now for each tablespace that it has a copy of, by name."""
-        return {host.name: host.member.machine.state for host in self._hosts.values()}
+        """What it is now for each tablespace that it has a copy of, by name. Any thread."""
+        return {host.name: host.member.machine.state for host in list(self._hosts.values())}
 
     async def start(self) -> None:
         """Become a node of the cluster; close() it in any case.

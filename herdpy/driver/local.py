@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bookie.errors import BookieStartError
 from bookie.runtime.drivers import Mutex, ThreadDriver, new_mutex, run_detached
@@ -22,7 +22,7 @@ from bookie.runtime.memory_disk import MemoryDisk
 from bookie.runtime.os_backoff import Backoff
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_disk import OsDisk
-from bookie.runtime.os_process import process_generation
+from bookie.runtime.os_process import precise_timers, process_generation
 from bookie.runtime.os_rng import OsRng
 from bookie.runtime.ticket import Ticket
 from herdpy.config import Config
@@ -44,9 +44,11 @@ from herdpy.model.governor import Governor
 from herdpy.model.settings import Settings
 
 if TYPE_CHECKING:
+    from bookie.client.blocking import LoopThread
     from bookie.metadata.zookeeper_login import Login
     from bookie.runtime.interfaces import Tls
     from herdpy.cluster.leader_lookup import NodePlace
+    from herdpy.cluster.node import World
     from herdpy.driver.grpc_stream import GrpcStream, GrpcTls
 
 _log = logging.getLogger(__name__)
@@ -71,6 +73,14 @@ class Options:
             raise ProgrammingError(f"connect: {error}", sqlstate="22023") from error
 
 
+class EndedAtExit(Protocol):
+    """Has threads that must not run while the interpreter ends."""
+
+    def end(self) -> None:
+        """End it as far as that is possible then; nothing in a forked child."""
+        ...
+
+
 class _Shared:
     """One database of this process; all fields under its mutex."""
 
@@ -85,7 +95,7 @@ class _Shared:
 
 
 _all_shared: weakref.WeakSet[_Shared] = weakref.WeakSet()
-_directories: "set[ZooKeeperDirectory]" = set()
+_ended_at_exit: "set[EndedAtExit]" = set()
 
 
 def _close_at_exit() -> None:
@@ -94,9 +104,9 @@ def _close_at_exit() -> None:
     A thread that comes back from C++ while the interpreter ends, ends the process by SIGABRT.
     """
     close_abandoned()
-    for directory in list(_directories):
+    for each in list(_ended_at_exit):
         with suppress(Exception):  # as below
-            directory.end()
+            each.end()
     for shared in list(_all_shared):
         database = shared.database
         if database is not None:
@@ -294,7 +304,7 @@ class ZooKeeperDirectory:
         self._generation = process_generation()
         self._lookup = LeaderLookup(open_store, str(zookeeper))
         self._thread = LoopThread(ThreadDriver())
-        _directories.add(self)
+        end_at_exit(self)
 
     def find(
         self,
@@ -335,7 +345,7 @@ class ZooKeeperDirectory:
 
         In a forked child nothing is ended: the thread is only the parent's.
         """
-        _directories.discard(self)
+        keep_at_exit(self)
         if process_generation() != self._generation:
             return
         try:
@@ -392,9 +402,12 @@ def disk_of_file(path: str) -> tuple[OsDisk, str]:
     return OsDisk(parent or "/"), name
 
 
-def disk_of_directory(path: str) -> OsDisk:
-    """Return the disk of a directory, which is made when its parent is there."""
-    return _make_directory(path, without_passwords(path))
+def disk_of_directory(path: str, what: str = "connect") -> OsDisk:
+    """Return the disk of a directory, which is made when its parent is there.
+
+    `what` begins the messages.
+    """
+    return _make_directory(path, without_passwords(path), what)
 
 
 def disk_of_existing(path: str) -> OsDisk:
@@ -418,8 +431,43 @@ def exposed(disk: OsDisk, where: str, count_max: int = 1_000) -> list[str]:
 
 
 def new_world() -> tuple[OsClock, OsRng, ThreadDriver]:
-    """Return what a node of a cluster runs on, beside its disks and its loop."""
+    """Return what a client of a cluster's ledgers runs on, beside its loop."""
     return OsClock(), OsRng(), ThreadDriver()
+
+
+def node_world(path: str) -> "World":
+    """Return what a node of a cluster runs on; `path` is its directory, made when it is opened."""
+    from bookie.runtime.os_executors import new_executor
+    from herdpy.cluster.node import World
+
+    clock = OsClock()
+    return World(
+        open_disk=lambda folder: disk_of_directory(f"{path}/{folder}" if folder else path, "node"),
+        where=path,
+        clock=clock,
+        elapsed=clock.elapsed,
+        rng=OsRng(),
+        driver=ThreadDriver(),
+        new_executor=new_executor,
+        governor=_current_registry().governor,
+    )
+
+
+def new_loop_thread(name: str) -> "LoopThread":
+    """Return a loop that runs in a thread of its own; its caller closes it."""
+    from bookie.client.blocking import LoopThread
+
+    return LoopThread(ThreadDriver(), name, precise_timers)
+
+
+def end_at_exit(what: "EndedAtExit") -> None:
+    """Have end() called when the interpreter ends, unless keep_at_exit() came before."""
+    _ended_at_exit.add(what)
+
+
+def keep_at_exit(what: "EndedAtExit") -> None:
+    """Undo end_at_exit(); repeatable."""
+    _ended_at_exit.discard(what)
 
 
 def new_rng() -> OsRng:
@@ -462,10 +510,10 @@ def new_waiting() -> ThreadWaiting:
     return ThreadWaiting()
 
 
-def _make_directory(path: str, where: str) -> OsDisk:
+def _make_directory(path: str, where: str, what: str = "connect") -> OsDisk:
     """Return the disk of a directory, which is made, durably, when its parent is there.
 
-    `where` is how messages name it.
+    `where` is how messages name it, `what` how they begin.
     """
     is_there = False
     try:
@@ -482,12 +530,12 @@ def _make_directory(path: str, where: str) -> OsDisk:
     except OSError as error:
         if is_there and isinstance(error, NotADirectoryError):
             raise OperationalError(
-                f"connect: {where} is a file: expected a directory",
+                f"{what}: {where} is a file: expected a directory",
                 sqlstate="58030",
-                hint="A database is a directory: name one, or a path where one is to be made.",
+                hint="Name a directory, or a path where one is to be made.",
             ) from error
         raise OperationalError(
-            f"connect: {where} cannot be opened or made: {error.strerror or error}",
+            f"{what}: {where} cannot be opened or made: {error.strerror or error}",
             sqlstate="58P01" if isinstance(error, FileNotFoundError) else "58030",
             hint="the parent must be a directory, and this one readable and writable",
         ) from error

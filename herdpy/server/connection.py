@@ -271,6 +271,10 @@ class ServerConnection(asyncio.Protocol):
         """The tablespace that it has entered."""
         return self._served.database
 
+    def shown_name(self, database_name: str) -> str:
+        """Return the name by which clients know a tablespace of the server that it has entered."""
+        return self._hub.shown_name(database_name)
+
     def waits_for_turn_of(self, other: "ServerConnection") -> bool:
         """Return whether what waits for its turn waits for what the other one runs. Any thread."""
         turn = self._turn

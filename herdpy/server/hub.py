@@ -4,7 +4,7 @@ What a limit refuses, it refuses with 53xxx and SAFE: nothing has happened.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,8 @@ from herdpy.engine.session.session import Session
 from herdpy.errors import Error, OperationalError, Retry
 from herdpy.model.access import User
 from herdpy.proto.messages import Hello
-from herdpy.server.limits import REQUEST_BYTES, Account, Budget, Full, Stalled
+from herdpy.server.common import Common
+from herdpy.server.limits import REQUEST_BYTES, Account, Full
 from herdpy.server.login.gate import Gate, gave_way_unauthenticated
 from herdpy.server.login.login_tokens import Proven, proven_of
 from herdpy.server.login.throttle import origin_of
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
 
 TABLESPACE = "default"
-HTTP_SHARES = "http_requests"
-"""The name of those of connections whose request has not come whole."""
 
 
 class Hub:
@@ -52,9 +51,12 @@ class Hub:
         name: str,
         config: ServerConfig,
         gate: Gate,
+        common: Common,
+        neighbours: "SharedPort | None" = None,
         part: Part | None = None,
         tablespace: str = TABLESPACE,
     ) -> None:
+        """`workers` are of common's pool. neighbours: the port that it shares; None: its own."""
         self.loop = asyncio.get_running_loop()
         self.name = name
         self.config = config
@@ -64,17 +66,12 @@ class Hub:
         self.database = database
         self.tablespace = tablespace
         """By which clients ask for that database, beside TABLESPACE: a cluster's name of it."""
-        self.neighbours: SharedPort | None = None
-        """The port that it shares with servers of other tablespaces; None: it has its own."""
+        self.neighbours = neighbours
         self.clock = database.clock
         self.metrics = ServerMetrics()
-        self.received = Budget(config.request_bytes_max)
-        """Bytes of requests that wait, or have not come whole; see Served for shares of it."""
-        self.results = Budget(config.results_max)
-        """Results with rows to fetch."""
-        self.parameters = Budget(config.parameter_bytes_max)
-        """Bytes of memory of large parameters whose statements run."""
-        self.stalled: Stalled[ServerConnection] = Stalled(config.response_bytes_max)
+        self._common = common
+        self.received, self.results = common.received, common.results
+        self.parameters, self.stalled = common.parameters, common.stalled
         self.spinning = LoopSpinning(
             self.loop, database.clock.monotonic, config.spin_us / 1e6, processor_count()
         )
@@ -82,11 +79,7 @@ class Hub:
         self._started_s = database.clock.monotonic()
         self.workers = workers
         self._empty = asyncio.Event()
-        self.unauthenticated: PeerShares[ServerConnection] = PeerShares(
-            config.logins_max, config.logins_of_address_max
-        )
-        self.peer_shares: dict[str, PeerShares[Any]] = {"logins": self.unauthenticated}
-        """Of those who have not said who they are, on every port: by the names in syslimits."""
+        self.unauthenticated, self.peer_shares = common.unauthenticated, common.peer_shares
         self._handshakes: dict[asyncio.Task[None], None] = {}
         self.reload(config)
         self._served: dict[Database, Served] = {}
@@ -96,13 +89,21 @@ class Hub:
         """Who were told Welcome, and that shares has counted."""
         self.lines: Sequence[LineWriter] = ()
         """What writes the process's logs."""
-        self.on_enter: Callable[[ServerConnection], object] | None = None
-        """Called with each connection that enters."""
 
     def _serve(self, database: Database, part: Part | None = None) -> Served:
         served = self._served[database] = Served(self, database, part)
         database.limits.add(partial(server_limits, self, served), partial(server_waits, self))
         return served
+
+    @property
+    def is_alone(self) -> bool:
+        """No server of another tablespace shares what this one has of limits."""
+        return self.neighbours is None or self.neighbours.is_of_one
+
+    def resize(self) -> None:
+        """Have the shares of one that is alone, or that is not; behind a change of that."""
+        for served in self._served.values():
+            served.resize(is_alone=self.is_alone)
 
     def close_exports(self) -> None:
         """Let all kept exports go, now and from now on."""
@@ -126,8 +127,7 @@ class Hub:
         """Return whether a name is that of the database itself."""
         if tablespace == self.tablespace:
             return True
-        neighbours = self.neighbours
-        return tablespace == TABLESPACE and (neighbours is None or neighbours.is_of_one)
+        return tablespace == TABLESPACE and self.is_alone
 
     def _served_as(self, database: Database) -> Served:
         found = self._served.get(database)
@@ -167,10 +167,14 @@ class Hub:
         database = self.database.instance.tablespaces.open_of(tablespace_id)
         return None if database is None else proven_of(database, user)
 
+    def shown_name(self, database_name: str) -> str:
+        """Return the name by which clients know a tablespace of this server."""
+        return self.tablespace if database_name == TABLESPACE else database_name
+
     def name_of(self, tablespace_id: bytes) -> str:
         """Return the name that a tablespace has now; "": it is none any more."""
         database = self.database.instance.tablespaces.open_of(tablespace_id)
-        return "" if database is None else database.name
+        return "" if database is None else self.shown_name(database.name)
 
     def admit(self, connection: "ServerConnection") -> Error | None:
         """Count an unauthenticated connection; or say why it has to go."""
@@ -184,9 +188,7 @@ class Hub:
 
     def new_peer_shares(self, name: str) -> PeerShares[Any]:
         """Return shares of another kind of places, as many as those of logins."""
-        config = self.config
-        self.peer_shares[name] = PeerShares(config.logins_max, config.logins_of_address_max)
-        return self.peer_shares[name]
+        return self._common.shares_of(name)
 
     def gave_way(self) -> Error:
         """Return what an unauthenticated connection is told that gives way to newer ones."""
@@ -229,19 +231,17 @@ class Hub:
                 self.metrics.refuse("user_connections")
                 raise refusal
         self._users[connection] = served, user
+        self._common.entered_count += 1
         self.unauthenticated.remove(connection)
-        if self.on_enter is not None:
-            self.on_enter(connection)
+        if self._common.on_enter is not None:
+            self._common.on_enter(connection)
         self.metrics.connections_accepted += 1
 
     def reload(self, config: ServerConfig) -> None:
         """Take up settings that count at once."""
         self.config = config
         self.database.results.unread_s = config.unread_result_timeout_s
-        for name, shares in self.peer_shares.items():
-            if name != HTTP_SHARES:  # which are not a setting
-                shares.count_max = config.logins_max
-                shares.of_origin_max = config.logins_of_address_max
+        self._common.reload(config)
 
     def secure(self, handshake: Coroutine[Any, Any, None]) -> None:
         """Let a handshake run, and end before the server does."""
@@ -252,6 +252,8 @@ class Hub:
     def leave(self, connection: "ServerConnection") -> None:
         self.connections.pop(connection, None)
         self.unauthenticated.remove(connection)
+        if connection in self._users:
+            self._common.entered_count -= 1
         served, user = self._users.pop(connection, (self.default, None))
         if user is not None:
             served.shares.leave(user)
@@ -322,8 +324,8 @@ class Hub:
 
     @property
     def entered_count(self) -> int:
-        """Connections that were told Welcome."""
-        return len(self._users)
+        """Connections that were told Welcome, of all servers behind the port."""
+        return self._common.entered_count
 
     @property
     def uptime_s(self) -> float:
@@ -347,16 +349,16 @@ class Hub:
         reason = None if part is None else part.reason_not_ready(MAX_STALENESS_S)
         if reason is not None:
             return reason
-        workers = self.workers
-        if workers.reserved_starved_s >= STARVED_S:
+        workers, pool = self.workers, self.workers.pool
+        if pool.reserved_starved_s >= STARVED_S:
             return (
-                f"no reserved worker came free for {workers.reserved_starved_s:.0f} s, and what "
+                f"no reserved worker came free for {pool.reserved_starved_s:.0f} s, and what "
                 f"superusers of {TABLESPACE} ask waits"
             )
-        if workers.starved_s >= STARVED_S:
+        if pool.starved_s >= STARVED_S:
             who = listed(worker_holders(self))
             return (
-                f"no worker came free for {workers.starved_s:.0f} s: {self.config.workers} "
+                f"no worker came free for {pool.starved_s:.0f} s: {self.config.workers} "
                 f"statements run, {workers.waiting_count} wait; the longest running are of "
                 f"sessions {who or 'that have ended'} (see sysclients)"
             )

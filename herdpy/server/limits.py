@@ -93,29 +93,46 @@ class Budget:
 class Share:
     """What one tablespace, and each of its users, has of a budget.
 
-    Beside `default` a tablespace may have three quarters. The last tenth is kept for superusers of
-    `default`, who have to see, and end, those who took the rest.
+    Beside `default` a tablespace may have three quarters, and so may each of several on a node. The
+    last tenth is kept for superusers of `default`, on a node of the tablespace itself, who have to
+    see, and end, those who took the rest.
     """
 
     __slots__ = ("_database", "_kept", "_mutex", "_of_all", "by_user", "maximum", "names", "used",
                  "user_max")  # fmt: skip
 
     def __init__(
-        self, of_all: Budget, names: Names, database: "Database", *, is_halved: bool = False
+        self,
+        of_all: Budget,
+        names: Names,
+        database: "Database",
+        *,
+        is_alone: bool = True,
+        is_halved: bool = False,
     ) -> None:
-        """is_halved: a user may have half; else what take() is told."""
+        """is_alone: the tablespace `default` may have all of it, and not three quarters.
+
+        is_halved: a user may have half; else what take() is told.
+        """
         self._of_all = of_all
         self._database = database
         self.names = names
         maximum = of_all.maximum
-        self.maximum = maximum if database.name == DEFAULT else tablespace_share(maximum)
+        self.maximum = maximum
         """How much the tablespace may have."""
+        self.resize(is_alone=is_alone)
         self.user_max = max(1, int(_USER_SHARE * maximum)) if is_halved else None
         """How much a user may have who is no superuser of `default`; None: see take()."""
         self._kept = min(max(1, int(_KEPT_SHARE * maximum)), maximum - 1)
         self.used = 0
         self.by_user: dict[User, int] = {}
         self._mutex = new_mutex()
+
+    def resize(self, *, is_alone: bool) -> None:
+        """Let the tablespace have all of it, or three quarters; what it holds it keeps."""
+        maximum = self._of_all.maximum
+        has_all = is_alone and self._database.name == DEFAULT
+        self.maximum = maximum if has_all else tablespace_share(maximum)
 
     def take(self, user: User | None, count: int = 1, user_max: int | None = None) -> Full | None:
         """Take so much for a user, None: for who did not log in; or say why that is too much.
@@ -138,8 +155,11 @@ class Share:
                 return Full(names.of_user, f'user "{user.name}"', own, user_max, hint)
             if self.used + count > self.maximum < of_all.maximum:
                 self._database.refusals.add(names.of_tablespace)
-                whose = f'tablespace "{self._database.name}"'
-                hint = f"a tablespace other than {DEFAULT} has three quarters of {names.of_all}"
+                name = self._database.name
+                whose, which = f'tablespace "{name}"', f"a tablespace other than {DEFAULT}"
+                if name == DEFAULT:
+                    whose, which = "the tablespace", "each of several tablespaces on a node"
+                hint = f"{which} has three quarters of {names.of_all}"
                 return Full(names.of_tablespace, whose, self.used, self.maximum, hint)
             kept = 0 if is_administrator else self._kept
             if not of_all.take(count, kept=kept):

@@ -96,11 +96,12 @@ class Served:
         self.part = part
         if part is not None:
             database.tablespace.why_follows = part.write_refusal
-        usual_max = None if database.name == DEFAULT else tablespace_share(hub.config.workers)
-        self.shares = UserShares(database.maxima_of, database.refusals, usual_max)
+        self._share_of_workers = tablespace_share(hub.config.workers)
+        self.shares = UserShares(database.maxima_of, database.refusals)
         self.results = Share(hub.results, RESULTS, database)
         self.received = Share(hub.received, REQUEST_BYTES, database, is_halved=True)
         self.parameters = Share(hub.parameters, PARAMETER_BYTES, database, is_halved=True)
+        self.resize(is_alone=hub.is_alone)
         self.kept_exports = KeptExports(hub.loop, lambda: hub.config.unread_export_timeout_s)
         database.holders.append(self.kept_exports.close)  # they need its files
         self.loop_sync = LoopSync(
@@ -111,3 +112,10 @@ class Served:
             hub.workers,
             hub.config.loop_sync_us / 1e6,
         )
+
+    def resize(self, *, is_alone: bool) -> None:
+        """Have what a tablespace has that is alone behind its port, or that is not."""
+        has_all = self.database.name == DEFAULT and is_alone
+        self.shares.resize(None if has_all else self._share_of_workers)
+        for share in (self.results, self.received, self.parameters):
+            share.resize(is_alone=is_alone)

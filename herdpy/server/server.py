@@ -12,6 +12,7 @@ from bookie.runtime.os_log import LineWriter
 from herdpy.config import RELOADED, ServerConfig
 from herdpy.engine.database import Database
 from herdpy.errors import Error, OperationalError, check_extra
+from herdpy.server.common import Common
 from herdpy.server.connection import ServerConnection
 from herdpy.server.hub import TABLESPACE, Hub
 from herdpy.server.login.audit import Audit
@@ -51,20 +52,25 @@ class Server:
     ) -> None:
         """OperationalError: a file of TLS cannot be used. write_audit: see audit.py.
 
-        lines: what writes the process's logs, whose losses are shown. executor makes the workers.
+        lines: what writes the process's logs, whose losses are shown. executor makes the workers,
+        unless the port has them.
         part: what the database is one copy of several as; None: there is no other copy.
         tablespace: another name by which clients may ask for the database itself.
         port: shared with servers of other tablespaces; None: start() opens one of its own.
         """
-        audit = Audit(database.clock, write_audit)
-        self.gate = Gate(database, audit, database.rng.randbytes(32), config, database.clock)
-        self._workers = Workers(asyncio.get_running_loop(), database.clock, config, executor)
+        audit, clock = Audit(database.clock, write_audit), database.clock
+        self._common = Common(config, clock, executor) if port is None else port.common
+        secret = database.rng.randbytes(32)
+        self.gate = Gate(database, audit, secret, config, self._common.throttle)
+        self._workers = Workers(asyncio.get_running_loop(), clock, self._common.pool)
         self._hub = Hub(
             database,
             self._workers,
             name=name,
             config=config,
             gate=self.gate,
+            common=self._common,
+            neighbours=port,
             part=part,
             tablespace=tablespace,
         )
@@ -113,15 +119,19 @@ class Server:
     async def start_grpc(self, host: str, port: int) -> int:
         """Listen for gRPC, too; return the port. OSError when it is taken.
 
+        A port that it shares listens once for all its servers, until that is closed.
+
         OperationalError: as of start(). InterfaceError: gRPC's packages are not installed.
         """
         check_extra("server", "a gRPC port")
         addresses = await asyncio.get_running_loop().getaddrinfo(host, port)
         has_tls = self.gate.tls is not None
         self.gate.open_to([str(each[4][0]) for each in addresses], has_tls=has_tls)
+        if self._port is not None:
+            return await self._port.open_grpc(host, port, self.gate)
         from herdpy.server.grpc.server import GrpcServer
 
-        self._grpc = GrpcServer(self._hub, self._connection)
+        self._grpc = GrpcServer(_OneHub(self._hub, self._connection), self._common, self.gate)
         return await self._grpc.start(host, port)
 
     async def start_http(self, host: str, port: int) -> int:
@@ -148,7 +158,7 @@ class Server:
 
         OperationalError: a file of TLS cannot be used, and all is as before.
         """
-        self.gate.reload(config)
+        self.gate.reload()
         old = self._hub.config
         self._hub.reload(replace(old, **{name: getattr(config, name) for name in RELOADED}))
         changed = (item.name for item in fields(old) if item.name not in RELOADED)
@@ -238,4 +248,28 @@ class Server:
         self._watch.close()
         if self._health is not None:
             await self._health.close()
-        self._workers.shutdown()
+        if self._port is None:
+            self._common.close()
+
+
+class _OneHub:
+    """The servers behind the port of one; see herdpy/server/grpc/routing.py."""
+
+    def __init__(self, hub: Hub, new_connection: Callable[[], ServerConnection]) -> None:
+        self._hub = hub
+        self._new_connection = new_connection
+
+    def let_in_now(self) -> Sequence[Hub]:
+        return (self._hub,)
+
+    def find(self, tablespace: str) -> Hub | None:
+        return self._hub
+
+    def refusal(self) -> Error | None:
+        return None
+
+    def closed_error(self) -> Error:
+        return self._hub.shutting_down()
+
+    def grpc_connection(self, hub: Hub) -> ServerConnection:
+        return self._new_connection()

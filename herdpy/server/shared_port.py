@@ -6,7 +6,7 @@ let in first. On the loop of all of them.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -14,30 +14,47 @@ from herdpy.errors import Error, OperationalError, Retry
 from herdpy.storage.tablespace_list import DEFAULT
 
 if TYPE_CHECKING:
+    from herdpy.server.common import Common
     from herdpy.server.connection import ServerConnection
+    from herdpy.server.grpc.server import GrpcServer
     from herdpy.server.hub import Hub
+    from herdpy.server.login.gate import Gate
 
 
 class SharedPort:
-    """See the module. Closed with the last server that leaves it, and opened again."""
+    """See the module. Closed with the last server that leaves it, and opened again.
 
-    def __init__(self) -> None:
+    That of gRPC stays open until close(), and tells who calls meanwhile to try again.
+    """
+
+    def __init__(self, common: "Common") -> None:
+        """Take what its servers have together; the caller's, who closes it behind them."""
+        self.common = common
         self._carried: dict[str, Hub | None] = {}
         """By the tablespace's name; None: its server is not let in now."""
         self._new: dict[Hub, Callable[[], ServerConnection]] = {}
         self._newest: Callable[[], ServerConnection] | None = None
         self._listening: Any = None
         self._opening = asyncio.Lock()
+        self._grpc: GrpcServer | None = None
+        self._grpc_port = 0
         self.numbers = count(1)
         """Of connections: a number is one connection's, whichever server it comes to."""
 
     def carry(self, tablespace: str) -> None:
         """Note that a server of this tablespace comes and goes here. Before it comes."""
         self._carried.setdefault(tablespace, None)
+        self._resize()
 
     def forget(self, tablespace: str) -> None:
         """Note that none comes any more; it has left."""
         self._carried.pop(tablespace, None)
+        self._resize()
+
+    def _resize(self) -> None:
+        """Have those that are let in share what is the port's."""
+        for hub in self._new:
+            hub.resize()
 
     async def open(self, host: str, port: int) -> list[Any]:
         """Return the sockets, on which clients may come only with let_in(). OSError: taken."""
@@ -53,8 +70,8 @@ class SharedPort:
     ) -> None:
         """Let clients of a tablespace in, behind open()."""
         self._carried[tablespace], self._new[hub] = hub, new_connection
+        hub.resize()  # what is carried may have changed since it was made
         self._newest = new_connection
-        hub.neighbours = self
         await self._listening.start_serving()
 
     def leave(self, tablespace: str, hub: "Hub") -> None:
@@ -66,11 +83,44 @@ class SharedPort:
             self._listening.close()
             self._listening = None
 
+    async def open_grpc(self, host: str, port: int, gate: "Gate") -> int:
+        """Listen for gRPC for all servers, until close(); return the port. OSError: it is taken.
+
+        gate: of one that clients are let in to. Where it listens already that is all.
+        """
+        from herdpy.server.grpc.server import GrpcServer
+
+        async with self._opening:
+            if self._grpc is None:
+                grpc = GrpcServer(self, self.common, gate)
+                self._grpc_port = await grpc.start(host, port)
+                self._grpc = grpc
+            return self._grpc_port
+
+    async def close(self) -> None:
+        """Listen for gRPC no more; behind all servers. Repeatable."""
+        grpc, self._grpc = self._grpc, None
+        if grpc is not None:
+            await grpc.drain()
+            await grpc.close()
+
     def _connection(self) -> "ServerConnection":
         # Of one that was accepted just before the last server left, which tells it so.
         new = next(iter(self._new.values()), self._newest)
         assert new is not None  # none is accepted before let_in()
         return new()
+
+    # --- for gRPC --------------------------------------------------------------------------------
+
+    def let_in_now(self) -> "Sequence[Hub]":
+        """Return the servers that clients are let in to, the first of them first."""
+        return list(self._new)
+
+    def grpc_connection(self, hub: "Hub") -> "ServerConnection":
+        """Return a new connection of a server, without TLS of its own, which a call stands for."""
+        from herdpy.server.connection import ServerConnection
+
+        return ServerConnection(hub, next(self.numbers), may_move=True)
 
     # --- for hubs --------------------------------------------------------------------------------
 
@@ -93,6 +143,10 @@ class SharedPort:
         """
         if None not in self._carried.values():
             return None
+        return self.closed_error()
+
+    def closed_error(self) -> Error:
+        """Return what a client is told while what it names is not let in."""
         return OperationalError(
             "no tablespace of that name is open on this node now",
             sqlstate="57P03",

@@ -88,7 +88,7 @@ class UserShares:
         """Statements that have a worker, or wait for one."""
         self.usual_max = usual_max
         self.usual_count = 0
-        """What has a worker of the share, or waits for one; 0 where there is no share."""
+        """What has a worker of the share, or waits for one; also counted where there is none."""
         self._waiting: OrderedDict[User, _Waiting] = OrderedDict()
         """By users, in the order in which they get places of the share."""
         self._last_number = 0
@@ -150,7 +150,7 @@ class UserShares:
         """Count a request no more, and begin those whose turn it is."""
         if kind is not Kind.OTHER:
             _decrement(self.running, user)
-        if self.usual_max is not None and kind is not Kind.URGENT:
+        if kind is not Kind.URGENT:
             self.usual_count -= 1
         waiting = self._waiting.get(user)
         if waiting is not None:
@@ -161,6 +161,11 @@ class UserShares:
                     self._start_turn(next(iter(waiting.statements)))
         if self._waiting and self.usual_max is not None:
             self._fill_share()
+
+    def resize(self, usual_max: int | None) -> None:
+        """Have another share of the workers from now on; what has a worker keeps it."""
+        self.usual_max = usual_max
+        self._fill_share()
 
     def give_up(self, turn: Turn) -> bool:
         """Take back a wait; False: it has begun."""
@@ -212,7 +217,7 @@ class UserShares:
     def _start(self, user: User, kind: Kind, start: Callable[[], object]) -> None:
         if kind is not Kind.OTHER:
             self.running[user] = self.running.get(user, 0) + 1
-        if self.usual_max is not None and kind is not Kind.URGENT:
+        if kind is not Kind.URGENT:
             self.usual_count += 1
         start()
 

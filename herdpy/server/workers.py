@@ -30,15 +30,15 @@ RESERVED_S = 2.0
 """A query may have a reserved worker for so long: system tables are read in less."""
 
 
-class Workers:
+class WorkerPool:
+    """The threads, of one server or of all behind a port, and how many jobs have or want one."""
+
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
         clock: Clock,
         config: ServerConfig,
         executor: NewExecutor = new_executor,
     ) -> None:
-        self._loop = loop
         self._clock = clock
         self._count = config.workers
         self._usual = executor("statement", config.workers)
@@ -54,54 +54,31 @@ class Workers:
         self.usual_count = 0
         """How many statements outside transactions run or wait for a worker."""
         self._freed_s = clock.monotonic()  # when a worker came free, or the first job had to wait
-        self.parked_count = 0
-        """How many statements wait for locks."""
-        self._last_promise = 0
-        self.promises: dict[int, Callable[[], object]] = {}
-        """Jobs of when_done() that have not run, by number."""
-        self.jobs: dict[asyncio.Future[Any], None] = {}
-        self._due: deque[int | Callable[[], object]] = deque()  # any thread appends
-        self._is_told = False  # the loop has a call to run them
-        self._idle = asyncio.Event()
-
-    # --- jobs ------------------------------------------------------------------------------------
 
     def submit(self, job: Callable[[], T], *, is_urgent: bool) -> "asyncio.Future[T]":
         if is_urgent:
-            return self._submit(self._urgent, job)
+            return asyncio.get_running_loop().run_in_executor(self._urgent, job)
         if self.usual_count == self._count:
             self._freed_s = self._clock.monotonic()
         self.waits += self.usual_count >= self._count
         self.usual_count += 1
-        future = self._submit(self._usual, job)
+        future = asyncio.get_running_loop().run_in_executor(self._usual, job)
         future.add_done_callback(self._usual_done)
         return future
 
     def submit_reserved(self, job: Callable[[], T]) -> "asyncio.Future[T]":
-        """Run a short job of an administrator's on a worker that nothing else may take."""
         if self._reserved_count == self._reserved_max:
             self._reserved_freed_s = self._clock.monotonic()
         self._reserved_count += 1
-        future = self._submit(self._reserved, job)
+        future = asyncio.get_running_loop().run_in_executor(self._reserved, job)
         future.add_done_callback(self._reserved_done)
         return future
 
     def submit_page(self, job: Callable[[], T]) -> "asyncio.Future[T]":
-        """Make a page for an unauthenticated client: one at a time, beside all statements."""
-        return self._submit(self._pages, job)
+        return asyncio.get_running_loop().run_in_executor(self._pages, job)
 
     def submit_proof(self, job: Callable[[], T]) -> "asyncio.Future[T]":
-        """Run what derives the key of a password: some milliseconds of a processor."""
-        return self._submit(self._proofs, job)
-
-    def _submit(self, executor: Executor, job: Callable[[], T]) -> "asyncio.Future[T]":
-        future: asyncio.Future[T] = self._loop.run_in_executor(executor, job)
-        self.jobs[future] = None
-        future.add_done_callback(self._done)
-        return future
-
-    def _done(self, future: "asyncio.Future[Any]") -> None:
-        del self.jobs[future]
+        return asyncio.get_running_loop().run_in_executor(self._proofs, job)
 
     def _usual_done(self, _: "asyncio.Future[Any]") -> None:
         self.usual_count -= 1
@@ -130,6 +107,68 @@ class Workers:
         """The same of what waits for a reserved worker."""
         is_waiting = self._reserved_count > self._reserved_max
         return self._clock.monotonic() - self._reserved_freed_s if is_waiting else 0.0
+
+    def shutdown(self) -> None:
+        """End the threads; all jobs are done. Repeatable."""
+        for executor in (self._usual, self._urgent, self._proofs, self._pages, self._reserved):
+            executor.shutdown()
+
+
+class Workers:
+    """One server's jobs on the threads of a pool, and what of it waits without one."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, pool: WorkerPool) -> None:
+        self._loop = loop
+        self._clock = clock
+        self.pool = pool
+        self.parked_count = 0
+        """How many statements wait for locks."""
+        self._last_promise = 0
+        self.promises: dict[int, Callable[[], object]] = {}
+        """Jobs of when_done() that have not run, by number."""
+        self.jobs: dict[asyncio.Future[Any], None] = {}
+        self._due: deque[int | Callable[[], object]] = deque()  # any thread appends
+        self._is_told = False  # the loop has a call to run them
+        self._idle = asyncio.Event()
+
+    # --- jobs ------------------------------------------------------------------------------------
+
+    def submit(self, job: Callable[[], T], *, is_urgent: bool) -> "asyncio.Future[T]":
+        return self._noted(self.pool.submit(job, is_urgent=is_urgent))
+
+    def submit_reserved(self, job: Callable[[], T]) -> "asyncio.Future[T]":
+        """Run a short job of an administrator's on a worker that nothing else may take."""
+        return self._noted(self.pool.submit_reserved(job))
+
+    def submit_page(self, job: Callable[[], T]) -> "asyncio.Future[T]":
+        """Make a page for an unauthenticated client: one at a time, beside all statements."""
+        return self._noted(self.pool.submit_page(job))
+
+    def submit_proof(self, job: Callable[[], T]) -> "asyncio.Future[T]":
+        """Run what derives the key of a password: some milliseconds of a processor."""
+        return self._noted(self.pool.submit_proof(job))
+
+    def _noted(self, future: "asyncio.Future[T]") -> "asyncio.Future[T]":
+        self.jobs[future] = None
+        future.add_done_callback(self._done)
+        return future
+
+    def _done(self, future: "asyncio.Future[Any]") -> None:
+        del self.jobs[future]
+
+    @property
+    def usual_count(self) -> int:
+        """How many statements outside transactions run or wait for a worker of the pool."""
+        return self.pool.usual_count
+
+    @property
+    def are_busy(self) -> bool:
+        """A statement outside a transaction would have to wait."""
+        return self.pool.are_busy
+
+    @property
+    def waiting_count(self) -> int:
+        return self.pool.waiting_count
 
     # --- waits -----------------------------------------------------------------------------------
 
@@ -224,8 +263,3 @@ class Workers:
             else:
                 self._idle.clear()
                 await self._idle.wait()
-
-    def shutdown(self) -> None:
-        """End the threads; all jobs are done."""
-        for executor in (self._usual, self._urgent, self._proofs, self._pages, self._reserved):
-            executor.shutdown()

@@ -110,6 +110,16 @@ def test_a_zookeeper_url_without_kazoo() -> None:
     assert "pip install 'herdpy-db[bookie]'" in found.stdout
 
 
+def test_a_node_without_kazoo() -> None:
+    found = bare(
+        "import herdpy\n"
+        "try: herdpy.Node('n1')\n"
+        "except herdpy.InterfaceError as error: print(error)\n"
+    )
+    assert "a node of a cluster needs the extra 'bookie', of which" in found.stdout
+    assert "pip install 'herdpy-db[bookie]'" in found.stdout
+
+
 @pytest.mark.parametrize(
     "module", ["bookie.client.client", "bookie.metadata.zookeeper", "bookie.server.node"]
 )

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bookie.admin.serve import INDEX_FILE
 from bookie.admin.zookeeper_process import ZooKeeperProcess, start_zookeeper
 from bookie.client.client import LedgerClient
 from bookie.client.writer import LedgerWriter
 from bookie.config import ClientConfig
 from bookie.errors import NotEnoughBookiesError
+from bookie.hosting import INDEX_FILE
 from tests.fixtures.bookie_processes import (
     WAIT_LIMIT_S,
     OurBookie,

@@ -153,7 +153,7 @@ def test_what_a_killed_leader_has_told_is_there(tmp_path: Path) -> None:
             (
                 ["node", "--port", node.address.split(":")[1], "--data", str(tmp_path / "x")],
                 "58000",
-                "choose another port (--port)",
+                "choose another port (--port, server.port)",
             ),
             (["cluster", "init"], "42710", "there is a cluster already"),
             (["cluster", "create", "sales", "--replicas", "n1,n2"], "42P04", "already exists"),

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bookie.admin.serve import INDEX_FILE
 from bookie.admin.zookeeper_process import ZooKeeperProcess
+from bookie.hosting import INDEX_FILE
 from bookie.server.storage.entry_log import split_location
 from bookie.server.storage.lmdb_index import LmdbIndex
 from tests.fixtures.bookie_processes import (

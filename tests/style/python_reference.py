@@ -20,6 +20,8 @@ INNER = {
     "AsyncConnection.run_aside",
     "AsyncPipeline.run",
     "Connection.live_session",
+    "Node.bookie_config",
+    "RunningNode.end",
     "Cursor.take",
     "Pipeline.is_full",
 }
@@ -61,6 +63,13 @@ SECTIONS = (
             Part("Pool", "herdpy/driver/pool.py", base="Lending"),
             *_parts("herdpy/driver/restoring.py", "restore"),
         ),
+    ),
+    Section(
+        "A node of a cluster",
+        "With the extra `bookie`. Its settings are [`ServerConfig`, `Config` and"
+        " `NodeConfig`](config.md), names of the module. Guide: [a node in your own"
+        " program](../guides/embedded-node.md).",
+        (*_parts("herdpy/node/node.py", "Node RunningNode"),),
     ),
     Section(
         "Snapshots and staging",

@@ -31,6 +31,7 @@ _PATH = re.compile(r"`((?:herdpy|bookie|tests|docs|examples|\.ci)/[\w./-]*)`")
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)[^)]*\)")
 _OUTPUT_MARK = "# Prints:\n"
 PYTHON_ELSEWHERE = {
+    "docs/guides/embedded-node.md": "tests/integration/test_embedded_node.py",
     "docs/guides/spark.md": "tests/spark/test_guide.py",
     "docs/guides/spark-pipeline.md": "tests/spark/test_guide.py",
 }

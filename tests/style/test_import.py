@@ -69,6 +69,13 @@ def test_a_first_table_and_its_count_load_nothing_heavy() -> None:
     assert not names & {*HEAVY, "zipfile", "ssl", "socket"}
 
 
+def test_the_command_line_needs_no_other_extra() -> None:
+    found = probe("import herdpy.cli.app")
+    names = {str(name).split(".")[0] for name in found["new"]}  # type: ignore[attr-defined]
+    assert "click" in names
+    assert not names & {"kazoo", "lmdb", "grpc", "google", "prometheus_client"}
+
+
 _OPEN_COPY = """
 import herdpy.engine.session.session
 from bookie.runtime.drivers import ThreadDriver

@@ -18,11 +18,11 @@ from bookie.metadata.acl_walk import (
     set_acls,
 )
 from bookie.metadata.interfaces import VersionedStore
-from herdpy.cli.cluster.place import LOGIN_VARIABLE, ClusterPlace
 from herdpy.cluster.cluster_record import read_cluster
 from herdpy.cluster.status import NodeStatus, read_nodes
 from herdpy.cluster.tablespace_nodes import TablespaceNodes
 from herdpy.errors import OperationalError, ProgrammingError
+from herdpy.node.place import LOGIN_VARIABLE, ClusterPlace
 
 _PATIENCE_S = 10.0
 

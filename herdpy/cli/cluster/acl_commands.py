@@ -10,9 +10,9 @@ import click
 
 from bookie.runtime.os_executors import run
 from herdpy.cli.cluster.options import cluster_options, json_option
-from herdpy.cli.cluster.place import ClusterPlace, as_herdpy_errors
 from herdpy.cli.console import error_console, output_console
 from herdpy.errors import OperationalError
+from herdpy.node.place import ClusterPlace, as_herdpy_errors
 
 _SHOWN_MAX = 100
 _STATES = ("secured", "open")

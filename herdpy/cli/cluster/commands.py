@@ -12,10 +12,10 @@ from bookie.runtime.os_executors import run
 from herdpy.cli.cluster.acl_commands import acl
 from herdpy.cli.cluster.log_commands import log
 from herdpy.cli.cluster.options import checked_path, cluster_options, json_option
-from herdpy.cli.cluster.place import ClusterPlace, as_herdpy_errors
 from herdpy.cli.cluster.tablespace_commands import tablespace
 from herdpy.cli.console import output_console, reporting
 from herdpy.cli.settings import Loaded, load_here, node_options
+from herdpy.node.place import ClusterPlace, as_herdpy_errors
 
 
 @click.command()
@@ -75,14 +75,27 @@ def cluster() -> None:
               help="On how many of them each entry lies.")  # fmt: skip
 @click.option("--ack-quorum", type=click.IntRange(1, 64), default=2, show_default=True,
               help="How many of those acknowledge it; 1 loses commits with a bookie.")  # fmt: skip
+@click.option(
+    "--without-bookies",
+    "is_without_bookies",
+    is_flag=True,
+    help="Do not expect bookies yet: they come with its nodes (--bookie-directory).",
+)
 def init(
-    place: ClusterPlace, ledgers: str, ensemble: int, write_quorum: int, ack_quorum: int
+    place: ClusterPlace,
+    ledgers: str,
+    ensemble: int,
+    write_quorum: int,
+    ack_quorum: int,
+    *,
+    is_without_bookies: bool,
 ) -> None:
     """Make a new cluster in ZooKeeper, without tablespaces, beside a BookKeeper that is there."""
     from herdpy.cli.cluster.making import make_cluster
 
     with as_herdpy_errors("cluster init"):
-        record = run(make_cluster(place, ledgers, (ensemble, write_quorum, ack_quorum)))
+        quorums = (ensemble, write_quorum, ack_quorum)
+        record = run(make_cluster(place, ledgers, quorums, has_bookies=not is_without_bookies))
     click.echo(f"made cluster {record.id} at {place.zookeeper}{place.root}")
 
 

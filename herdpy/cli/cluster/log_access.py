@@ -7,7 +7,6 @@ from typing import NamedTuple
 from bookie.client.client import LedgerClient
 from bookie.metadata.interfaces import VersionedStore
 from bookie.runtime.os_executors import run_until_stopped
-from herdpy.cli.cluster.place import ClusterPlace
 from herdpy.cluster.cluster_record import read_cluster
 from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.observability.log_reading import LogReading
@@ -15,6 +14,7 @@ from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.cluster.tail import LedgerTail
 from herdpy.driver.local import new_world
 from herdpy.model.lsn import Lsn
+from herdpy.node.place import ClusterPlace
 
 PATIENCE_S = 10.0
 OnRecord = Callable[[Lsn, bytes], object]

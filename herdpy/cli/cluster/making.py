@@ -1,7 +1,6 @@
 """What `herdpy cluster init`, `create` and `status` do, and what `up` does of them."""
 
 from bookie.metadata.interfaces import VersionedStore
-from herdpy.cli.cluster.place import ClusterPlace
 from herdpy.cluster.chain import Quorums
 from herdpy.cluster.cluster_record import (
     ClusterRecord,
@@ -15,6 +14,7 @@ from herdpy.cluster.status import ClusterStatus, read_status
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.driver.local import new_rng
 from herdpy.errors import ProgrammingError
+from herdpy.node.place import ClusterPlace
 
 _ID_BYTES = 16
 _PASSWORD_BYTES = 16
@@ -28,12 +28,12 @@ async def status_of(place: ClusterPlace) -> ClusterStatus:
 
 
 async def make_cluster(
-    place: ClusterPlace, ledgers: str, quorums: tuple[int, int, int]
+    place: ClusterPlace, ledgers: str, quorums: tuple[int, int, int], *, has_bookies: bool
 ) -> ClusterRecord:
     """Make a new cluster; see create_cluster()."""
     record = new_record(ledgers, Quorums(*quorums))
     async with place.session() as store:
-        await create_cluster(store, place.root, record)
+        await create_cluster(store, place.root, record, has_bookies=has_bookies)
     return record
 
 

@@ -1,7 +1,6 @@
 """What names a cluster on the command line, and says how a command is let in there."""
 
 import functools
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +8,11 @@ from typing import Any, TypeVar
 
 import click
 
-from herdpy.cli.cluster.place import (
+from herdpy.cli.console import reporting
+from herdpy.driver.dsn import DEFAULT_ROOT
+from herdpy.errors import ProgrammingError
+from herdpy.node.addresses import DEFAULT_ZOOKEEPER, are_places, is_path
+from herdpy.node.place import (
     ALL_READERS,
     LOGIN_VARIABLE,
     ClusterPlace,
@@ -17,21 +20,8 @@ from herdpy.cli.cluster.place import (
     read_readers,
     read_tls,
 )
-from herdpy.cli.console import reporting
-from herdpy.cluster.cluster_record import DEFAULT_ROOT
-from herdpy.errors import ProgrammingError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-_ZOOKEEPER = "127.0.0.1:2181"
-_ROOT = re.compile(r"(/[^/\s]+)+")
-_PLACE = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/,@\[\]]+):([0-9]{1,5})")
-_PORT_MAX = 65_535
-
-
-def is_place(text: str) -> bool:
-    """Return whether it is "host:port" or "[::1]:port", of a port that there can be."""
-    found = _PLACE.fullmatch(text)
-    return found is not None and 0 < int(found[2]) <= _PORT_MAX
 
 
 def _checked(is_right: Callable[[str], object], expected: str) -> Callable[..., str]:
@@ -43,7 +33,7 @@ def _checked(is_right: Callable[[str], object], expected: str) -> Callable[..., 
     return check
 
 
-checked_path = _checked(_ROOT.fullmatch, "a path such as /herd")
+checked_path = _checked(is_path, "a path such as /herd")
 
 _FILE = click.Path(exists=True, dir_okay=False)
 _OPTIONS = (
@@ -51,11 +41,11 @@ _OPTIONS = (
         "--zookeeper",
         envvar="HERDPY_ZOOKEEPER",
         show_envvar=True,
-        default=_ZOOKEEPER,
+        default=DEFAULT_ZOOKEEPER,
         show_default=True,
         metavar="HOST:PORT,...",
         callback=_checked(
-            lambda value: all(map(is_place, value.split(","))),
+            are_places,
             "host:port, or several with commas between",
         ),
         help="The servers of ZooKeeper.",

@@ -6,7 +6,6 @@ from contextlib import suppress
 
 from bookie.errors import BookieError
 from bookie.metadata.interfaces import VersionedStore
-from herdpy.cli.cluster.place import ClusterPlace
 from herdpy.cluster.cluster_record import check_access, read_cluster
 from herdpy.cluster.handover.wish import Wish, WishRecord
 from herdpy.cluster.leader_node import LeaderNode
@@ -14,6 +13,7 @@ from herdpy.cluster.node_identity import check_id
 from herdpy.cluster.status import read_nodes
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.errors import OperationalError, ProgrammingError, Retry
+from herdpy.node.place import ClusterPlace
 
 _PATIENCE_S = 10.0
 _LOOK_S = 0.5

@@ -4,8 +4,8 @@ import click
 
 from bookie.runtime.os_executors import run
 from herdpy.cli.cluster.options import cluster_options
-from herdpy.cli.cluster.place import ClusterPlace, as_herdpy_errors
 from herdpy.cli.console import error_console
+from herdpy.node.place import ClusterPlace, as_herdpy_errors
 
 
 @click.command("set-leader")

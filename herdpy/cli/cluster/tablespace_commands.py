@@ -6,9 +6,9 @@ import click
 
 from bookie.runtime.os_executors import run
 from herdpy.cli.cluster.options import cluster_options, json_option
-from herdpy.cli.cluster.place import ClusterPlace, as_herdpy_errors
 from herdpy.cli.cluster.set_leader_command import set_leader
 from herdpy.cli.console import output_console
+from herdpy.node.place import ClusterPlace, as_herdpy_errors
 
 
 @click.group("tablespace")

@@ -7,11 +7,11 @@ from rich.text import Text
 
 from herdpy.cli.cluster.log_access import PATIENCE_S, log_access
 from herdpy.cli.cluster.log_view import ledger_record, ledger_table
-from herdpy.cli.cluster.place import ClusterPlace
 from herdpy.cli.cluster.view import lag_text, new_table, shown_leader, tablespace_record
 from herdpy.cluster.observability.log_reading import LedgerFacts
 from herdpy.cluster.status import ReplicaStatus, TablespaceStatus, read_status
 from herdpy.cluster.tablespace_nodes import no_tablespace
+from herdpy.node.place import ClusterPlace
 
 
 class Shown(NamedTuple):

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import click
 from rich.console import Console
@@ -21,7 +20,6 @@ from bookie.metadata.interfaces import VersionedStore
 from bookie.runtime.os_executors import run, run_until_stopped
 from herdpy.cli.cluster.local import LEDGERS, ROOT, LocalCluster, Program
 from herdpy.cli.cluster.making import check_tablespace, create_tablespace, new_record
-from herdpy.cli.cluster.place import ClusterPlace, as_herdpy_errors
 from herdpy.cli.cluster.view import as_tables, changes
 from herdpy.cli.console import error_console, output_console
 from herdpy.cli.settings import load_here
@@ -29,6 +27,8 @@ from herdpy.cluster.chain import Quorums
 from herdpy.cluster.cluster_record import create_cluster
 from herdpy.cluster.status import ClusterStatus, TablespaceStatus, read_status
 from herdpy.errors import Error, OperationalError, ProgrammingError
+from herdpy.node.addresses import dsn_of
+from herdpy.node.place import ClusterPlace, as_herdpy_errors
 
 _LOOK_S = 0.25
 _PATIENCE_S = 0.2
@@ -68,11 +68,6 @@ def run_cluster(
         finally:
             cluster.close()
     return 0
-
-
-def dsn_of(zookeeper: str, tablespace: str) -> str:
-    """Return the URL by which programs connect to a tablespace, whatever it is called."""
-    return f"herd+zk://{zookeeper}/{quote(tablespace, safe='')}"
 
 
 async def _live(
@@ -230,7 +225,7 @@ class _Showing:
 
     @property
     def _dsn(self) -> str:
-        return dsn_of(self._cluster.zookeeper, self._tablespace)
+        return dsn_of(self._cluster.zookeeper, ROOT, self._tablespace)
 
     def _record(self, status: ClusterStatus) -> dict[str, Any]:
         found = _tablespace(status, self._tablespace)

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from bookie.runtime.os_child_process import ChildProcess
 from bookie.runtime.os_executors import run
 from herdpy.cli.cluster.options import herdpy_command
-from herdpy.cli.cluster.place import ClusterPlace, as_herdpy_errors
 from herdpy.cluster.status import ClusterStatus, TablespaceStatus, read_status
 from herdpy.errors import OperationalError
+from herdpy.node.place import ClusterPlace, as_herdpy_errors
 
 _LIMIT_S = 180.0
 _LOOK_S = 0.02

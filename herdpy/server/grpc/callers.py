@@ -64,11 +64,12 @@ def caller_of(context: Any, tokens: Tokens, hub: "Hub") -> Caller:
     named = [value for key, value in metadata if key == TABLESPACE_KEY]
     if not found:
         return Caller()
-    scheme, _, shown = found[0].partition(" ")
-    if len(found) == 1 and scheme.lower() == "bearer":
-        proven = tokens.proven_by(shown, certificate_of(context))
+    token = bearer_of(context)
+    if token is not None:
+        proven = tokens.proven_by(token, certificate_of(context))
         tablespace = hub.name_of(proven.tablespace_id)
         return Caller(proven.user.name, proven=proven, tablespace=tablespace, has_token=True)
+    scheme, _, shown = found[0].partition(" ")
     try:
         user, colon, password = b64decode(shown, validate=True).decode().partition(":")
     except ValueError:
@@ -92,6 +93,13 @@ def caller_of(context: Any, tokens: Tokens, hub: "Hub") -> Caller:
         tokens.remember(proven, password, certificate)
 
     return Caller(user, password, tablespace=tablespace, remember=remember)
+
+
+def bearer_of(context: Any) -> str | None:
+    """Return the token that a call shows; None: it shows none, or something else, too."""
+    found = [str(value) for key, value in context.invocation_metadata() if key == "authorization"]
+    scheme, _, shown = found[0].partition(" ") if len(found) == 1 else ("", "", "")
+    return shown if scheme.lower() == "bearer" else None
 
 
 def certificate_of(context: Any) -> bytes:

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from bookie.peer_shares import PeerShares, origin_of
 from bookie.runtime.os_executors import new_executor
 from bookie.runtime.os_sockets import accepted_from, open_sockets, shut_down
+from herdpy.server.login.gate import gave_way_unauthenticated
 
 if TYPE_CHECKING:
+    from herdpy.server.common import Common
     from herdpy.server.connection import ServerConnection
-    from herdpy.server.hub import Hub
+    from herdpy.server.login.audit import Audit
 
 _log = logging.getLogger(__name__)
 LOOK_S = 0.25
@@ -83,14 +85,16 @@ class ConnectionShares:
 class ConnectionWatch:
     """Looks until close(). On the server's loop."""
 
-    def __init__(self, hub: "Hub", port: int) -> None:
-        self._hub = hub
+    def __init__(self, common: "Common", audit: "Audit", port: int) -> None:
+        self._common = common
+        self._audit = audit
         self._port = port
-        self._shares = ConnectionShares(hub.new_peer_shares("grpc_unauthenticated"))
+        self._loop = asyncio.get_running_loop()
+        self._shares = ConnectionShares(common.shares_of("grpc_unauthenticated"))
         self._peers: dict[int, Peer | None] = {}  # of all sockets; None: not one of the port
         self._executor = new_executor("grpc-connections")
-        self._task = hub.loop.create_task(self._watch())
-        hub.on_enter = self._let_in
+        self._task = self._loop.create_task(self._watch())
+        common.on_enter = self._let_in
 
     def _let_in(self, connection: "ServerConnection") -> None:
         if connection.protocol == "grpc":
@@ -101,17 +105,16 @@ class ConnectionWatch:
         while True:
             await asyncio.sleep(LOOK_S)
             try:
-                self._end_some(await self._hub.loop.run_in_executor(self._executor, self._look))
+                self._end_some(await self._loop.run_in_executor(self._executor, self._look))
             except Exception:  # noqa: BLE001 - a bug, which leaves the connections to the library
                 _log.exception("the connections of gRPC: a bug")
 
     def _end_some(self, descriptors: dict[int, int]) -> None:
-        hub = self._hub
         opened = {each: peer for each, peer in self._peers.items() if peer is not None}
         for socket in self._shares.look(opened):
             host, port = opened[socket]
-            reason = hub.gave_way().message
-            hub.gate.audit.record("refused", peer=f"{host}:{port}", reason=reason)
+            reason = gave_way_unauthenticated(self._common.config).message
+            self._audit.record("refused", peer=f"{host}:{port}", reason=reason)
             shut_down(descriptors[socket], socket)
 
     def _look(self) -> dict[int, int]:
@@ -125,7 +128,7 @@ class ConnectionWatch:
         return descriptors
 
     async def close(self) -> None:
-        self._hub.on_enter = None
+        self._common.on_enter = None
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task

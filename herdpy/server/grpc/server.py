@@ -6,7 +6,6 @@ loop.
 """
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,12 +14,13 @@ from grpc_health.v1 import health_pb2
 
 from herdpy.config import ServerConfig
 from herdpy.server.grpc.connections import ConnectionWatch
-from herdpy.server.grpc.service import SERVICE, GrpcService
+from herdpy.server.grpc.routing import SERVICE, GrpcRouter, Hubs
+from herdpy.server.grpc.service import FIRST_MESSAGES
 from herdpy.server.grpc.standard import add_standard_services
 
 if TYPE_CHECKING:
-    from herdpy.server.connection import ServerConnection
-    from herdpy.server.hub import Hub
+    from herdpy.server.common import Common
+    from herdpy.server.login.gate import Gate
     from herdpy.server.login.tls import ServerTls
 
 _CALLS_BESIDE = 100
@@ -34,20 +34,22 @@ _PING_STRIKES_MAX = 2
 
 
 class GrpcServer:
-    def __init__(self, hub: "Hub", new_connection: "Callable[[], ServerConnection]") -> None:
-        service = GrpcService(hub, new_connection)
-        self._hub = hub
-        self._gate = hub.gate
+    def __init__(self, hubs: Hubs, common: "Common", gate: "Gate") -> None:
+        """`gate` is that of the first server; what it serves TLS with all do."""
+        common.shares_of(FIRST_MESSAGES)  # which are shown from the start
+        self._hubs = hubs
+        self._common = common
+        self._gate = gate
         self._watch: ConnectionWatch | None = None
-        config = hub.config
+        config = common.config
         # Unauthenticated are those that log in, and those whose first message has not come.
         calls_max = config.connections_max + 2 * config.logins_max + _CALLS_BESIDE
         self._server: Any = grpc.aio.server(
             options=_options(config), maximum_concurrent_rpcs=calls_max
         )
-        self._server.add_generic_rpc_handlers((service.handlers(),))
+        self._server.add_generic_rpc_handlers((GrpcRouter(hubs).handlers(),))
         self._health = add_standard_services(
-            self._server, (SERVICE,), _CALLS_BESIDE, lambda: hub.reason_not_ready() is None
+            self._server, (SERVICE,), _CALLS_BESIDE, lambda: _are_ready(hubs)
         )
 
     async def start(self, host: str, port: int) -> int:
@@ -58,7 +60,7 @@ class GrpcServer:
         except RuntimeError as error:
             raise OSError(str(error)) from error
         await self._server.start()
-        self._watch = ConnectionWatch(self._hub, bound)
+        self._watch = ConnectionWatch(self._common, self._gate.audit, bound)
         await self._health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
         return bound
 
@@ -75,6 +77,9 @@ class GrpcServer:
 
     def _certificates(self) -> Any:
         """Return what counts now, at the begin of each handshake; in a thread of grpc's."""
+        hubs = self._hubs.let_in_now()
+        if hubs:  # those that have left read no new files
+            self._gate = hubs[0].gate
         tls = self._gate.tls
         assert tls is not None
         return _certificates(tls)
@@ -93,6 +98,12 @@ class GrpcServer:
             self._watch = None
         if server is not None:
             await server.stop(_GRACE_S)
+
+
+def _are_ready(hubs: Hubs) -> bool:
+    """Tell whether there are servers, and each can serve statements, as /readyz does."""
+    found = hubs.let_in_now()
+    return bool(found) and all(hub.reason_not_ready() is None for hub in found)
 
 
 def _certificates(tls: "ServerTls") -> Any:

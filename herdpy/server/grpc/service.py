@@ -4,20 +4,16 @@ Every call has a connection of its own (session.py), which counts among the serv
 server's loop.
 """
 
-import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import grpc
 from msgspec import Raw
 
 from bookie.peer_shares import PeerShares
-from herdpy.engine.state.error_messages import system_error
 from herdpy.engine.stats import stats_of
 from herdpy.engine.tablespace_rows import visible_states
-from herdpy.errors import Error, InternalError, OperationalError
+from herdpy.errors import Error, OperationalError
 from herdpy.exec.result import Result
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto import messages
@@ -34,18 +30,16 @@ from herdpy.server.grpc.callers import (
     named_tablespace,
     peer_of,
 )
-from herdpy.server.grpc.errors import abort
 from herdpy.server.grpc.message_costs import made
 from herdpy.server.grpc.session import CallSession, SessionStream
-from herdpy.server.grpc.standard import GONE
 from herdpy.server.login.login_tokens import Tokens
 
 if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
     from herdpy.server.hub import Hub
 
-_log = logging.getLogger(__name__)
-SERVICE = "herdpy.v1.Herdpy"
+FIRST_MESSAGES = "grpc_first_messages"
+"""The name of the shares of calls whose first message has not come."""
 _QUERY_ROWS = 1000
 _EXECUTE_ROWS = 1001
 """One more than an answer holds: who fetches as many as there are does not learn the end."""
@@ -54,12 +48,12 @@ _ARROW_PIECE_BYTES = 1024 * 1024
 
 
 class GrpcService:
-    """`new_connection` makes one that is not connected yet."""
+    """The calls to one server. `new_connection` makes one that is not connected yet."""
 
     def __init__(self, hub: "Hub", new_connection: "Callable[[], ServerConnection]") -> None:
         self._hub = hub
         self._new_connection = new_connection
-        self._unauthenticated: PeerShares[Call] = hub.new_peer_shares("grpc_first_messages")
+        self._unauthenticated: PeerShares[Call] = hub.new_peer_shares(FIRST_MESSAGES)
         self._tokens = Tokens(
             hub.login_in,
             hub.clock,
@@ -68,55 +62,35 @@ class GrpcService:
             lambda: hub.database.entry.id,
         )
 
-    def handlers(self) -> Any:
-        """Return what a grpc.aio server is given."""
-        methods = {
-            "Execute": self._handler(_execute),
-            "Query": self._handler(_query),
-            "Session": self._handler(_session, is_for_all=True),  # by its frames
-            "Ingest": self._handler(ingest),
-            "ListTables": self._handler(_list_tables),
-            "GetServer": self._handler(_get_server),
-            "GetTablespace": self._handler(_get_tablespace),
-            "GetSnapshot": self._handler(get_snapshot),
-            "Login": self._handler(self._login, is_for_all=True),
-        }
-        return grpc.method_handlers_generic_handler(SERVICE, methods)
+    @property
+    def asks_for_users(self) -> bool:
+        """A call that names none is refused."""
+        hub = self._hub
+        try:
+            hub.gate.begin("", None, None, hub.database)
+        except Error:
+            return True
+        return False
 
-    def _handler(
-        self, method: Callable[[Call], Awaitable[None]], *, is_for_all: bool = False
-    ) -> Any:
-        """Return the handler of a method; on the wire any kind of call is two streams.
+    def has_given(self, token: str) -> bool:
+        """Return whether a token is one of this server's."""
+        return self._tokens.has_given(token)
 
-        is_for_all: the method itself refuses a call without a login.
-        """
-
-        async def run(_: object, context: Any) -> None:
-            try:
-                caller = self._caller(context, is_for_all=is_for_all)
-                await method(
-                    Call(self._hub, context, self._new_connection, caller, self._unauthenticated)
-                )
-            except GONE:
-                raise asyncio.CancelledError from None
-            except Error as error:
-                await abort(context, error)
-            except Exception as error:  # noqa: BLE001 - a bug of ours, told as one
-                refused = system_error(error)
-                if refused is not None:
-                    await abort(context, refused)
-                _log.exception("a call of %s: a bug", peer_of(context))
-                await abort(context, InternalError(f"the server failed: {error!r}"))
-
-        return grpc.stream_stream_rpc_method_handler(run, response_serializer=_bytes_of)
+    async def run(self, name: str, context: Any) -> None:
+        """Carry out a call of a method; Error: as it says."""
+        caller = self._caller(context, is_for_all=name in _FOR_ALL)
+        call = Call(self._hub, context, self._new_connection, caller, self._unauthenticated)
+        if name == "Login":
+            await self._login(call)
+        else:
+            await _METHODS[name](call)
 
     def _caller(self, context: Any, *, is_for_all: bool) -> Caller:
         try:
             caller = caller_of(context, self._tokens, self._hub)
             if not is_for_all and not caller.user:
-                self._hub.gate.begin(
-                    "", None, None, self._hub.database
-                )  # raises where a login is needed
+                hub = self._hub
+                hub.gate.begin("", None, None, hub.database)  # raises where a login is needed
             return caller
         except Error as error:
             self._hub.gate.audit.record(
@@ -140,10 +114,6 @@ class GrpcService:
             stream = LoginStream(self._new_connection(), self._hub, context, tablespace)
             reply = await stream.run(tokens)
         await call.write(pb.LoginReply(logged_in=reply))
-
-
-def _bytes_of(reply: Any) -> bytes:
-    return reply.SerializeToString()
 
 
 async def _session(call: Call) -> None:
@@ -212,7 +182,7 @@ async def _get_server(call: Call) -> None:
             pb.ServerInfo(
                 server=call.hub.name,
                 protocol_version=messages.VERSION,
-                tablespaces=[state.entry.name for state in shown],
+                tablespaces=[session.name_of(state.entry.name) for state in shown],
             )
         )
 
@@ -224,7 +194,7 @@ async def _get_tablespace(call: Call) -> None:
         database = session.database
         figures, listed = stats_of(database), database.replica.manifest.state
         info = pb.TablespaceInfo(
-            name=database.name,
+            name=session.name_of(database.name),
             source=listed.log_id.hex(),
             epoch=database.tablespace.applier.epoch,
             written=to_position(database.tablespace.state.lsn),
@@ -277,3 +247,18 @@ def _small_arrow(done: messages.Done) -> memoryview:
     result = Result(columns, iter(decode(done.rows)))
     reader = result.arrow_batches(_ARROW_ROWS)
     return next_stream(reader.schema, reader, FRAME_BYTES_MAX)[0][LEAD_BYTES:]
+
+
+_METHODS: dict[str, Callable[[Call], Awaitable[None]]] = {
+    "Execute": _execute,
+    "Query": _query,
+    "Session": _session,
+    "Ingest": ingest,
+    "ListTables": _list_tables,
+    "GetServer": _get_server,
+    "GetTablespace": _get_tablespace,
+    "GetSnapshot": get_snapshot,
+}
+_FOR_ALL = ("Session", "Login")
+"""They refuse a call without a login themselves."""
+METHODS = (*_METHODS, "Login")

@@ -164,6 +164,10 @@ class CallSession:
         """The tablespace of the session."""
         return self._connection.database
 
+    def name_of(self, database_name: str) -> str:
+        """Return the name by which clients know a tablespace of its server."""
+        return self._connection.shown_name(database_name)
+
     @property
     def received(self) -> Account:
         """What counts the requests of its user, also behind its end."""

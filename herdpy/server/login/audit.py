@@ -62,7 +62,7 @@ def line_of(clock: Clock, event: str, *, tablespace: str = "", **fields: Any) ->
 class Audit:
     """`write` takes one line with its end, and never waits: events come from the server's loop.
 
-    What it loses it counts and says itself (cli/audit_file.py).
+    What it loses it counts and says itself (audit_file.py).
     """
 
     def __init__(self, clock: Clock, write: Callable[[bytes], None] | None = None) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from operator import eq
 from typing import TYPE_CHECKING
 
-from bookie.runtime.interfaces import Clock
 from herdpy.config import ServerConfig
 from herdpy.engine.access.passwords import Login
 from herdpy.errors import Error, OperationalError, Retry
@@ -34,20 +33,19 @@ class Gate:
         audit: Audit,
         secret: bytes,
         config: ServerConfig,
-        clock: Clock,
+        throttle: Throttle,
     ) -> None:
         """OperationalError: a file of TLS cannot be used, or one of two is missing.
 
         `secret` makes the salts of users who do not exist while the database has none for it.
         """
         self.audit = audit
-        self.throttle = Throttle(clock, config)
+        self.throttle = throttle
         self._database = database
         self._secret = secret
         self._rule = config.authentication
         self._client_check = config.tls_client_check
-        self._tls_files = _tls_files(config)
-        self.tls = None if self._tls_files is None else ServerTls(self._tls_files)
+        self.tls = server_tls(config)
         self._is_public = False
         self.tablespace = DEFAULT
         """What a cluster calls the database itself."""
@@ -79,15 +77,13 @@ class Gate:
             )
         self._is_public = True
 
-    def reload(self, config: ServerConfig | None = None) -> None:
+    def reload(self) -> None:
         """Read the files of TLS again, for connections to come; OperationalError: as before.
 
-        Of a new configuration the delays count; TLS goes on with the paths that it began with.
+        TLS goes on with the paths that it began with.
         """
-        if config is not None:
-            self.throttle.reload(config)
-        if self._tls_files is not None:
-            self.tls = ServerTls(self._tls_files)
+        if self.tls is not None:
+            self.tls = ServerTls(self.tls.files)
             self.audit.record("certificates_reloaded")
 
     def begin(
@@ -208,7 +204,11 @@ class Gate:
         return "no valid password" if found.verifier is None else "wrong password"
 
 
-def _tls_files(config: ServerConfig) -> TlsFiles | None:
+def server_tls(config: ServerConfig) -> ServerTls | None:
+    """Return what the settings serve TLS with; None: nothing.
+
+    OperationalError: a file cannot be used, or one of two is missing.
+    """
     if bool(config.tls_certificate) != bool(config.tls_key) or (
         config.tls_client_authority and not config.tls_certificate
     ):
@@ -225,11 +225,12 @@ def _tls_files(config: ServerConfig) -> TlsFiles | None:
         )
     if not config.tls_certificate:
         return None
-    return TlsFiles(
+    files = TlsFiles(
         certificate=config.tls_certificate,
         key=config.tls_key,
         client_authority=config.tls_client_authority or None,
     )
+    return ServerTls(files)
 
 
 def _is_loopback(address: str) -> bool:

@@ -123,6 +123,10 @@ class Tokens:
             counts[default_id] -= TOKENS_OF_DEFAULT_KEPT
         return max(counts, key=counts.__getitem__)
 
+    def has_given(self, token: str) -> bool:
+        """Return whether a token is one of these, whatever it proves."""
+        return _hash(token) in self._given
+
     def proven_by(self, token: str, certificate: bytes) -> Proven:
         """Return what a token proves; OperationalError 28000: it is not valid any more."""
         found = self._proven_by(_hash(token), certificate)

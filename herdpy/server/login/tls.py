@@ -25,6 +25,7 @@ class TlsFiles:
 class ServerTls:
     def __init__(self, files: TlsFiles) -> None:
         """Read the files; OperationalError names the one that cannot be used."""
+        self.files = files
         self.context = context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION

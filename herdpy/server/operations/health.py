@@ -20,7 +20,7 @@ import msgspec
 from bookie.runtime.http import JSON, TEXT, HttpServer, Page, Request, metrics_page, verdict
 from herdpy.cluster.observability.figures import NodeFigures
 from herdpy.engine.stats import stats_of
-from herdpy.server.hub import HTTP_SHARES
+from herdpy.server.common import HTTP_SHARES
 from herdpy.server.operations.metrics import families_of
 from herdpy.server.operations.node_metrics import node_families
 from herdpy.server.operations.watch import shown, stopped_by

@@ -38,7 +38,7 @@ def server_limits(hub: "Hub", served: "Served") -> Iterator[LimitRow]:
     yield from _user_limits(served)
     yield from peer_limits(hub)
     running = workers.usual_count - workers.waiting_count
-    yield LimitRow("workers", "", config.workers, running, 0, workers.waits)
+    yield LimitRow("workers", "", config.workers, running, 0, workers.pool.waits)
     for setting, field in TIMEOUTS.items():
         yield LimitRow(setting, "", int(getattr(config, field) * _MS_PER_S), 0)
     for lines in hub.lines:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bookie.admin.app import app
-from bookie.admin.serve import INDEX_FILE
+from bookie.hosting import INDEX_FILE
 from bookie.runtime.os_disk import OsDisk
 from bookie.server.bookie import Bookie
 from bookie.server.storage.directories import LedgerDirectory

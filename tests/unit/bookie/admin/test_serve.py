@@ -10,16 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from bookie.admin.replication import autorecovery
-from bookie.admin.serve import (
-    check_directory,
-    check_ports,
-    directories_of,
-    log_to_stderr,
-    serve,
-    settings_of,
-)
+from bookie.admin.serve import check_ports, log_to_stderr, serve, settings_of
 from bookie.config import BookieConfig
 from bookie.errors import BookieStartError
+from bookie.hosting import check_directory, directories_of
 from bookie.ledger.types import BookieId
 from bookie.metadata.kazoo_client import OrderedClient
 

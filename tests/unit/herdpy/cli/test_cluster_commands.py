@@ -10,7 +10,6 @@ from rich.console import Console
 from herdpy.cli.app import app
 from herdpy.cli.cluster.log_view import chain_record, chain_table, record_line
 from herdpy.cli.cluster.tablespace_view import Shown, shown_record, shown_tables
-from herdpy.cli.cluster.up import dsn_of
 from herdpy.cli.cluster.view import as_record, as_tables, changes
 from herdpy.cluster.observability.log_reading import LedgerFacts, Link
 from herdpy.cluster.registration import NodeRecord
@@ -19,6 +18,7 @@ from herdpy.driver.dsn import RemoteTarget, parse_target
 from herdpy.driver.local import disk_of_directory
 from herdpy.errors import CorruptionError
 from herdpy.log.record import BeginLedger, encode
+from herdpy.node.addresses import dsn_of
 
 
 def run(*arguments: str) -> Result:
@@ -117,7 +117,7 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["sales", "a/b?x", "a#b", "100%", "é@:", ".."])
 def test_the_url_that_is_shown_names_the_tablespace(name: str) -> None:
-    target = parse_target(dsn_of("127.0.0.1:2181", name))
+    target = parse_target(dsn_of("127.0.0.1:2181", "/herd", name))
     assert isinstance(target, RemoteTarget)
     assert (target.tablespace, target.root) == (name, "/herd")
 

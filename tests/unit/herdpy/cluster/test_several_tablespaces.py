@@ -1,19 +1,25 @@
 """Several tablespaces on one node: one port, and a leader for each. Real threads and sockets."""
 
+from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
 
+import grpc
 import pytest
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 import herdpy
-from herdpy.cli.cluster.node import _Services
 from herdpy.cluster.node import Node
 from herdpy.cluster.part import State
 from herdpy.cluster.tablespace_nodes import TablespaceNodes
 from herdpy.config import ServerConfig
+from herdpy.proto import herdpy_pb2 as pb
 from herdpy.server.hub import Hub
+from herdpy.server.login.gate import TABLESPACE_KEY
 from herdpy.server.operations.metrics import families_of
+from tests.fixtures.grpc_clients import error_of, grpc_client, plain
 from tests.fixtures.node_cluster import ROOT, NodeCluster
 from tests.fixtures.ports import own_port
 
@@ -24,7 +30,6 @@ class Nodes:
     def __init__(self, cluster: NodeCluster) -> None:
         self.cluster = cluster
         self.ports = [own_port(), own_port()]
-        self.services: list[_Services] = []
         self.nodes = [self._serving(f"n{n}", port) for n, port in enumerate(self.ports, 1)]
         for name in ("sales", "more"):
             cluster.create(name, "n1", "n2", tablespace_id=name.encode().hex().ljust(32, "0"))
@@ -40,17 +45,14 @@ class Nodes:
         return 1 + [node.parts[name] for node in self.nodes].index(State.LEADING)
 
     def _serving(self, name: str, port: int) -> Node:
-        config = ServerConfig(port=port, http_port=-1, grpc_port=-1, connections_max=50)
-        services = _Services(config, (), None, lambda: config)
-        self.services.append(services)
-        return self.cluster.node(name, new_service=services.new, address=f"127.0.0.1:{port}")
+        return self.cluster.serve(name, ServerConfig(port=port, connections_max=50))
 
     def url(self, tablespace: str, *, at: int | None = None) -> str:
         ports = self.ports if at is None else [self.ports[at - 1]]
         return f"herd://{','.join(f'127.0.0.1:{port}' for port in ports)}/{tablespace}"
 
     def hubs(self, number: int) -> list[Hub]:
-        return [server._hub for server in self.services[number - 1].servers]
+        return [server._hub for server in self.cluster.services[number - 1].servers]
 
 
 @pytest.fixture
@@ -101,7 +103,7 @@ def test_a_client_that_names_none_of_several(nodes: Nodes, name: str) -> None:
 
 
 def test_a_tablespace_whose_copy_is_closed_is_asked_for_again(nodes: Nodes) -> None:
-    port, hub = nodes.services[0].port, nodes.hubs(1)[0]
+    port, hub = nodes.cluster.services[0].port, nodes.hubs(1)[0]
 
     async def leave() -> None:
         port.leave(hub.tablespace, hub)
@@ -147,13 +149,173 @@ def test_metrics_of_several_say_which_tablespace_they_are_of(nodes: Nodes) -> No
     assert len(lines) == len(set(lines)), "two figures of one name"
 
 
-def test_grpc_goes_on_at_another_server_when_the_one_that_has_its_port_leaves() -> None:
+def test_limits_are_those_of_the_node() -> None:
+    cluster = NodeCluster()
+    try:
+        port = own_port()
+        config = ServerConfig(port=port, connections_max=4, superuser_reserved_connections=0)
+        node = cluster.serve("n1", config)
+        (services,) = cluster.services
+        urls: dict[str, str] = {}
+        for number, name in enumerate(("sales", "more")):
+            urls[name] = f"herd://127.0.0.1:{port}/{name}?retry_timeout_s=0"
+            cluster.create(name, "n1", tablespace_id=str(number) * 32)
+            cluster.until(lambda each=name: node.parts.get(each) is State.LEADING)
+        sales, more = [server._hub for server in services.servers]
+        assert sales.workers.pool is more.workers.pool
+        with ExitStack() as stack:
+            opened = [
+                stack.enter_context(herdpy.connect(urls[name]))
+                for name in ("sales", "more", "sales", "more")
+            ]
+            for url in urls.values():
+                with pytest.raises(herdpy.OperationalError) as caught:
+                    herdpy.connect(url)
+                assert caught.value.sqlstate == "53300"
+                assert "4 of 4 connections are open" in str(caught.value)
+            opened[1].close()
+            stack.enter_context(herdpy.connect(urls["sales"]))
+        cluster.until(lambda: sales.entered_count == 0)
+
+        for hub in (sales, more):  # what one may have of what both share
+            assert hub.default.results.maximum == int(0.75 * config.results_max)
+            assert hub.default.shares.usual_max == int(0.75 * config.workers)
+        assert sales.default.received.take(None, int(0.75 * config.request_bytes_max)) is None
+        assert more.default.received.take(None, int(0.75 * config.request_bytes_max)) is not None
+        sales.default.received.give(None, int(0.75 * config.request_bytes_max))
+
+        async def drop() -> None:
+            there = TablespaceNodes(cluster.bookies.store, ROOT)
+            assert await there.drop("sales", await there.read("sales")) is not None
+
+        cluster.thread.call(drop())
+        cluster.until(lambda: list(node.parts) == ["more"])
+        assert more.default.results.maximum == config.results_max
+        assert more.default.shares.usual_max is None
+    finally:
+        cluster.close()
+
+
+@pytest.fixture
+def by_grpc() -> Iterator[tuple[NodeCluster, str]]:
+    """One node that leads sales and more, and where it serves gRPC."""
+    cluster = NodeCluster()
+    try:
+        ports = [own_port(), own_port()]
+        config = ServerConfig(port=ports[0], grpc_port=ports[1], connections_max=50)
+        node = cluster.serve("n1", config)
+        for number, name in enumerate(("sales", "more")):
+            cluster.create(name, "n1", tablespace_id=str(number) * 32)
+            cluster.until(lambda each=name: node.parts.get(each) is State.LEADING)
+        yield cluster, f"herd+grpc://127.0.0.1:{ports[1]}"
+    finally:
+        cluster.close()
+
+
+def in_metadata(name: str, authorization: str = "") -> dict[str, tuple[tuple[str, str], ...]]:
+    shown = (("authorization", authorization),) if authorization else ()
+    return {"metadata": ((TABLESPACE_KEY, name), *shown)}
+
+
+def test_each_tablespace_is_reached_by_grpc(by_grpc: tuple[NodeCluster, str]) -> None:
+    _, url = by_grpc
+    with ExitStack() as stack:
+        opened = {
+            name: stack.enter_context(herdpy.connect(f"{url}/{name}", autocommit=True))
+            for name in ("sales", "more")
+        }
+        for name, connection in opened.items():
+            connection.execute("CREATE TABLE t (of TEXT PRIMARY KEY)")
+            connection.execute("INSERT INTO t VALUES (?)", (name,))
+        client = stack.enter_context(grpc_client(url))
+        for name, connection in opened.items():
+            assert connection.execute("SELECT of FROM t").fetchall() == [(name,)]
+            request = pb.ExecuteRequest(text="SELECT of FROM t", tablespace=name)
+            for more in ({}, in_metadata(name)):
+                assert plain(client.Execute(request, **more).rows) == [[name]]
+            found = client.GetTablespace(pb.GetTablespaceRequest(tablespace=name))
+            assert (found.name, found.table_count) == (name, 1)
+    for name in ("default", "absent"):
+        with pytest.raises(herdpy.OperationalError) as caught:
+            herdpy.connect(f"{url}/{name}?retry_timeout_s=0")
+        assert caught.value.sqlstate == "3D000"
+
+
+def test_a_login_by_grpc_is_of_one_of_the_tablespaces(by_grpc: tuple[NodeCluster, str]) -> None:
+    cluster, url = by_grpc
+    databases = [server._hub.database for server in cluster.services[0].servers]
+    assert len({each.entry.id for each in databases}) == 2
+    for name in ("sales", "more"):
+        with herdpy.connect(f"{url}/{name}", autocommit=True) as connection:
+            connection.execute("CREATE TABLE t (of TEXT PRIMARY KEY)")
+            connection.execute("INSERT INTO t VALUES (?)", (name,))
+            connection.execute(f"CREATE USER ada PASSWORD 'a secret of {name}' SUPERUSER")
+    with grpc_client(url) as client:
+
+        def basic(name: str) -> str:
+            return f"Basic {b64encode(f'ada:a secret of {name}'.encode()).decode()}"
+
+        def ask(name: str, **more: Any) -> list[list[Any]]:
+            request = pb.ExecuteRequest(text="SELECT of FROM t", tablespace=name)
+            return plain(client.Execute(request, **more).rows)
+
+        def login(name: str) -> str:
+            (reply,) = client.Login(iter(()), **in_metadata(name, basic(name)))
+            return f"Bearer {reply.logged_in.token}"
+
+        tokens = {name: login(name) for name in ("sales", "more")}
+        for name, other in (("sales", "more"), ("more", "sales")):
+            assert ask(name, **in_metadata(name, basic(name))) == [[name]]
+            assert ask(name, metadata=(("authorization", tokens[name]),)) == [[name]]
+            assert ask("", metadata=(("authorization", tokens[name]),)) == [[name]]
+            for refused in (
+                {},
+                in_metadata(name),
+                in_metadata(name, basic(other)),
+                in_metadata(other, basic(other)),
+                {"metadata": (("authorization", tokens[other]),)},
+                {"metadata": (("authorization", "Bearer none"),)},
+            ):
+                with pytest.raises(grpc.RpcError) as caught:
+                    ask(name, **refused)
+                assert error_of(caught.value).sqlstate in ("28000", "28P01")
+
+
+def test_a_tablespace_without_an_open_copy_is_unavailable_by_grpc(
+    by_grpc: tuple[NodeCluster, str],
+) -> None:
+    cluster, url = by_grpc
+    (services,) = cluster.services
+    hubs = {server._hub.tablespace: server._hub for server in services.servers}
+
+    async def leave(name: str) -> None:
+        services.port.leave(name, hubs[name])
+
+    with grpc_client(url) as client:
+        for gone in ("sales", "more"):
+            cluster.thread.call(leave(gone))
+            request = pb.ExecuteRequest(text="SELECT 1", tablespace=gone)
+            for more in ({}, in_metadata(gone)):
+                with pytest.raises(grpc.RpcError) as caught:
+                    client.Execute(request, **more)
+                assert caught.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
+                assert error_of(caught.value).sqlstate == "57P03"
+            with pytest.raises(herdpy.OperationalError) as refused:
+                herdpy.connect(f"{url}/{gone}?retry_timeout_s=0")
+            # With none left a stream does not begin, as where no socket listens.
+            sqlstate = "57P03" if gone == "sales" else "08001"
+            assert (refused.value.sqlstate, refused.value.retry) == (sqlstate, herdpy.Retry.SAFE)
+            if gone == "sales":
+                request = pb.ExecuteRequest(text="SELECT 1", tablespace="more")
+                assert plain(client.Execute(request).rows) == [[1]]
+
+
+def test_grpc_goes_on_when_a_tablespace_is_dropped() -> None:
     cluster = NodeCluster()
     try:
         ports = [own_port(), own_port()]
         config = ServerConfig(port=ports[0], http_port=-1, grpc_port=ports[1], connections_max=50)
-        services = _Services(config, (), None, lambda: config)
-        node = cluster.node("n1", new_service=services.new, address=f"127.0.0.1:{ports[0]}")
+        node = cluster.serve("n1", config)
         for number, name in enumerate(("sales", "more")):
             cluster.create(name, "n1", tablespace_id=str(number) * 32)
             cluster.until(lambda each=name: node.parts.get(each) is State.LEADING)

@@ -442,7 +442,7 @@ def test_a_server_whose_reserved_workers_are_held_is_not_ready(
 ) -> None:
     hub, workers, is_over = server.server._hub, server.server._workers, threading.Event()
     now_s = hub.clock.monotonic()
-    monkeypatch.setattr(workers, "_clock", type("Fixed", (), {"monotonic": lambda _: now_s})())
+    monkeypatch.setattr(workers.pool, "_clock", type("Fixed", (), {"monotonic": lambda _: now_s})())
 
     async def submit() -> None:
         workers.submit_reserved(is_over.wait)
@@ -464,7 +464,7 @@ def test_a_starved_pool_is_not_ready(
 ) -> None:
     hub, workers, is_over = server.server._hub, server.server._workers, threading.Event()
     now_s = hub.clock.monotonic()
-    monkeypatch.setattr(workers, "_clock", type("Fixed", (), {"monotonic": lambda _: now_s})())
+    monkeypatch.setattr(workers.pool, "_clock", type("Fixed", (), {"monotonic": lambda _: now_s})())
     with busy_workers(server):
         assert hub.reason_not_ready() is None
 

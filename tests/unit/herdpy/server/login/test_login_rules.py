@@ -218,8 +218,8 @@ def test_names_of_what_is_no_certificate() -> None:
 
 
 def gate_of(engine: Engine, config: ServerConfig | None = None, secret: bytes = b"run") -> Gate:
-    clock = engine.database.clock
-    return Gate(engine.database, Audit(clock), secret, config or ServerConfig(), clock)
+    clock, settings = engine.database.clock, config or ServerConfig()
+    return Gate(engine.database, Audit(clock), secret, settings, Throttle(clock, settings))
 
 
 def salt(gate: Gate, user: str) -> str:

@@ -29,6 +29,7 @@ from herdpy.proto.messages import (
 )
 from herdpy.server.login.audit import Audit
 from herdpy.server.login.gate import Gate
+from herdpy.server.login.throttle import Throttle
 from herdpy.server.operations.metrics import families
 from tests.fixtures import faces
 from tests.fixtures.authorities import Authority, Identity
@@ -469,7 +470,13 @@ class TestTls:
     def test_settings_that_make_no_sense(self, settings: dict[str, str]) -> None:
         config = ServerConfig(**settings)  # type: ignore[arg-type]
         with engine() as own, pytest.raises(OperationalError) as caught:
-            Gate(own.database, Audit(own.database.clock), b"secret", config, own.database.clock)
+            Gate(
+                own.database,
+                Audit(own.database.clock),
+                b"secret",
+                config,
+                Throttle(own.database.clock, config),
+            )
         assert caught.value.sqlstate == "F0000"
 
 

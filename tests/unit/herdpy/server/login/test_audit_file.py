@@ -11,8 +11,8 @@ import pytest
 
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_log import takes_a_line
-from herdpy.cli.audit_file import AuditFile
 from herdpy.server.login.audit import line_of
+from herdpy.server.login.audit_file import AuditFile
 
 CLOCK = OsClock()
 

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING
 
 from bookie.errors import BookieError, BookieStartError, StoreAccessError, StoreUnreachableError
 from bookie.errors import Retry as BookieRetry
-from bookie.metadata.acl import ANYONE, Identity
-from bookie.metadata.zookeeper import ZooKeeperStore
-from bookie.metadata.zookeeper_login import Login, parse_logins
 from bookie.runtime.os_input_files import kept, read_given
-from herdpy.cluster.cluster_record import DEFAULT_ROOT
-from herdpy.cluster.tablespace_nodes import readable
+from herdpy.driver.dsn import DEFAULT_ROOT
 from herdpy.errors import OperationalError, ProgrammingError, Retry
 
 if TYPE_CHECKING:
+    from bookie.metadata.acl import Identity
+    from bookie.metadata.zookeeper import ZooKeeperStore
+    from bookie.metadata.zookeeper_login import Login
     from bookie.runtime.os_tls.files import TlsContexts
 
 LOGIN_VARIABLE = "HERDPY_ZOOKEEPER_LOGIN"
@@ -40,10 +39,10 @@ class ClusterPlace:
     zookeeper: str
     """"host:port,host:port"."""
     root: str = DEFAULT_ROOT
-    logins: tuple[Login, ...] = ()
+    logins: "tuple[Login, ...]" = ()
     is_secured: bool = False
     """Nodes that are made in ZooKeeper are for these logins."""
-    readers: tuple[Identity, ...] = ()
+    readers: "tuple[Identity, ...]" = ()
     """Who may read, too, what drivers need of them."""
     zookeeper_tls: "TlsContexts | None" = None
     """None: ZooKeeper is spoken to in clear."""
@@ -54,11 +53,14 @@ class ClusterPlace:
         self,
         timeout_s: float = _SESSION_TIMEOUT_S,
         connect_timeout_s: float = _CONNECT_TIMEOUT_S,
-    ) -> AsyncGenerator[ZooKeeperStore]:
+    ) -> "AsyncGenerator[ZooKeeperStore]":
         """Have a session with ZooKeeper in the block; files of TLS are read again meanwhile.
 
         OperationalError 08001: it does not answer; 28000: it refuses the login.
         """
+        from bookie.metadata.zookeeper import ZooKeeperStore  # of an extra
+        from herdpy.cluster.tablespace_nodes import readable
+
         async with kept((self.zookeeper_tls, self.bookie_tls), _LOOK_AT_FILES_S):
             try:
                 store = await ZooKeeperStore.connect(
@@ -101,15 +103,18 @@ def as_herdpy_errors(what: str) -> Generator[None]:
             "password of the scheme digest shows as this, too",
         ) from error
     except BookieError as error:
-        is_safe = error.retry is BookieRetry.SAFE
-        raise OperationalError(
-            f"{what}: {error}",
-            sqlstate="58030",
-            retry=Retry.SAFE if is_safe else Retry.UNKNOWN,
-        ) from error
+        raise as_herdpy_error(what, error) from error
 
 
-def read_logins(path: Path | None) -> tuple[Login, ...]:
+def as_herdpy_error(what: str, error: BookieError) -> OperationalError:
+    """Return an error of the store or of bookies as herdpy's; `what` says who met it."""
+    is_safe = error.retry is BookieRetry.SAFE
+    return OperationalError(
+        f"{what}: {error}", sqlstate="58030", retry=Retry.SAFE if is_safe else Retry.UNKNOWN
+    )
+
+
+def read_logins(path: Path | None) -> "tuple[Login, ...]":
     """Return the logins of a file, or else of the environment; none: ().
 
     ProgrammingError 22023: these are none, without what is secret of them.
@@ -117,11 +122,13 @@ def read_logins(path: Path | None) -> tuple[Login, ...]:
     return _logins(path, "--zookeeper-login", LOGIN_VARIABLE)
 
 
-def read_readers(given: str | None) -> tuple[Identity, ...]:
+def read_readers(given: str | None) -> "tuple[Identity, ...]":
     """Return who may read: the users of a file of logins, or anyone; ProgrammingError 22023."""
     if given is None:
         return ()
     if given == ALL_READERS:
+        from bookie.metadata.acl import ANYONE  # of an extra
+
         return (ANYONE,)
     logins = _logins(Path(given), "--zookeeper-readers", None)
     return tuple(login.identity for login in logins)
@@ -150,7 +157,9 @@ def read_tls(
         raise ProgrammingError(f"{named}: {error}", sqlstate="22023") from None
 
 
-def _logins(path: Path | None, option: str, variable: str | None) -> tuple[Login, ...]:
+def _logins(path: Path | None, option: str, variable: str | None) -> "tuple[Login, ...]":
+    from bookie.metadata.zookeeper_login import parse_logins  # of an extra
+
     try:
         text, where = read_given(option, path, variable)
         return parse_logins(text, where) if where else ()

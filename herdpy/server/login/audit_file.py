@@ -12,6 +12,7 @@ import os
 
 from bookie.runtime.interfaces import Clock
 from bookie.runtime.os_log import LineWriter
+from herdpy.errors import OperationalError
 from herdpy.server.login.audit import line_of
 
 _log = logging.getLogger(__name__)
@@ -85,6 +86,16 @@ class AuditFile:
                 self._path,
                 self.lines.waiting_count,
             )
+
+
+def open_audit(path: str, clock: Clock) -> AuditFile:
+    """Open an audit log; OperationalError 58030: it cannot be written."""
+    try:
+        return AuditFile(path, clock)
+    except OSError as error:
+        raise OperationalError(
+            f"the audit log {path} cannot be written: {error.strerror}", sqlstate="58030"
+        ) from error
 
 
 def _open(path: str) -> int:

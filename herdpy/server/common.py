@@ -1,0 +1,74 @@
+"""Common: what all servers behind one port have together: their workers, and their limits.
+
+A server that has a port for itself has one for itself, too. A node of a cluster has a server for
+each tablespace that it carries, and what the settings name is then the node's: so many connections,
+workers and bytes in all. On the loop of all of them.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from bookie.peer_shares import PeerShares
+from bookie.runtime.interfaces import Clock
+from bookie.runtime.os_executors import new_executor
+from herdpy.config import ServerConfig
+from herdpy.server.limits import Budget, Stalled
+from herdpy.server.login.throttle import Throttle
+from herdpy.server.workers import NewExecutor, WorkerPool
+
+if TYPE_CHECKING:
+    from herdpy.server.connection import ServerConnection
+
+HTTP_SHARES = "http_requests"
+"""The name of those of connections whose request has not come whole."""
+
+
+class Common:
+    """See the module. close() it behind the servers."""
+
+    def __init__(
+        self, config: ServerConfig, clock: Clock, executor: NewExecutor = new_executor
+    ) -> None:
+        """`executor` makes the workers."""
+        self.config = config
+        self.clock = clock
+        self.pool = WorkerPool(clock, config, executor)
+        self.throttle = Throttle(clock, config)
+        self.received = Budget(config.request_bytes_max)
+        """Bytes of requests that wait, or have not come whole; see Served for shares of it."""
+        self.results = Budget(config.results_max)
+        """Results with rows to fetch."""
+        self.parameters = Budget(config.parameter_bytes_max)
+        """Bytes of memory of large parameters whose statements run."""
+        self.stalled: Stalled[ServerConnection] = Stalled(config.response_bytes_max)
+        self.unauthenticated: PeerShares[ServerConnection] = PeerShares(
+            config.logins_max, config.logins_of_address_max
+        )
+        self.peer_shares: dict[str, PeerShares[Any]] = {"logins": self.unauthenticated}
+        """Of those who have not said who they are, on every port: by the names in syslimits."""
+        self.entered_count = 0
+        """Connections that were told Welcome, of all servers."""
+        self.on_enter: Callable[[ServerConnection], object] | None = None
+        """Called with each connection that enters."""
+
+    def shares_of(self, name: str) -> PeerShares[Any]:
+        """Return the shares of another kind of places, as many as those of logins."""
+        found = self.peer_shares.get(name)
+        if found is None:
+            config = self.config
+            found = PeerShares(config.logins_max, config.logins_of_address_max)
+            self.peer_shares[name] = found
+        return found
+
+    def reload(self, config: ServerConfig) -> None:
+        """Take up settings that count at once; repeatable."""
+        self.config = config
+        self.throttle.reload(config)
+        for name, shares in self.peer_shares.items():
+            if name != HTTP_SHARES:  # which are not a setting
+                shares.count_max = config.logins_max
+                shares.of_origin_max = config.logins_of_address_max
+
+    def close(self) -> None:
+        """End the workers' threads; all jobs are done. Repeatable."""
+        self.pool.shutdown()
