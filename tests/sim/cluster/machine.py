@@ -18,12 +18,13 @@ from herdpy.aio.switching import wait_for
 from herdpy.cluster.registration import NodeRecord, Registration
 from herdpy.cluster.tablespace_nodes import TablespaceNodes
 from herdpy.errors import Error
+from herdpy.server.common import Common
 from herdpy.server.shared_port import SharedPort
 from tests.sim.ledger import world as ledger
 from tests.sim.ledger.world import SeededRng, StoreLink
 from tests.sim.loop import Node
-from tests.sim.server.world import PORT
-from tests.sim.switching import LoopClock
+from tests.sim.server.world import PORT, server_config
+from tests.sim.switching import LoopClock, SwitchingExecutor
 
 if TYPE_CHECKING:
     from tests.sim.cluster.node_host import NodeHost
@@ -114,8 +115,13 @@ class Machine:
         self._is_suspended = False
         self.store = node.run(LateStore, world.store_server, StoreLink(world, self.name))
         self.store.on_session(self._on_session)
-        self.port = node.run(SharedPort)
+        self.common = node.run(Common, server_config(world.plan), self.clock, self._new_executor)
+        self.port = node.run(SharedPort, self.common)
         node.create_task(self._live(node))
+
+    def _new_executor(self, _: str, worker_count: int) -> Any:
+        assert self.node is not None
+        return SwitchingExecutor(self.node, self._rng, worker_count, self.world.plan.worker_pause_s)
 
     async def _live(self, node: Node) -> None:
         world = self.world
@@ -198,6 +204,8 @@ class Machine:
             self.port.forget(host.space.name)
         assert self.registration is not None
         assert self.client is not None
+        await self.port.close()
+        self.common.close()
         await self.registration.close()
         await self.client.close()
         await self.store.close()

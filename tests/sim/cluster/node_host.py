@@ -43,7 +43,7 @@ from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.sim.ledger.world import PASSWORD, SESSION_TIMEOUT_S
 from tests.sim.loop import Node
 from tests.sim.server.world import PORT, new_plans_of, raise_of, server_config
-from tests.sim.switching import SwitchingDriver, SwitchingExecutor, in_thread
+from tests.sim.switching import SwitchingDriver, in_thread
 
 if TYPE_CHECKING:
     from tests.sim.cluster.space import Space
@@ -276,7 +276,6 @@ class NodeHost:
             self.copy.database,
             name=self.name,
             config=server_config(self.world.plan),
-            executor=self._new_executor,
             part=part,
             tablespace=self.space.name,
             port=self.machine.port,
@@ -359,10 +358,6 @@ class NodeHost:
             if can_wait():
                 raise SimulatedCrash(f"behind step {name}")
             self.machine.crash(power=True)
-
-    def _new_executor(self, _: str, worker_count: int) -> Any:
-        assert self.node is not None
-        return SwitchingExecutor(self.node, self._rng, worker_count, self.world.plan.worker_pause_s)
 
     def wait_for_disk(self, op: str, path: str) -> None:
         """Take the time that a step of its disk takes, in a thread."""
