@@ -55,8 +55,8 @@ _LONG: dict[str, Any] = {
 }
 """For longer than sessions last; most of what is done is about registers."""
 
-
-_TWO_SHARE = 0.2
+_TIMEOUT_OF_STOPPED_S = 0.5
+_TWO_SHARE = 0.15
 """Of the seeds: their nodes have copies of two tablespaces."""
 
 
@@ -98,8 +98,12 @@ def draw_plan(rng: random.Random) -> WorldPlan:
     plan = replace(plan, reader_count=2 if plan.is_long else rng.choice((0, 1)))
     plan = replace(plan, checkpoint_interval_s=rng.choice((1.0, 30.0)))
     if rng.random() < _TWO_SHARE:
-        plan = replace(plan, tablespace_count=2, node_count=3)
-    if plan.is_long or rng.random() < 0.8:
+        line_share = rng.choice((0.0, plan.line_share))
+        plan = replace(plan, tablespace_count=2, node_count=3, line_share=line_share)
+    if plan.line_share and plan.statement_timeout_s:
+        # Threads that are stopped for milliseconds would end few statements within less.
+        plan = replace(plan, statement_timeout_s=_TIMEOUT_OF_STOPPED_S)
+    if plan.is_long or rng.random() < 0.87:
         return plan
     # Jobs of more rows than go one by one, beside what nodes that follow do with theirs.
     return replace(
