@@ -6,9 +6,10 @@ from typing import Any
 import click
 import pytest
 
-from bookie.admin.serve import check_openness, serve
+from bookie.admin.serve import serve
 from bookie.admin.world import client_contexts
 from bookie.errors import BookieStartError
+from bookie.hosting import check_openness
 from bookie.server.tls import access_of
 from bookie.server.wire.client_access import CertificateNames, Grant
 from tests.fixtures.authorities import Authority
@@ -16,13 +17,13 @@ from tests.fixtures.authorities import Authority
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
 def test_this_machine_is_served_in_clear(host: str) -> None:
-    check_openness(host)
+    check_openness(host, f"--host {host}", "close it")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
 def test_others_are_not(host: str) -> None:
-    with pytest.raises(BookieStartError, match=rf"--host {host}: other machines.*--allow-clear"):
-        check_openness(host)
+    with pytest.raises(BookieStartError, match=rf"--host {host}: other machines.*; close it"):
+        check_openness(host, f"--host {host}", "close it")
 
 
 def served(*arguments: str) -> Any:
