@@ -20,7 +20,7 @@ from herdpy.config import ServerConfig
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.proto import messages
 from herdpy.proto.messages import encode_frame
-from herdpy.server.grpc.service import SERVICE
+from herdpy.server.grpc.routing import SERVICE
 from herdpy.server.server import Server
 from tests.fixtures.engines import Engine
 from tests.fuzz.frame_bytes import TO_SERVER, arrow_streams, changed, random_frame

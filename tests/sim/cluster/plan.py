@@ -55,6 +55,8 @@ _LONG: dict[str, Any] = {
 }
 """For longer than sessions last; most of what is done is about registers."""
 
+_LINE_SHARE_MAX = 0.015
+_LINED = 0.55
 _TIMEOUT_OF_STOPPED_S = 0.5
 _TWO_SHARE = 0.15
 """Of the seeds: their nodes have copies of two tablespaces."""
@@ -100,6 +102,9 @@ def draw_plan(rng: random.Random) -> WorldPlan:
     if rng.random() < _TWO_SHARE:
         line_share = rng.choice((0.0, plan.line_share))
         plan = replace(plan, tablespace_count=2, node_count=3, line_share=line_share)
+    # A stop costs the simulation more here, where there are more threads: a fifth of the seeds.
+    line_share = min(plan.line_share, _LINE_SHARE_MAX) if rng.random() < _LINED else 0.0
+    plan = replace(plan, line_share=line_share)
     if plan.line_share and plan.statement_timeout_s:
         # Threads that are stopped for milliseconds would end few statements within less.
         plan = replace(plan, statement_timeout_s=_TIMEOUT_OF_STOPPED_S)
