@@ -4,6 +4,7 @@ One task at a time.
 """
 
 import asyncio
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
 from herdpy.aio.awaiting import Awaited, Entered, awaited
@@ -82,7 +83,7 @@ class AsyncPipeline(Awaited[Pipeline]):
             await self.run(lambda: self.blocking.__exit__(*error))
         except asyncio.CancelledError:
             # Nothing to do if it had begun.
-            await self.run(lambda: self.blocking.__exit__(asyncio.CancelledError))
+            await _to_its_end(self.run(lambda: self.blocking.__exit__(asyncio.CancelledError)))
             raise
 
 
@@ -120,4 +121,29 @@ class AsyncTransaction(Awaited[TransactionBlock]):
             if connection.block is self.blocking:
                 self.blocking.__exit__(asyncio.CancelledError)
 
-        await self.run(give_up)
+        await _to_its_end(self.run(give_up))
+
+
+_under_way: set[asyncio.Task[None]] = set()
+"""The loop alone would let go of a task that no other waits for."""
+
+
+async def _to_its_end(call: Coroutine[Any, Any, object]) -> None:
+    """Await a call that is made whatever becomes of the task, which may be cancelled once more.
+
+    Then it is not waited for: the connection's next call comes behind it.
+    """
+
+    async def make() -> None:
+        await call
+
+    task = asyncio.get_running_loop().create_task(make())
+    _under_way.add(task)
+    task.add_done_callback(_ended)
+    await asyncio.shield(task)
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    _under_way.discard(task)
+    if not task.cancelled():
+        task.exception()  # no caller asks for it, where the task was cancelled

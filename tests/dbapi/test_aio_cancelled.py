@@ -5,6 +5,7 @@ open behind a block that was not entered.
 """
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from typing import Any
@@ -98,6 +99,31 @@ def test_blocks(target: str, *, is_twice: bool) -> None:
     asyncio.run(main())
 
 
+def test_a_block_that_is_given_up_is_rolled_back_behind_what_runs() -> None:
+    """The task is cancelled again while its ROLLBACK waits for the connection's thread."""
+
+    async def main() -> None:
+        async with aio.connect(":memory:", autocommit=True) as conn:
+            gate = threading.Event()
+            entering = asyncio.create_task(conn.transaction().__aenter__())
+            behind = asyncio.create_task(conn.run(gate.wait))
+            await asyncio.sleep(0)
+            while conn.blocking.block is None:
+                pass
+            entering.cancel()
+            await asyncio.sleep(0)  # it hears of that, and asks for the ROLLBACK
+            await asyncio.sleep(0)
+            entering.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await entering
+            gate.set()
+            assert await behind
+            await conn.execute("SELECT 1")
+            assert not conn.in_transaction
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("is_twice", [False, True])
 def test_blocks_in_blocks(target: str, *, is_twice: bool) -> None:
     async def main() -> None:
@@ -118,8 +144,9 @@ def test_blocks_in_blocks(target: str, *, is_twice: bool) -> None:
                             raise ZeroDivisionError
 
             async def check() -> None:
-                assert not conn.in_transaction
+                assert is_twice or not conn.in_transaction
                 found = await (await conn.execute("SELECT sum(v), count(*) FROM t")).fetchone()
+                assert not conn.in_transaction
                 assert found is not None
                 assert found[0] in (0, None)
                 assert found[1] % 3 == 0
