@@ -606,9 +606,9 @@ def test_nodes_that_others_may_read_are_made_so_in_every_way(world: World) -> No
             assert (await ada.read_acl(f"{root}/seen{path}"))[0] == shared
         for path in (root, f"{root}/seenby", f"{root}/other"):
             assert (await ada.read_acl(path))[0] == ADAS
-        bob, stranger = await world.client((BOB,)), await world.client()
+        bob, unauthenticated = await world.client((BOB,)), await world.client()
         await bob.sync(root)
-        await stranger.sync(root)
+        await unauthenticated.sync(root)
         assert (await bob.read(f"{root}/seen/a"))[0] == b"told"
         assert await bob.children(f"{root}/seen") == ["a", "b"]
         for case in (
@@ -618,8 +618,8 @@ def test_nodes_that_others_may_read_are_made_so_in_every_way(world: World) -> No
             bob.create(f"{root}/seen/c"),
             bob.multi([Check(f"{root}/other", 0)]),
             bob.write_acl(f"{root}/seen/a", OPEN),
-            stranger.read(f"{root}/seen/a"),
-            stranger.children(f"{root}/seen"),
+            unauthenticated.read(f"{root}/seen/a"),
+            unauthenticated.children(f"{root}/seen"),
         ):
             with pytest.raises(StoreAccessError):
                 await case

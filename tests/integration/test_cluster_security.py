@@ -63,7 +63,7 @@ class Secured:
         self.of_nodes = secret_file(folder / "nodes-login", OURS)
         self.of_apps = secret_file(folder / "apps-login", APPS)
         self.machine = authority.issue("machine", "127.0.0.1")
-        self.stranger = Authority(folder, "stranger")
+        self.untrusted = Authority(folder, "untrusted")
         self.ports = {name: own_port() for name in ("n1", "n2")}
         self.processes: dict[str, ChildProcess] = {}
         by_tls = ("--zookeeper-tls-trust", authority.path, "--zookeeper-tls", *self.machine)
@@ -249,7 +249,7 @@ def refused(secured: Secured, **options: str) -> herdpy.Error:
 
 def test_drivers_that_are_refused(secured: Secured, tmp_path: Path) -> None:
     """Nothing of them goes on in clear, and each is told why."""
-    other = secured.stranger
+    other = secured.untrusted
     without_authority = refused(secured, tls_authority=other.path)
     assert "certificate is not trusted" in str(without_authority)
     in_clear = refused(secured, tls="off", tls_authority="", tls_certificate="", tls_key="")

@@ -166,7 +166,7 @@ def test_lost_answers_and_broken_connections_are_waited_out() -> None:
 
 
 def test_from_the_top_down_nothing_open_is_missed() -> None:
-    """Whoever has no login makes nodes as long as it can; none of them stays open."""
+    """A process without a login makes nodes as long as it can; none of them stays open."""
 
     async def test(world: MetadataWorld) -> None:
         await world.format()

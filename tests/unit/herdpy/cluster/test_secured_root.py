@@ -26,7 +26,7 @@ NODES, APP = Login("digest", "herd", "n").identity, Login("digest", "app", "a").
 ACCESS = StoreAccess((NODES,), is_secured=True, readable=readable(ROOT, (APP,)))
 OURS = acl_for([NODES])
 FOR_READERS = acl_of([*OURS, AclEntry(*APP, int(Permission.READ))])
-READER, STRANGER = StoreAccess((APP,)), StoreAccess()
+READER, UNAUTHENTICATED = StoreAccess((APP,)), StoreAccess()
 
 
 class World:
@@ -111,7 +111,7 @@ def test_what_a_reader_sees_is_what_a_driver_needs(world: World) -> None:
     leader = world.leader()
     assert world.ask(find, READER) == f"{leader}:7000"
     with pytest.raises(OperationalError, match="does not let this program read") as caught:
-        world.ask(find, STRANGER)
+        world.ask(find, UNAUTHENTICATED)
     assert caught.value.sqlstate == "42501"
     assert "zookeeper_login" in str(caught.value.hint)
 
@@ -192,7 +192,7 @@ def _attacks(store: MemoryStore, paths: TablespaceNodes) -> list[Awaitable[objec
     ]
 
 
-@pytest.mark.parametrize("access", [STRANGER, READER])
+@pytest.mark.parametrize("access", [UNAUTHENTICATED, READER])
 def test_others_change_nothing_and_read_no_secret(world: World, access: StoreAccess) -> None:
     async def attack(store: MemoryStore) -> int:
         refused = 0
@@ -220,7 +220,7 @@ def test_a_stranger_cannot_even_look(world: World) -> None:
             with pytest.raises(StoreAccessError):
                 await case
 
-    world.ask(look, STRANGER)
+    world.ask(look, UNAUTHENTICATED)
 
 
 def test_what_readers_may_read_holds_no_secret(world: World) -> None:
