@@ -232,7 +232,8 @@ def test_i9_a_snapshot_of_a_copy_stays_as_it_was_while_the_copy_follows(
     run(reader, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     expected = rows(reader, "SELECT * FROM t ORDER BY id")
     run(session, "UPDATE t SET v = 'new' WHERE id < 10")
-    run(session, "DELETE FROM t WHERE id > 30")
+    run(session, "UPDATE t SET v = 'newer' WHERE id < 10")  # prunes versions that none reads
+    run(session, "DELETE FROM t WHERE id > 30 OR id < 5")
     run(session, "INSERT INTO t VALUES (100, 0, 'new')")
     leader.database.tablespace.sync_log()
     catch_up(copy, home)
