@@ -14,6 +14,7 @@ from bookie.runtime.os_executors import new_executor
 from herdpy.config import ServerConfig
 from herdpy.server.limits import Budget, Stalled
 from herdpy.server.login.throttle import Throttle
+from herdpy.server.pace import Pace
 from herdpy.server.workers import NewExecutor, WorkerPool
 
 if TYPE_CHECKING:
@@ -48,6 +49,10 @@ class Common:
         """Of those who have not said who they are, on every port: by the names in syslimits."""
         self.entered_count = 0
         """Connections that were told Welcome, of all servers."""
+        self.answers = 0
+        """Frames that were sent over sockets, of all servers."""
+        self.pace = Pace(clock.monotonic, lambda: self.answers)
+        """Of requests over gRPC, of all servers."""
         self.on_enter: Callable[[ServerConnection], object] | None = None
         """Called with each connection that enters."""
 

@@ -1013,8 +1013,10 @@ class ServerConnection(asyncio.Protocol):
         if machine.state is not State.CLOSED:  # else the peer was told the end already
             if self._transport is not None and not self._is_lost:
                 self._transport.write(frame)
-            if self._hub.spins and self.protocol == "tcp":  # gRPC's threads need the interpreter
-                self._hub.spin()
+            if self.protocol == "tcp":
+                self._hub.common.answers += 1
+                if self._hub.spins:  # not for gRPC, whose threads need the interpreter
+                    self._hub.spin()
         if not self._is_writing_paused or self._may_go_ahead():
             actions = machine.on_reply()
             if actions:

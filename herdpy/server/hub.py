@@ -69,7 +69,7 @@ class Hub:
         self.neighbours = neighbours
         self.clock = database.clock
         self.metrics = ServerMetrics()
-        self._common = common
+        self.common = common
         self.received, self.results = common.received, common.results
         self.parameters, self.stalled = common.parameters, common.stalled
         self.spinning = LoopSpinning(
@@ -188,7 +188,7 @@ class Hub:
 
     def new_peer_shares(self, name: str) -> PeerShares[Any]:
         """Return shares of another kind of places, as many as those of logins."""
-        return self._common.shares_of(name)
+        return self.common.shares_of(name)
 
     def gave_way(self) -> Error:
         """Return what an unauthenticated connection is told that gives way to newer ones."""
@@ -231,17 +231,17 @@ class Hub:
                 self.metrics.refuse("user_connections")
                 raise refusal
         self._users[connection] = served, user
-        self._common.entered_count += 1
+        self.common.entered_count += 1
         self.unauthenticated.remove(connection)
-        if self._common.on_enter is not None:
-            self._common.on_enter(connection)
+        if self.common.on_enter is not None:
+            self.common.on_enter(connection)
         self.metrics.connections_accepted += 1
 
     def reload(self, config: ServerConfig) -> None:
         """Take up settings that count at once."""
         self.config = config
         self.database.results.unread_s = config.unread_result_timeout_s
-        self._common.reload(config)
+        self.common.reload(config)
 
     def secure(self, handshake: Coroutine[Any, Any, None]) -> None:
         """Let a handshake run, and end before the server does."""
@@ -253,7 +253,7 @@ class Hub:
         self.connections.pop(connection, None)
         self.unauthenticated.remove(connection)
         if connection in self._users:
-            self._common.entered_count -= 1
+            self.common.entered_count -= 1
         served, user = self._users.pop(connection, (self.default, None))
         if user is not None:
             served.shares.leave(user)
@@ -325,7 +325,7 @@ class Hub:
     @property
     def entered_count(self) -> int:
         """Connections that were told Welcome, of all servers behind the port."""
-        return self._common.entered_count
+        return self.common.entered_count
 
     @property
     def uptime_s(self) -> float:

@@ -26,6 +26,7 @@ from herdpy.server.grpc.answers import Answers
 from herdpy.server.grpc.message_costs import check_unauthenticated, converted
 from herdpy.server.login.gate import TABLESPACE_KEY
 from herdpy.server.login.login_tokens import Proven, Tokens
+from herdpy.server.login.throttle import origin_of
 
 if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
@@ -52,6 +53,12 @@ class Caller(NamedTuple):
     @property
     def is_proven(self) -> bool:
         return self.proven is not None
+
+    def paced_as(self, context: Any) -> str:
+        """Return by what its requests are counted: the user, once proved, or the address."""
+        if self.proven is None:
+            return origin_of(peer_of(context))
+        return f"{self.proven.user.name}@{self.tablespace}"
 
     def __repr__(self) -> str:
         return f"Caller({self.user!r})"

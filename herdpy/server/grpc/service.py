@@ -79,6 +79,7 @@ class GrpcService:
     async def run(self, name: str, context: Any) -> None:
         """Carry out a call of a method; Error: as it says."""
         caller = self._caller(context, is_for_all=name in _FOR_ALL)
+        await self._hub.common.pace.wait(caller.paced_as(context))
         call = Call(self._hub, context, self._new_connection, caller, self._unauthenticated)
         if name == "Login":
             await self._login(call)

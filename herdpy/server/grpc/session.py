@@ -44,8 +44,7 @@ class SessionStream:
     ) -> None:
         self._connection = connection
         self._hub = hub
-        self._context = context
-        self._user = caller.user
+        self._context, self._caller = context, caller
         self._answers = answers_of(connection, context, caller, self._encode)
         is_login_ours = bool(caller.user) and not caller.is_proven
         self._login = CallLogin(hub, connection, caller) if is_login_ours else None
@@ -75,6 +74,7 @@ class SessionStream:
             self._answers.close()
             return self._form(to_failed(0, error, in_transaction=False))
         self._login = None
+        self._caller = self._caller._replace(proven=self._connection.proven)
         self._may_go_on.set()
         return self._form(message)
 
@@ -103,6 +103,8 @@ class SessionStream:
                     self._is_over = True
                     connection.take(messages.Rollback(_LAST_REQUEST), 0)
                 return
+            if connection.is_in:  # before that it has waited as the call
+                await self._hub.common.pace.wait(self._caller.paced_as(self._context))
             try:
                 if not connection.is_in:
                     check_unauthenticated(data)
@@ -122,7 +124,7 @@ class SessionStream:
         if kind == "frames":
             self._has_frames = True
             return request.frames
-        return hello(request.open, self._user) if kind == "open" else from_request(request)
+        return hello(request.open, self._caller.user) if kind == "open" else from_request(request)
 
 
 def _pieces(answer: Any) -> Iterator[pb.SessionReply]:
@@ -139,18 +141,17 @@ class CallSession:
     def __init__(
         self, connection: "ServerConnection", hub: "Hub", context: Any, caller: Caller
     ) -> None:
+        self._hub, self._context, self._caller = hub, context, caller
         self._connection = connection
         self._answers = answers_of(connection, context, caller)
-        self._user = caller.user
-        self._tablespace = caller.tablespace
         self._login = CallLogin(hub, connection, caller)
         self._last_request = 0
 
     async def open(self, opened: pb.Open) -> None:
         """Begin; the errors are those of a connection that is refused."""
-        opened.tablespace = opened.tablespace or self._tablespace
+        opened.tablespace = opened.tablespace or self._caller.tablespace
         self._connection.connection_made(self._answers)
-        self._connection.take(hello(opened, self._user), 0)
+        self._connection.take(hello(opened, self._caller.user), 0)
         while not await self._login.take(await self._next()):
             pass
 
@@ -175,6 +176,8 @@ class CallSession:
 
     async def ask(self, make: Callable[..., Message], *fields: Any) -> Any:
         """Return the answer to a request, make(its number, *fields)."""
+        if self._last_request:  # its first one has waited as the call
+            await self._hub.common.pace.wait(self._caller.paced_as(self._context))
         self._last_request += 1
         self._connection.take(make(self._last_request, *fields), 0)
         return await self._next()
