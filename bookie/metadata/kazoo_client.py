@@ -14,7 +14,16 @@ from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import SASL, Auth, Create, Create2, SetData, Transaction
+from kazoo.protocol.serialization import (
+    SASL,
+    Auth,
+    Connect,
+    Create,
+    Create2,
+    SetACL,
+    SetData,
+    Transaction,
+)
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 
@@ -32,8 +41,11 @@ _log = logging.getLogger(KAZOO_LOGGER)
 # stderr.
 _log.addHandler(logging.NullHandler())
 # At the level of debugging it logs every request and answer: those of a login with the password in
-# them, and those with the data of nodes, in which ledgers have theirs.
-_TELLING = frozenset((Auth, SASL, Create, Create2, SetData, Transaction, tuple, list))
+# them, those with the data of nodes, in which ledgers have theirs, ACLs with unsalted hashes of
+# passwords, and the session's own, by which another process ends the session, and with it a leader.
+_TELLING = frozenset(
+    (Auth, SASL, Connect, Create, Create2, SetData, SetACL, Transaction, tuple, list, bytes)
+)
 _log.addFilter(
     lambda record: (
         not isinstance(record.args, tuple)

@@ -48,7 +48,7 @@ from herdpy.engine.session.activity import (
     statement_rows,
 )
 from herdpy.engine.session.session import Session
-from herdpy.engine.state.commit_tokens import new_session_name, stamp_of
+from herdpy.engine.state.commit_tokens import new_session_name
 from herdpy.engine.state.error_messages import forked_error
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.memory import TablespaceMemory
@@ -527,8 +527,8 @@ class Database:
         """Return sessions that are gone, the oldest first, when outcomes of many are kept."""
         sessions = self.sessions()
         live = {session.token_session for session in sessions}
-        busy = [stamp_of(each.token_session) for each in sessions if each.in_transaction]
-        return self.tablespace.applier.tokens.to_expire(live, min(busy, default=None))
+        busy = [session.token_session for session in sessions if session.in_transaction]
+        return self.tablespace.applier.tokens.to_expire(live, busy)
 
     def watch(self, interrupt: StatementInterrupt) -> None:
         """Have a statement stopped where it cannot look; without threads, by cancel() alone."""

@@ -14,6 +14,7 @@ Monitor of the tablespace; `is_expired` by any thread.
 
 import hashlib
 import hmac
+from collections.abc import Collection
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -72,7 +73,7 @@ class CommitTokens:
 
     def is_expired(self, session: str) -> bool:
         """Return True for a name of which nothing can be said any more; it may not commit."""
-        return session not in self._sessions and stamp_of(session) <= self.horizon
+        return not self._keeps(session) and stamp_of(session) <= self.horizon
 
     def find(self, token: CommitToken) -> "Outcome | Ticket[None] | None":
         """Return the outcome, a Ticket to wait for before asking again, or None: undecided."""
@@ -110,7 +111,8 @@ class CommitTokens:
 
     def check_refusal(self, token: CommitToken) -> None:
         """Raise unless an unused token may be refused."""
-        if stamp_of(token[0]) > _STAMP_MAX:
+        # Names that this database gives are behind the horizon, wherever that has come to.
+        if stamp_of(token[0]) > max(_STAMP_MAX, self.horizon + 1):
             raise ProgrammingError(
                 "a commit token: expected a session that a server named, found one that would have "
                 "been named behind the year 2112",
@@ -136,17 +138,24 @@ class CommitTokens:
                 hint="let the client acknowledge the answers that it has",
             )
 
-    def to_expire(self, live: set[str], stamp_end: int | None) -> list[str]:
+    def to_expire(self, live: set[str], busy: Collection[str]) -> list[str]:
         """Return the sessions to take away, least recently used first, when there are too many.
 
-        None of `live`, and none made at stamp_end or later, so that who was in a transaction then
-        can commit. Without the monitor this may see too few.
+        None of `live`. `busy` are those in a transaction: one of which nothing is kept could not
+        commit behind the horizon, so none is taken that was named when it was, or later, until
+        twice as many as may be are kept. Without the monitor this may see too few.
         """
-        if len(self._sessions) <= token_sessions_max:
+        count = len(self._sessions)
+        if count <= token_sessions_max:
             return []
-        names = list(self._sessions)[: token_sessions_max // 2]
+        new = [] if count >= 2 * token_sessions_max else [n for n in busy if not self._keeps(n)]
+        stamp_end = min(map(stamp_of, new), default=None)
+        names = list(self._sessions)[: count - token_sessions_max // 2]
         old = (n for n in names if stamp_end is None or stamp_of(n) < stamp_end)
         return [name for name in old if name not in live][:_EXPIRED_MAX]
+
+    def _keeps(self, session: str) -> bool:
+        return session in self._sessions
 
     # --- records ---------------------------------------------------------------------------------
 

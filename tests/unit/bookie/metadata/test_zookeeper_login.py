@@ -16,7 +16,7 @@ from bookie.errors import (
     SecurityError,
     StoreAccessError,
 )
-from bookie.metadata.acl import OPEN, acl_for, acl_text
+from bookie.metadata.acl import OPEN, acl_for, acl_of, acl_text
 from bookie.metadata.interfaces import Write
 from bookie.metadata.kazoo_client import KAZOO_LOGGER
 from bookie.metadata.zookeeper import ZooKeeperStore
@@ -176,12 +176,17 @@ def test_a_watch_that_was_refused_sees_what_comes_when_it_is_let_in(
 def test_no_log_has_the_password(
     users: ZooKeeperProcess, line: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    logins = parse_logins(line, "line")
+    (login,) = logins
+
     async def main() -> None:
         with caplog.at_level(1, logger=KAZOO_LOGGER):
-            store = await ZooKeeperStore.connect(users.hosts, logins=parse_logins(line, "line"))
+            store = await ZooKeeperStore.connect(users.hosts, logins=logins)
             await store.exists("/")
             with suppress(NodeExistsError):
                 await store.create("/logged", b"password of ledgers")
+            await store.write_acl("/logged", acl_of([*OPEN, *acl_for([login.identity])]))
+            await store.read_acl("/logged")
             await store.write("/logged", b"password of ledgers", -1)
             await store.multi([Write("/logged", b"password of ledgers")])
             await store.read("/logged")
@@ -189,8 +194,10 @@ def test_no_log_has_the_password(
 
     asyncio.run(main())
     assert "Exists" in caplog.text
-    for secret in ("geheim", PASSWORD, "response=", "password of ledgers"):
+    hashed = [login.identity.id.rpartition(":")[2]] if login.scheme == "digest" else []
+    for secret in ("geheim", PASSWORD, "response=", "password of ledgers", *hashed):
         assert secret not in caplog.text
+    assert "passw" not in caplog.text.replace("password of", ""), "the session has one of its own"
 
 
 @pytest.mark.parametrize("line", [f"sasl {USER}:wrong", f"sasl nobody:{PASSWORD}"])

@@ -218,12 +218,53 @@ def test_who_is_in_a_transaction_keeps_his_session(monkeypatch: pytest.MonkeyPat
         a = db.session()
         table(a)
         a.execute("BEGIN")
-        for number in range(9):
+        for number in range(7):
             session = db.session()
             insert(session, number, 1)
             session.close()
         db.database.run_maintenance_once()
         insert(a, 100, 1)
+
+
+def test_who_is_always_in_a_transaction_lets_outcomes_expire(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a pool's connections are, which are older than all those that come and go."""
+    monkeypatch.setattr(commit_tokens, "token_sessions_max", 4)
+    with engine() as db:
+        a = db.session()
+        table(a)
+        insert(a, 0, 1)
+        a.execute("BEGIN")  # it has committed before: what is kept of it lets it commit
+        for number in range(1, 20):
+            session = db.session()
+            insert(session, number, 1)
+            session.close()
+            db.database.run_maintenance_once()
+        assert len(db.database.tablespace.applier.tokens.to_plain()) <= 5
+        insert(a, 100, 2, 1)
+
+
+def test_a_transaction_without_end_keeps_outcomes_up_to_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So does any one, where a leader before this one has named sessions by a clock ahead."""
+    monkeypatch.setattr(commit_tokens, "token_sessions_max", 4)
+    with engine() as db:
+        a = db.session()
+        table(a)
+        a.execute("BEGIN")
+        for number in range(20):
+            session = db.session()
+            insert(session, number, 1)
+            session.close()
+            db.database.run_maintenance_once()
+        assert len(db.database.tablespace.applier.tokens.to_plain()) <= 8
+        run(a, "INSERT INTO t VALUES (100, 0)")
+        use(a, 1)
+        with pytest.raises(OperationalError) as caught:
+            a.commit()
+        assert (caught.value.sqlstate, caught.value.retry) == ("57P05", Retry.SAFE)
 
 
 @pytest.mark.parametrize(
@@ -283,6 +324,18 @@ def test_names_come_behind_the_horizon_though_the_clock_goes_back() -> None:
     kept.apply(Expire([first]))
     assert kept.is_expired(first)
     assert not kept.is_expired(new_session_name(10, kept.horizon, b"s" * 16))
+
+
+def test_names_behind_any_horizon_can_be_asked_about() -> None:
+    """A client makes up the last name that there may be, and it expires."""
+    kept = CommitTokens()
+    last = new_session_name(2**52, 0, b"r" * 16)
+    kept.check_refusal((last, 1))
+    kept.apply(Refuse((last, 1)))
+    kept.apply(Expire([last]))
+    kept.check_refusal((new_session_name(5000, kept.horizon, b"s" * 16), 1))
+    with pytest.raises(ProgrammingError, match="2112"):
+        kept.check_refusal((new_session_name(2**52 + 2, 0, b"t" * 16), 1))
 
 
 def test_records_may_be_applied_again() -> None:
