@@ -39,12 +39,17 @@ class DatabaseCopy:
         driver: Driver,
         *,
         ledger_bytes_max: int,
+        reported_s: Callable[[float], float] | None = None,
     ) -> None:
-        """new_instance: of the copy's directory. new_chain: of the tablespace's ledgers."""
+        """new_instance: of the copy's directory. new_chain: of the tablespace's ledgers.
+
+        reported_s: as Leases.await_reports(), where leases_heard() will be called; else None.
+        """
         self._new_instance = new_instance
         self._new_chain = new_chain
         self._driver = driver
         self._ledger_bytes_max = ledger_bytes_max
+        self._reported_s = reported_s
         self._chain: BlockingChain | None = None
         self._log: LedgerLog | None = None
         self._epoch = 0
@@ -91,8 +96,15 @@ class DatabaseCopy:
         if self.database is not None:
             self.database.tablespace.applier.leases.extend(ids)
 
+    def leases_heard(self, age_s: float | None) -> None:
+        if self.database is not None:
+            self.database.tablespace.applier.leases.heard(age_s)
+
     def open(self) -> None:
-        self.database = self._new_instance(_FOLLOWED).start()
+        database = self._new_instance(_FOLLOWED).start()
+        if self._reported_s is not None:
+            database.tablespace.applier.leases.await_reports(self._reported_s)
+        self.database = database
         _load()
 
     def follow(self, run: Run) -> None:

@@ -93,6 +93,13 @@ class Copy(Protocol):
         """Take in that leases are used on another copy. Any thread."""
         ...
 
+    def leases_heard(self, age_s: float | None) -> None:
+        """Take in that of all other copies that is known which they said so many seconds ago.
+
+        None: there are none. Any thread.
+        """
+        ...
+
     @property
     def byte_count(self) -> int:
         """Of the log's records since it was opened, or leads, but for ticks. Any thread."""
@@ -338,6 +345,14 @@ class Member:
         """
         if self.machine.state in (State.LEADING, State.HANDING_OVER):
             self._copy.extend_leases(ids)
+
+    def leases_heard(self, age_s: float | None) -> None:
+        """Take in that leases_used() was told all that other nodes had said so many seconds ago.
+
+        None: there are no others.
+        """
+        if self.machine.state in (State.LEADING, State.HANDING_OVER):
+            self._copy.leases_heard(age_s)
 
     def want(self) -> None:
         """Lead as soon as it can, also from a leader that lives."""

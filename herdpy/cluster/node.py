@@ -39,6 +39,7 @@ from herdpy.cluster.node_identity import (
 )
 from herdpy.cluster.observability.figures import NodeFigures, PartFigures
 from herdpy.cluster.observability.known_cluster import KnownCluster
+from herdpy.cluster.observability.replica_node import reported_s
 from herdpy.cluster.part import State, Waits
 from herdpy.cluster.registration import NodeRecord, Registration
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
@@ -330,6 +331,7 @@ class Node:
             partial(self._new_chain, record, password, figures),
             world.driver,
             ledger_bytes_max=self._config.ledger_bytes_max,
+            reported_s=reported_s,
         )
         executor = world.new_executor(f"herdpy-copy-{name}")
         service = self._new_service(name, copy)

@@ -144,7 +144,7 @@ class KnownCluster:
             self._is_asked = False
             try:
                 await self._look()
-            except (BookieError, Error):  # the store is away; or a record is of a newer herdpy
+            except BookieError:  # the store is away
                 self._changed.set()
             await asyncio.sleep(_PAUSE_S)
 
@@ -161,6 +161,7 @@ class KnownCluster:
                     return
 
     async def _look(self) -> None:
+        begun_s = self._loop.time()
         if self._has_new_nodes:
             self._has_new_nodes = False
             try:
@@ -177,12 +178,13 @@ class KnownCluster:
                 raise
         for node in sorted(self._names):
             await self._read_replica(node)
+        self._member.leases_heard(self._loop.time() - begun_s if self._names else None)
 
     async def _read_nodes(self) -> None:
         found: list[NodeInfo] = []
         for name in sorted(await self._store.children(self._paths.nodes_path)):
             path = self._paths.node_path(name)
-            with suppress(NoNodeError):  # its session has ended meanwhile
+            with suppress(NoNodeError, Error):  # its session has ended; or it is of a newer herdpy
                 record = NodeRecord.of_bytes((await self._store.read(path))[0], path)
                 address = record.addresses.get("herd")
                 found.append(NodeInfo(record.id, address, record.has_tls, record.version))
@@ -199,7 +201,7 @@ class KnownCluster:
 
     async def _read_replica(self, node: str) -> None:
         path = self._paths.replica_path(self._tablespace_id, node)
-        with suppress(NoNodeError):  # the watch tells its end
+        with suppress(NoNodeError, Error):  # the watch tells its end; or it is of a newer herdpy
             data, stat = await self._store.read(path)
             found = ReplicaRecord.of_bytes(data, path)
             if found.leases and self._versions.get(node) != stat.version:

@@ -34,7 +34,14 @@ _TOLD_S = 5.0
 _LEASE_SHARE = 0.25
 """Of a lease's seconds: so often is its use written, as often as news at most; and so long does it
 stand in records."""
+_WRITTEN_S = 1.0
+"""A record is written in this time, where the store answers."""
 _log = logging.getLogger(__name__)
+
+
+def reported_s(lease_s: float) -> float:
+    """Return how long behind the use of a lease of so many seconds a record has it, at most."""
+    return max(_NEWS_S, _LEASE_SHARE * lease_s) + _NEWS_S + _WRITTEN_S
 
 
 class ReplicaRecord(msgspec.Struct, frozen=True, kw_only=True):

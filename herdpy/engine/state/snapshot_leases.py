@@ -4,12 +4,13 @@ A lease is the state at the position of its own record, BEGIN LEASE. It is there
 LEASES has taken it away, which only the leader writes: when the owner lets go, or has not used it
 for its seconds by the leader's monotonic clock. That clock begins anew wherever the tablespace is
 opened, so a lease lives longer rather than shorter. A copy that follows tells the leader which are
-used there (ADR 89). Until a checkpoint has made pages
+used there (ADR 89), some time later: what was not used for its seconds ends when all that was used
+in them is known. Until a checkpoint has made pages
 of it (maintenance/checkpoint.py), its versions are held in the memtables, as for a reader that is
 never evicted. Source: ADR 0024.
 
-Changed under the monitor of the tablespace; find(), use(), used(), extend() and a lease's fields by
-any thread.
+Changed under the monitor of the tablespace; find(), use(), used(), extend(), heard() and a lease's
+fields by any thread.
 """
 
 import math
@@ -118,7 +119,7 @@ class SnapshotLease:
         pass  # it is there for others, too
 
     def is_due(self, now_s: float) -> bool:
-        """Return whether it was not used for its seconds."""
+        """Return whether it was not used for its seconds; all uses until now_s are known."""
         return not self._open and now_s - self.used_s >= self.seconds
 
     def to_plain(self) -> PlainLease:
@@ -133,6 +134,9 @@ class Leases:
         self._now_s = now_s
         self._by_id: dict[str, SnapshotLease] = {}  # replaced, never changed
         self._coming: dict[str, User | None] = {}  # owners of those in the log, not applied
+        self._heard_s = math.inf
+        """When other copies were asked last which are used there; infinite: there are none."""
+        self._reported_s: Callable[[float], float] | None = None
 
     def __iter__(self) -> Iterator[SnapshotLease]:
         return iter(self._by_id.values())
@@ -163,6 +167,26 @@ class Leases:
             if lease is not None:
                 lease.used_s = max(lease.used_s, now_s)
 
+    def await_reports(self, reported_s: Callable[[float], float]) -> None:
+        """End none whose use on other copies is not known, from now on: heard() tells of that.
+
+        reported_s: how long behind it a use is reported at the latest, of a lease's seconds.
+        """
+        self._reported_s, self._heard_s = reported_s, -math.inf
+
+    def heard(self, age_s: float | None) -> None:
+        """Take in that all is taken in that was reported so many seconds ago.
+
+        None: there are no other copies.
+        """
+        self._heard_s = math.inf if age_s is None else self._now_s() - age_s
+
+    def _known_s(self, lease: SnapshotLease) -> float:
+        """Return up to when all uses of a lease are known."""
+        reported_s = self._reported_s
+        delay_s = 0.0 if reported_s is None else reported_s(lease.seconds)
+        return min(self._now_s(), self._heard_s - delay_s)
+
     # --- the leader: monitor ---------------------------------------------------------------------
 
     def check_room(self, owner: User | None, maximum: int | None = None) -> None:
@@ -187,11 +211,11 @@ class Leases:
 
         `ids`: those that their owners let go; None: those that were not used for so long.
         """
-        now_s = self._now_s()
         return [
             lease.id
             for lease in self._by_id.values()
-            if not lease.is_ended and (lease.is_due(now_s) if ids is None else lease.id in ids)
+            if not lease.is_ended
+            and (lease.is_due(self._known_s(lease)) if ids is None else lease.id in ids)
         ]
 
     # --- records: monitor ------------------------------------------------------------------------

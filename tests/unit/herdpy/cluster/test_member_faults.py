@@ -100,6 +100,9 @@ class ScriptedCopy:
     def extend_leases(self, ids: Iterable[str]) -> None:
         self._call(f"extend {', '.join(ids)}")
 
+    def leases_heard(self, age_s: float | None) -> None:
+        self._call(f"heard {age_s}")
+
     def end_log(self) -> Lsn:
         self._call("end_log")
         return self.position
@@ -260,12 +263,15 @@ def test_leases_that_another_node_uses_are_the_leader_s_to_extend_and_no_one_els
         member = await world.start()
         await world.until(member, State.FOLLOWING)
         member.leases_used(["a", "b"])
+        member.leases_heard(None)
         assert member.shortest_lease_s() == math.inf
         await world.until(member, State.LEADING)
         assert member.shortest_lease_s() == 60.0
-        assert not any(call.startswith("extend") for call in world.copy.calls)
+        assert not any(call.startswith(("extend", "heard")) for call in world.copy.calls)
         member.leases_used(["a", "b"])
         assert world.copy.calls[-1] == "extend a, b"
+        member.leases_heard(0.5)
+        assert world.copy.calls[-1] == "heard 0.5"
         await member.close()
 
     simulate(body)

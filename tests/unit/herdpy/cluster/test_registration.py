@@ -76,7 +76,7 @@ class NodeOf:
         self.link.plans[self.link._number + 1] = Plan(fate=fate, reconnect_s=reconnect_s)
 
 
-def run(body: Callable[[World], Awaitable[None]]) -> None:
+def run(body: Callable[[World], Awaitable[None]], *, time_limit_s: float = 100.0) -> None:
     async def main() -> None:
         world = World()
         await world.make()
@@ -84,7 +84,7 @@ def run(body: Callable[[World], Awaitable[None]]) -> None:
 
     loop = SimulatedLoop(1)
     try:
-        loop.run_until_complete(main(), time_limit_s=100.0)
+        loop.run_until_complete(main(), time_limit_s=time_limit_s)
     finally:
         loop.close()
 

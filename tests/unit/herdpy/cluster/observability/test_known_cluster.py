@@ -44,6 +44,7 @@ class Own:
         self.lease_s = INFINITE
         self.used: list[tuple[str, ...]] = []
         """Leases that others have said to be used, each time."""
+        self.heard: list[float | None] = []
 
     def copy_state(self) -> CopyState:
         return self.state
@@ -53,6 +54,9 @@ class Own:
 
     def leases_used(self, ids: tuple[str, ...]) -> None:
         self.used.append(ids)
+
+    def leases_heard(self, age_s: float | None) -> None:
+        self.heard.append(age_s)
 
 
 class Known:
