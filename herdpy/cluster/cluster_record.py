@@ -76,10 +76,11 @@ async def create_cluster(
 
     has_bookies: they are to be there already; else they come with its nodes, in their processes.
 
-    ProgrammingError 42710: there is one at the root; OperationalError 58P01: there is no BookKeeper
-    where its ledgers are to be; 53000: fewer bookies are there than have to acknowledge an entry.
-    Nothing was changed then.
+    ProgrammingError 42710: there is one at the root; 22023: the roots of both lie in one another;
+    OperationalError 58P01: there is no BookKeeper where its ledgers are to be; 53000: fewer bookies
+    are there than have to acknowledge an entry. Nothing was changed then.
     """
+    _check_roots(root, record.ledgers)
     await _check_ledgers(store, record)
     if has_bookies:
         await check_bookie_count(store, record)
@@ -131,6 +132,17 @@ async def check_access(
             "session makes there for its login",
             sqlstate="55000",
             hint="secure BookKeeper first: `bookie acl set secured`; nothing was changed",
+        )
+
+
+def _check_roots(root: str, ledgers: str) -> None:
+    """Each has nodes and ACLs of its own: what is done below one must not meet the other's."""
+    if f"{root}/".startswith(f"{ledgers}/") or f"{ledgers}/".startswith(f"{root}/"):
+        raise ProgrammingError(
+            f"{ledgers}: expected the root of a BookKeeper beside {root}, found one that lies in "
+            "the other",
+            sqlstate="22023",
+            hint="name another root for the cluster (--root); nothing was changed",
         )
 
 

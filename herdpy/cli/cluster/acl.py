@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from bookie.errors import IllegalOperationError
-from bookie.metadata.acl import acl_text
+from bookie.metadata.acl import ANYONE, acl_text
 from bookie.metadata.acl_walk import (
     Deviation,
     Outcome,
@@ -68,8 +68,8 @@ async def set_all(
 ) -> Done:
     """Let all nodes be "secured", or "open"; is_dry: only say what it would do.
 
-    OperationalError 55000: a registered node would be locked out; nothing was changed. 58P01: there
-    is no cluster.
+    OperationalError 55000: a registered node would be locked out, or drivers that it lets read;
+    nothing was changed. 58P01: there is no cluster.
     """
     wanted = _wanted(place, state)
     async with place.session() as store:
@@ -103,7 +103,7 @@ def _judge(
     *,
     is_checked: bool,
 ) -> None:
-    """Refuse what locks a node out; warn of what will be made otherwise than it is set."""
+    """Refuse what locks a node or drivers out; warn of what is made otherwise from then on."""
     access = store.access
     ours = {each.label() for each in access.identities}
     readers = {each.label() for each in access.readable.readers}
@@ -126,6 +126,20 @@ def _judge(
                 text,
                 sqlstate="55000",
                 hint="start them with --zookeeper-login first; nothing was changed",
+            )
+        warn(text)
+    letting = [each.id for each in nodes if set(each.record.zookeeper_readers) - readers]
+    if letting and ANYONE not in access.readable.readers:
+        text = (
+            f"these registered nodes let drivers read whom this command does not name: "
+            f"{', '.join(letting)}; they would find no leader any more"
+        )
+        if is_checked:
+            raise OperationalError(
+                text,
+                sqlstate="55000",
+                hint="give the command the nodes' --zookeeper-readers, or start the nodes with "
+                "others first; nothing was changed",
             )
         warn(text)
     others = [each.id for each in nodes if each.id not in secured and each.id not in locked_out]

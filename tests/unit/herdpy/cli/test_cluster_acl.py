@@ -144,11 +144,22 @@ def test_no_node_is_locked_out(cluster: Cluster) -> None:
 def test_what_will_not_be_as_the_others_is_told(cluster: Cluster) -> None:
     cluster.register("n1", StoreAccess((HERD,)))
     cluster.register("n2", secured(APP))
-    said = cluster.run("acl", "set", "secured", login=cluster.login).stderr
+    said = cluster.run("acl", "set", "secured", "--unchecked", login=cluster.login).stderr
     assert "go on making open ones: n1" in said
     assert "let others read than this command does: n2" in said
     said = cluster.run("acl", "set", "open", login=cluster.login).stderr
     assert "go on making secured ones: n2" in said
+
+
+def test_no_driver_is_locked_out(cluster: Cluster) -> None:
+    cluster.register("n1", secured(APP))
+    refused = cluster.run("acl", "set", "secured", login=cluster.login, code=1).output
+    assert "let drivers read whom this command does not name: n1" in refused
+    assert "55000" in refused
+    assert cluster.record("acl", "show")["deviating"] == 0
+    said = cluster.run("acl", "set", "secured", login=cluster.login, readers="anyone").stderr
+    assert "would find no leader" not in said
+    cluster.record("acl", "set", "secured", login=cluster.login, readers=cluster.readers)
 
 
 def test_options_that_make_no_sense(cluster: Cluster, tmp_path: Path) -> None:

@@ -243,6 +243,13 @@ def test_a_cluster_is_made_once_and_beside_a_bookkeeper_with_bookies() -> None:
         assert caught.value.sqlstate == "53000"
         assert await world.store.exists(ROOT) is None
         await world.store.create("/ledgers/available/b2:3181", is_ephemeral=True)
+        for ledgers in (f"{ROOT}/ledgers", ROOT):
+            nested = ClusterRecord(id=CLUSTER, ledgers=ledgers)
+            with pytest.raises(ProgrammingError, match="lies in the other") as refused:
+                await create_cluster(world.store, ROOT, nested)
+            assert refused.value.sqlstate == "22023"
+        with pytest.raises(ProgrammingError, match="lies in the other"):
+            await create_cluster(world.store, f"/ledgers{ROOT}", record)
         await create_cluster(world.store, ROOT, record)
         assert await read_cluster(world.store, ROOT) == record
         with pytest.raises(ProgrammingError, match="there is a cluster already") as found:
