@@ -141,7 +141,7 @@ class LockTimeoutError(OperationalError, sqlstate="55P03", retry=Retry.SAFE):
 
 
 class QueryCanceledError(OperationalError, sqlstate="57014", retry=Retry.SAFE):
-    """Cancelled by conn.cancel() or statement_timeout; the statement had no effect."""
+    """Cancelled by conn.cancel() or statement_timeout; no effect, unless it is UNKNOWN."""
 
 
 class IdleInTransactionError(OperationalError, sqlstate="25P03", retry=Retry.SAFE):

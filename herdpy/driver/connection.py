@@ -369,7 +369,12 @@ class Connection(Strict, PublicErrors):
         return Box(self.execute(text, parameters))
 
     def cancel(self) -> None:
-        """Stop the statement that runs now, from any thread: it fails with 57014, harmlessly."""
+        """Stop the statement that runs now, from any thread: it fails with 57014, harmlessly.
+
+        One that commits, and whose change the log has, goes on, and succeeds. On a cluster whose
+        leader may not answer now its outcome is looked for, for some seconds; 08007, UNKNOWN: it
+        cannot be known.
+        """
         self.live_session().cancel()
 
     # Transactions.

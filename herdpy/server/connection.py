@@ -82,6 +82,21 @@ _LOOK_S = 0.05
 """How often a peer that is not read is looked at: the loop does not see that it is gone."""
 _LINGER_S = 5.0
 """How long the last bytes may take to go."""
+_CANCELLED = "57014"
+_TELLING = messages.ExecuteAll | messages.WaitFor
+"""What tells of the copy also when it is cancelled: earlier answers, or where the copy is."""
+
+
+class _Held:
+    """An answer that waits for a tenure."""
+
+    __slots__ = ("begun_s", "frame", "message", "timer")
+
+    def __init__(self, message: messages.ToServer, begun_s: float, frame: Any) -> None:
+        self.message = message
+        self.begun_s = begun_s
+        self.frame = frame
+        self.timer: asyncio.TimerHandle | None = None  # of its time-out
 
 
 class ServerConnection(asyncio.Protocol):
@@ -132,6 +147,7 @@ class ServerConnection(asyncio.Protocol):
         """What runs has, or waits for, one of the workers that are not for transactions."""
         self._is_held = False  # what ran was answered, and what waits was not begun
         self._held: Callable[[], None] | None = None  # what waits for a tenure, or did last
+        self._held_answer: _Held | None = None  # the same, unless that is a login
         self._deferred: tuple[messages.ToServer, int] | None = None
         """What is not begun while its node hands over, and how long it is."""
         self.received = Account(hub.received, REQUEST_BYTES)
@@ -230,7 +246,7 @@ class ServerConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None or self._is_lost or not self._is_reading_paused:
             return
-        if self._is_running and has_hung_up(transport):
+        if (self._is_running or self._held_answer is not None) and has_hung_up(transport):
             self._do(self._machine.close("the peer has closed"))
         elif self._machine.state is not State.CLOSED:
             self._hub.loop.call_later(_LOOK_S, self._look)
@@ -347,7 +363,8 @@ class ServerConnection(asyncio.Protocol):
             self._handshake.cancel()
 
     def _forget_held(self) -> None:
-        """Let what waits for a tenure go."""
+        """Let what waits for a tenure go; repeatable."""
+        self._end_hold()
         held, self._held = self._held, None
         for served in (self._served, self._found):
             if held is not None and served is not None and served.part is not None:
@@ -682,7 +699,7 @@ class ServerConnection(asyncio.Protocol):
         if full is not None:
             frame = requests.failed(message, self._hub.too_much_received(full))
             self._note(message, requests, begun_s)
-            self._answer(frame)
+            self._answer(message, begun_s, frame)
             return
         self._deferred = message, byte_count
         part.wait_to_begin(self._begin_deferred)
@@ -719,9 +736,9 @@ class ServerConnection(asyncio.Protocol):
         requests = self._requests
         assert requests is not None
         error = QueryCanceledError("the statement was cancelled: it had not begun")
-        frame = requests.failed(message, error)
-        self._note(message, requests, self._hub.clock.monotonic())
-        self._answer(frame)
+        frame, now_s = requests.failed(message, error), self._hub.clock.monotonic()
+        self._note(message, requests, now_s)
+        self._answer(message, now_s, frame, is_cancelled=True)
 
     def _submit(
         self,
@@ -827,7 +844,7 @@ class ServerConnection(asyncio.Protocol):
         refusal = self._hub.check_queue() if isinstance(message, _QUEUED) else None
         if refusal is not None:
             self._is_running = False
-            self._answer(requests.failed(message, refusal))
+            self._answer(message, begun_s, requests.failed(message, refusal))
             return
         self._submit(message, begun_s, partial(requests.carry_out, message), is_urgent=False)
 
@@ -865,7 +882,7 @@ class ServerConnection(asyncio.Protocol):
             took_s = hub.clock.monotonic() - begun_s
             hub.metrics.observe("select", None, took_s)
             self._served.loop_sync.asked(self.number)
-            self._answer(frame)
+            self._answer(message, begun_s, frame)
             return True
         if not plan.is_write:
             return False
@@ -877,7 +894,7 @@ class ServerConnection(asyncio.Protocol):
             return False
         if not isinstance(begun, PendingWrite):
             self._note(message, requests, begun_s)
-            self._answer(begun)
+            self._answer(message, begun_s, begun)
             return True
         assert begun.outcome is not None
         self._is_running = True
@@ -913,6 +930,9 @@ class ServerConnection(asyncio.Protocol):
         if deferred is not None:
             self._cancel_unbegun(deferred)
             return
+        if self._held_answer is not None:
+            self._cancel_held(self._held_answer)
+            return
         if self._turn is not None:
             turn, message, begun_s = self._turn
             # Anything else that is cancelled is carried out, as where it waits for a worker.
@@ -945,7 +965,14 @@ class ServerConnection(asyncio.Protocol):
             frame = self._bug(message, requests, error)
         self._ran(message, begun_s, frame)
 
-    def _carried_out(self, message: messages.ToServer, begun_s: float, future: _Answering) -> None:
+    def _carried_out(
+        self,
+        message: messages.ToServer,
+        begun_s: float,
+        future: _Answering,
+        *,
+        is_noted: bool = False,
+    ) -> None:
         self._submitted_s = self._queued_s = None
         error = asyncio.CancelledError() if future.cancelled() else future.exception()
         requests = self._requests
@@ -957,17 +984,22 @@ class ServerConnection(asyncio.Protocol):
                 return
         else:
             frame = self._bug(message, requests, error)
-        self._ran(message, begun_s, frame)
+        self._ran(message, begun_s, frame, is_noted=is_noted)
 
-    def _ran(self, message: messages.ToServer, begun_s: float, frame: Any) -> None:
+    def _ran(
+        self, message: messages.ToServer, begun_s: float, frame: Any, *, is_noted: bool = False
+    ) -> None:
+        """Answer what ran. is_noted: it was counted, and its answer is another one now."""
         self._is_running = False
         requests = self._requests
         assert requests is not None
         if self._is_lost:
             self._end_session()
             return
-        self._note(message, requests, begun_s)
-        self._answer(frame)
+        if not is_noted:
+            self._note(message, requests, begun_s)
+        is_cancelled = requests.sqlstate == _CANCELLED and not isinstance(message, _TELLING)
+        self._answer(message, begun_s, frame, is_cancelled=is_cancelled)
         if self._machine.is_holding or self._received_bytes or self._is_reading_paused:
             self._count_received()
             self._pause_or_resume()
@@ -1004,13 +1036,22 @@ class ServerConnection(asyncio.Protocol):
         }
         _log.warning("slow statement", extra={"fields": fields})
 
-    def _answer(self, frame: Any) -> None:
+    def _answer(
+        self,
+        message: messages.ToServer,
+        begun_s: float,
+        frame: Any,
+        *,
+        is_cancelled: bool = False,
+    ) -> None:
+        """Send what a request is answered. is_cancelled: that says that it did nothing, alone."""
         part, machine = self._served.part, self._machine
-        if part is not None and not part.holds() and machine.state is not State.CLOSED:
+        is_open = machine.state is not State.CLOSED  # else the peer was told the end already
+        if part is not None and is_open and not is_cancelled and not part.holds():
             # Another node may lead by now. What ran counts as running until it is answered.
-            self._wait_for_tenure(part, partial(self._answer, frame))
+            self._hold(part, _Held(message, begun_s, frame))
             return
-        if machine.state is not State.CLOSED:  # else the peer was told the end already
+        if is_open:
             if self._transport is not None and not self._is_lost:
                 self._transport.write(frame)
             if self.protocol == "tcp":
@@ -1024,10 +1065,70 @@ class ServerConnection(asyncio.Protocol):
         else:
             self._is_held = True
 
+    # --- held answers ----------------------------------------------------------------------------
+
     def _wait_for_tenure(self, tenure: Tenure, go_on: Callable[[], None]) -> None:
         """Go on under the tenure, if the client is there then."""
         self._held = go_on
         tenure.wait(go_on)
+
+    def _hold(self, part: Part, held: _Held) -> None:
+        """Keep an answer until the tenure covers it, or its client waits for it no more."""
+        requests, hub = self._requests, self._hub
+        assert requests is not None
+        self._held_answer = held
+        timeout_s = requests.timeout_s(held.message)
+        if timeout_s is not None:
+            until_s = max(held.begun_s, requests.begun_s) + timeout_s
+            left_s = max(0.0, until_s - hub.clock.monotonic())
+            held.timer = hub.loop.call_later(left_s, self._time_out_held, held)
+        cancel = partial(self._cancel_held, held)
+        requests.show_held(held.begun_s, lambda: hub.loop.call_soon_threadsafe(cancel))
+        self._wait_for_tenure(part, partial(self._release, held))
+
+    def _release(self, held: _Held) -> None:
+        """Ask again whether an answer may leave, unless its wait was ended meanwhile."""
+        if held is self._held_answer:
+            self._end_hold()
+            self._answer(held.message, held.begun_s, held.frame)
+
+    def _end_hold(self) -> None:
+        held, self._held_answer = self._held_answer, None
+        if held is None:
+            return
+        if held.timer is not None:
+            held.timer.cancel()
+        if self._requests is not None:
+            self._requests.hide_held()
+
+    def _cancel_held(self, held: _Held) -> None:
+        why = "the statement was cancelled: its answer waited until it is known which node leads"
+        self._end_held(held, QueryCanceledError(why))
+
+    def _time_out_held(self, held: _Held) -> None:
+        requests = self._requests
+        if requests is not None and held is self._held_answer:
+            self._end_held(held, requests.late_error(held.message))
+
+    def _end_held(self, held: _Held, error: QueryCanceledError) -> None:
+        """End the wait of an answer that is held; it never leaves.
+
+        What only read is told that it was cancelled. Anything else may be in the log by now, which
+        only an answer under a tenure may say: its connection ends, so that its driver asks for the
+        outcome by the token, here or where another node leads.
+        """
+        requests, is_open = self._requests, self._machine.state is not State.CLOSED
+        if held is not self._held_answer or requests is None or requests.is_ended or not is_open:
+            return
+        self._forget_held()
+        if not requests.has_only_read(held.message):
+            self.refuse(error)
+            return
+        self._is_running = True
+        job = partial(requests.give_up, held.message, error)
+        running = self._hub.workers.submit(job, is_urgent=True)
+        end = partial(self._carried_out, held.message, held.begun_s, is_noted=True)
+        running.add_done_callback(end)
 
     def _may_go_ahead(self) -> bool:
         """Return whether the next piece of a result may be made while others are on their way.

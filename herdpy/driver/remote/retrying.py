@@ -4,13 +4,15 @@ Outside transactions a lost connection is made anew and the statement runs again
 has said by its commit token (docs/adr/0018) that it did not happen; what did happen is done, and
 its row count is not known (-1). A transaction cannot be carried over: its next call raises, SAFE,
 and after rollback() the session goes on. Only when no server answers in time, or the outcome is not
-known any more, does 08007 (UNKNOWN) reach the program. Any thread; one statement at a time.
+known any more, does 08007 (UNKNOWN) reach the program. What was cancelled as its connection ended
+is asked for as well, for a shorter time, and does not run again. Any thread; one statement at a
+time.
 """
 
 import re
 from collections.abc import Callable, Iterable, Sequence
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bookie.runtime.drivers import new_mutex
 from herdpy.driver.interfaces import IngestTarget, Pauses, PointRows, as_result, features
@@ -21,6 +23,7 @@ from herdpy.errors import (
     Error,
     InternalError,
     OperationalError,
+    QueryCanceledError,
     Retry,
     SerializationError,
 )
@@ -50,14 +53,23 @@ _OPTION = re.compile(
 _ISOLATION, _READ_ONLY = "default_transaction_isolation", "default_transaction_read_only"
 _LEVEL_S = 3.0
 """How long another copy may take to have what was seen before it is another one's turn."""
+_CANCELLED = "57014"
+_CANCELLED_S = 5.0
+"""How long the outcome is asked for, at most, of what was cancelled: its caller waits no more."""
 COMMITTED, REFUSED = "committed", "refused"
+
+
+class NewPauses(Protocol):
+    """Makes pauses within the time for which a connection is made anew, and limit_s at most."""
+
+    def __call__(self, limit_s: float = ..., /) -> Pauses: ...
 
 
 class RetryingSession:
     def __init__(
         self,
         connect: "Callable[[bool, Pauses | None], RemoteSession]",
-        new_pauses: Callable[[], Pauses] | None,
+        new_pauses: NewPauses | None,
         *,
         autocommit: bool,
         connector: "LeaderConnector | None" = None,
@@ -371,6 +383,8 @@ class RetryingSession:
         was_inside: bool,
     ) -> bool:
         """Return whether what ran on a lost connection has happened; False: it may run again."""
+        if cause.sqlstate == _CANCELLED and self._new_pauses is not None:
+            pauses = self._new_pauses(_CANCELLED_S)
         if was_inside or not (self._autocommit or kind is Kind.READ):
             self._ended = session
         if was_inside:
@@ -384,6 +398,10 @@ class RetryingSession:
                 return True
             if was_inside:
                 raise self._lost_transaction(cause) from cause
+        if cause.sqlstate == _CANCELLED:  # it is not wanted any more
+            if kind is Kind.READ:  # or what is no statement, and may have happened
+                raise cause
+            raise QueryCanceledError(cause.message) from cause  # it has not happened
         if cause.retry is Retry.NEVER and not (self._connector is not None and is_not_led(cause)):
             raise cause  # an administrator ended it: KILL
         return False

@@ -804,8 +804,8 @@ class RemoteClaim:
         def connect_to(target: RemoteTarget, autocommit: bool) -> RemoteSession:
             return RemoteSession(target, settings, given, waits, autocommit=autocommit)
 
-        def new_pauses() -> Pauses:
-            return waits.new_pauses(target.retry_timeout_s)
+        def new_pauses(limit_s: float = target.retry_timeout_s) -> Pauses:
+            return waits.new_pauses(min(limit_s, target.retry_timeout_s))
 
         def connect_to_it(autocommit: bool, _: Pauses | None) -> RemoteSession:
             return connect_to(target, autocommit)

@@ -13,7 +13,7 @@ maintenance thread for time. cancel() and kill() never wait for what runs.
 """
 
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,6 +27,7 @@ from herdpy.engine.session.planner import Planner
 from herdpy.engine.session.runner import StatementRunner
 from herdpy.engine.session.statements import Statements
 from herdpy.engine.state.error_messages import dropped_error, idle_error
+from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.errors import (
     Error,
     InternalError,
@@ -257,6 +258,32 @@ class Session(SessionCore):
             yield
         finally:
             self.running = None
+
+    def show_latest(self, begun_s: float, end: Callable[[], object]) -> None:
+        """Show the last statement as running until hide_latest(), if it began at begun_s or later.
+
+        What cancels it by its number calls end(), in any thread. With nothing of the session
+        running.
+        """
+        latest = self.latest
+        if latest is not None and latest.begun_s >= begun_s:
+            self.running = latest
+            latest.interrupt.on_cancel(end)
+
+    def hide_latest(self) -> None:
+        """Show it no more; repeatable."""
+        running, self.running = self.running, None
+        if running is not None:
+            running.interrupt.on_cancel(None)
+
+    def timeout_error(self) -> QueryCanceledError:
+        """Return the error of a statement that statement_timeout ends, which is counted.
+
+        Any thread.
+        """
+        self.database.refusals.add("statement_timeout", self.identity)
+        interrupt = StatementInterrupt(self.database.clock, self.settings.statement_timeout_s)
+        return interrupt.timeout_error()
 
     def close(self) -> None:
         """Cancel the statement that runs in another thread, roll back and end; repeatable."""

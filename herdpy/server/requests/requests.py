@@ -105,6 +105,7 @@ class Requests:
         self._audit = audit
         self._results: dict[int, OpenResult] = {}
         self._last_result = 0
+        self._opened_by = 0  # the request to which the last result is the answer
         self._is_late = False  # what runs has had a reserved worker for too long
         self._introspections: set[int] = set()  # of the results, perhaps some that were closed
         self._ended_result: int | None = None  # the last one that was fetched to its end
@@ -280,13 +281,55 @@ class Requests:
         self._session.cancel("it took a worker that is reserved for too long; fetch it again later")
 
     def give_up(self, message: Any, error: Error) -> Any:
-        """Return the answer to a request that waits, for a lock or its turn, and must not go on."""
+        """Return the answer to a request that must not go on, or whose own must not leave.
+
+        It waits for a lock or its turn; or it has_only_read().
+        """
         self._session.end_wait()
         if isinstance(message, messages.Fetch):
             self._forget(message.result)
+        elif getattr(message, "request", 0) == self._opened_by:
+            self._forget(self._last_result)
         self._pipeline = None
         self._give_back(0)
         return self.failed(message, error)
+
+    # --- of an answer that is held; the loop's ---------------------------------------------------
+
+    def timeout_s(self, message: Any) -> float | None:
+        """Return how long a request may take until it is answered; None: as long as it takes."""
+        if isinstance(message, messages.WaitFor):
+            return min(message.timeout_s, messages.WAIT_FOR_S_MAX)
+        return self._session.settings.statement_timeout_s or None
+
+    def late_error(self, message: Any) -> QueryCanceledError:
+        """Return what a request is told that has taken so long."""
+        if isinstance(message, messages.WaitFor):
+            return QueryCanceledError("wait_for: the copy may not tell in time where it is")
+        return self._session.timeout_error()
+
+    def has_only_read(self, message: Any) -> bool:
+        """Return whether what was answered last has changed nothing that outlives its answer."""
+        if isinstance(message, messages.Execute):
+            plan = self.plans.get(message.text)
+            return plan is not None and not plan.is_write
+        return isinstance(message, messages.Fetch | messages.WaitFor)
+
+    def show_held(self, begun_s: float, end: Callable[[], object]) -> None:
+        """Show the statement of a request that has run as running, so that it can be killed.
+
+        It began at begun_s or later. end() is called when it is, by any thread, perhaps again.
+        """
+        self._session.show_latest(begun_s, end)
+
+    def hide_held(self) -> None:
+        """Show it no more."""
+        self._session.hide_latest()
+
+    @property
+    def is_ended(self) -> bool:
+        """The session was ended by another one, and the connection is about to be."""
+        return bool(self._session.ended)
 
     def _give_back(self, kept: int) -> None:
         """Give back the memory that was charged, but for so many bytes."""
@@ -508,6 +551,7 @@ class Requests:
             sent = {"rows": messages.raw(rows)}
         else:
             self._last_result += 1
+            self._opened_by = request
             self._results[self._last_result] = opened
             sent = {"result": self._last_result}
         return self._done(request, row_count=result.row_count, columns=_SENT.of(columns), **sent)

@@ -5,17 +5,19 @@ all of them.
 """
 
 import math
+import random
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from herdpy.errors import Error
+from herdpy.driver.connection import Connection
+from herdpy.errors import Error, InterfaceError
 from tests.sim.cluster.machine import Machine
 from tests.sim.cluster.node_host import HAND_OVER_STEPS, STEPS, NodeHost
 from tests.sim.cluster.space import Space
 from tests.sim.cluster.world import World
 from tests.sim.ledger.world import SESSION_TIMEOUT_S
-from tests.sim.server.clients import Client
+from tests.sim.server.clients import Awaiting, Client
 from tests.sim.server.world import raise_of
 from tests.sim.switching import in_thread
 
@@ -43,6 +45,7 @@ class Faults:
         self.world = world
         self.clients = clients
         self.rng = rng = world.new_rng()
+        self._cancels = random.Random(f"cancels {world.seed}")
         self.space = world.spaces[0]
         """Of which the next fault is, where it is of one."""
         self.everything: Theme = [
@@ -281,6 +284,7 @@ class Faults:
             self.world.fault("leader without the metadata store")
             self.world.leave_store(leader.machine, self.rng.choice((0.3, 1.5, 3.0)))
             self._cut_some_later()
+            self._cancel_some_later()
 
     def wipe(self) -> None:
         """Have a node lose its disk: the log has all."""
@@ -480,6 +484,20 @@ class Faults:
                 network.cut(transport, is_silent=self.rng.random() < 0.3)
                 self.world.fault("client cut")
 
+    def _cancel_some_later(self) -> None:
+        """Have clients wait no more, about when a leader without the store holds its answers."""
+        for _ in range(self._cancels.choice((0, 4, 12))):
+            self.world.call_later(
+                SESSION_TIMEOUT_S * (0.75 + 0.5 * self._cancels.random()), self._cancel
+            )
+
+    def _cancel(self) -> None:
+        client = self._cancels.choice(self.clients)
+        for connection in (client.current, client.alone):
+            if connection is not None and client.node.is_alive:
+                cancelling = in_thread(client.node, partial(_cancel, connection))
+                cancelling.add_done_callback(raise_of)
+
     def lag(self) -> None:
         """Have the session of a node read what is old for a while, or be gone."""
         machine = self._machine()
@@ -494,3 +512,8 @@ class Faults:
             # Silence alone ends a session: what leaders may answer meanwhile rests on it.
             server.disconnect(session_id, reconnect_s=1.01 * SESSION_TIMEOUT_S)
             self.world.fault("expired session")
+
+
+def _cancel(connection: Connection | Awaiting) -> None:
+    with suppress(InterfaceError):  # it is closed
+        connection.cancel()

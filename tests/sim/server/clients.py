@@ -458,6 +458,8 @@ class Client:
         if error.sqlstate not in EXPECTED:
             raise CheckError("errors", f"{error.sqlstate} {error}") from error
         self.world.happen(f"error {error.sqlstate}")
+        if error.sqlstate == "57014" and "which node leads" in error.message:
+            self.world.happen("a wait for an answer that was held, cancelled")
 
     def _note_position(self, connection: "Connection | Awaiting", told: Told | None) -> None:
         """Look at the position behind a COMMIT; `told`: what the host had told, that it is behind.

@@ -3,7 +3,8 @@
 import asyncio
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -19,13 +20,27 @@ LONG_S = 1000.0
 
 
 class Watched(Tenure):
-    """Tells when an answer, or a login, waits."""
+    """Tells when an answer, or a login, waits, and when it waits no more."""
 
-    __slots__ = ("waits",)
+    __slots__ = ("covers_count", "forgotten", "waits")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(lambda: 0.0, loop.call_soon)
         self.waits: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.forgotten: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.covers_count: int | None = None
+        """How many more answers and logins it covers until it lapses; None: any number."""
+
+    def holds(self) -> bool:
+        if self.covers_count == 0:
+            self.until_s, self.covers_count = -1.0, None
+        elif self.covers_count is not None:
+            self.covers_count -= 1
+        return super().holds()
+
+    def forget(self, callback: Callable[[], None]) -> None:
+        super().forget(callback)
+        self.forgotten.put(None)
 
     def wait(self, callback: Callable[[], None]) -> None:
         super().wait(callback)
@@ -59,8 +74,11 @@ class Leader:
         self.tenure.waits.get(timeout=30)
 
 
-@pytest.fixture
-def leader() -> Iterator[Leader]:
+@contextmanager
+def leading(
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+) -> Generator[Leader]:
+    """Give a leader, whose server runs on such a loop."""
     made: list[Watched] = []
 
     def new_part(loop: asyncio.AbstractEventLoop) -> ServedPart:
@@ -69,8 +87,14 @@ def leader() -> Iterator[Leader]:
         part.lead(made[0])
         return part
 
-    with running_server(new_part=new_part) as server:
+    with running_server(new_part=new_part, new_loop=new_loop) as server:
         yield Leader(server, made[0])
+
+
+@pytest.fixture
+def leader() -> Iterator[Leader]:
+    with leading() as found:
+        yield found
 
 
 class Asking(threading.Thread):
