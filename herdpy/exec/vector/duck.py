@@ -1,12 +1,15 @@
 """VectorEngine: printed queries run by DuckDB over Arrow tables of one snapshot; results stream.
 
-One in-memory connection for the whole engine, locked down before the first query: no files, no
+One in-memory database for the whole engine, locked down before the first query: no files, no
 network, no extensions, no access to Python variables, PostgreSQL's settings for all, then no more
 settings. A query gets a cursor of its own, and in it its own tables: a cursor is one snapshot, used
-by one thread at a time. This module is imported on first use, and with it duckdb and pyarrow.
+by one thread at a time. A database that an error of DuckDB's own has made unusable is left to those
+whose queries it runs, and the next query gets another one. This module is imported on first use,
+and with it duckdb and pyarrow.
 """
 
 import itertools
+import logging
 import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +32,7 @@ from herdpy.errors import (
     OperationalError,
     ProgrammingError,
     QueryCanceledError,
+    Retry,
     descriptors_error,
 )
 from herdpy.exec.coerce import check_row_count, output_converter
@@ -49,6 +53,7 @@ from herdpy.sql.duckdb_text import Deferred, DuckTable, DuckText
 from herdpy.sql.macros import MACROS
 from herdpy.sql.tree import Expression, Literal, Parameter
 
+_log = logging.getLogger(__name__)
 _SEVERAL_ROWS = "more than one row returned by a subquery used as an expression"
 _SIGNAL_TEXT = "Query interrupted"
 _SIGNAL_IN_CALLBACK = re.compile(
@@ -134,6 +139,9 @@ class VectorEngine:
             return 0, 0
         try:
             (found,) = cursor.execute(_USAGE).fetchall()
+        except duckdb.FatalException:
+            self._broke(connection)
+            return 0, 0
         finally:
             cursor.close()
         return int(found[0]), int(found[1])
@@ -182,7 +190,13 @@ class VectorEngine:
                 parameters = self._parameters(text, snapshot, values, parameter_types, interrupt)
         sql = (text.plain_sql if is_plain else "") or text.sql
         result = VectorResult(
-            sql, interrupt, self._results.pop, columns, self._run_aside, self._on_refused
+            sql,
+            interrupt,
+            self._results.pop,
+            columns,
+            self._run_aside,
+            self._on_refused,
+            self._broke,
         )
         with self._mutex:
             if self._is_closed:
@@ -195,7 +209,8 @@ class VectorEngine:
                 )
             result.id = next(self._ids)
             try:
-                result.cursor = self._prepared(has_macros="h_" in text.sql).cursor()
+                result.connection = self._prepared(has_macros="h_" in text.sql)
+                result.cursor = result.connection.cursor()
             except RuntimeError as error:
                 if _is_signal(error):
                     raise KeyboardInterrupt from error
@@ -239,6 +254,15 @@ class VectorEngine:
                 self._connection.execute(f"CREATE OR REPLACE MACRO {head} AS {body}")
             self._has_macros = True
         return self._connection
+
+    def _broke(self, connection: Any) -> None:
+        """Take note that a query's DuckDB runs none any more: the next one gets another."""
+        with self._mutex:
+            if connection is None or self._connection is not connection:  # it has that already
+                return
+            self._connection, self._has_macros = None, False
+        # Not closed: that would close the cursors of others, which may have rows still to give.
+        _log.error("DuckDB has failed: the next query begins another one")
 
     def _run_first(
         self,
@@ -315,10 +339,15 @@ class VectorResult:
         columns: Sequence[tuple[str, SqlType]] | None,
         run_aside: Aside,
         on_refused: Callable[[str], object],
+        on_broken: Callable[[Any], object],
     ) -> None:
+        """on_broken is told the connection that an error has made unusable."""
         self._run_aside = run_aside
         self._on_refused = on_refused
+        self._on_broken = on_broken
         self.id = -1
+        self.connection: Any = None
+        """That the cursor is of."""
         self.cursor: Any = None
         self._sql = sql
         self._interrupt = interrupt
@@ -440,7 +469,7 @@ class VectorResult:
         """
         self._forget(self.id, None)
         # Dropped, not closed: closing under a thread that reads would free what it reads.
-        self._reader = None
+        self._reader = self.connection = None
         cursor, self.cursor = self.cursor, None
         if cursor is not None:
             self._interrupt.on_cancel(None)
@@ -468,6 +497,8 @@ class VectorResult:
         found = descriptors_error(error)
         if found is None:
             text = str(error)
+            if text.startswith(_BREAKING):
+                self._on_broken(self.connection)
             found = translate_error(text, self._sql)
             if isinstance(found, MemoryLimitError):
                 limit = "vector_spill_bytes_max" if _SPILL in text else "vector_bytes_max"
@@ -491,6 +522,9 @@ def _close(connection: Any) -> None:
 
 
 _SPILL = "max_temp_directory_size"
+_BREAKING = ("FATAL Error", "INTERNAL Error")
+"""What errors begin with that DuckDB runs nothing behind: in the database that has met one."""
+_BROKEN = "database has been invalidated"
 _SQLSTATES: tuple[tuple[str, str, str], ...] = (
     # prefix of DuckDB's message, words in the rest of it, SQLSTATE
     ("Invalid Input Error", "ivision by zero", "22012"),
@@ -518,6 +552,13 @@ def translate_error(text: str, sql: str) -> Error:
     message = rest.split("\n", 1)[0] or text
     if kind == "Connection Error":
         return _closed_meanwhile()
+    if _BROKEN in text:
+        return OperationalError(
+            "the query was stopped: another one has met an error that DuckDB did not survive",
+            sqlstate="58000",
+            retry=Retry.SAFE,
+            hint="Run it again: the next query begins another DuckDB.",
+        )
     if kind == "INTERRUPT Error":
         return QueryCanceledError("the statement was cancelled")
     if "No space left on device" in text:

@@ -344,6 +344,61 @@ def test_close_while_a_query_runs() -> None:
         list(result.rows())  # never fewer rows without a word
 
 
+class Failed:
+    """A connection to a DuckDB, and its cursors, that fail as DuckDB does."""
+
+    def __init__(self, right: Any, message: str) -> None:
+        self._right = right
+        self._message = message
+
+    def cursor(self) -> "Failed":
+        return Failed(self._right.cursor(), self._message)
+
+    def sql(self, _query: str, **_: Any) -> Any:
+        raise duckdb.FatalException(self._message)
+
+    def execute(self, query: str) -> Any:
+        return self.sql(query)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._right, name)
+
+
+INVALIDATED = (
+    "FATAL Error: Failed: database has been invalidated because of a previous fatal error. The "
+    "database must be restarted prior to being used again."
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "sqlstate", "retry"),
+    [
+        ("INTERNAL Error: Attempted to access index 3 within vector of size 3", "XX000", "NEVER"),
+        (INVALIDATED, "58000", "SAFE"),
+    ],
+)
+def test_a_duckdb_that_has_failed_is_followed_by_another(
+    message: str, sqlstate: str, retry: str
+) -> None:
+    engine = VectorEngine(200 * MIB, 1, None)
+    query = text("SELECT range FROM range(200000)")
+    going_on = iter(run(engine, query).rows())
+    next(going_on)
+    failed = engine._connection = Failed(engine._connection, message)
+    with pytest.raises(Error) as caught:
+        run(engine, query)
+    assert (caught.value.sqlstate, caught.value.retry.name) == (sqlstate, retry)
+    assert len(list(run(engine, query).rows())) == 200_000
+    again = engine._connection
+    engine._broke(failed)  # as another query of it finds out late
+    assert engine._connection is again
+    assert sum(1 for _ in going_on) == 199_999  # what DuckDB can still give it has
+    engine._connection = Failed(again, message)
+    assert engine.usage() == (0, 0)
+    assert len(list(run(engine, query).rows())) == 200_000
+    engine.close()
+
+
 def test_rows_reader_makes_batches() -> None:
     reader = rows_reader(COLUMNS, iter(LOGICAL), 2)
     assert [batch.num_rows for batch in reader] == [2, 1]
