@@ -109,7 +109,8 @@ class Config:
         1 * MIB,
         2**46,
         "bytes",
-        "that big queries together spill to default/temp; the one that needs more fails with 53200",
+        "that big queries together spill to default/temp, of a node to temp; the one that needs "
+        "more fails with 53200",
     )
     vector_threads: int = _setting(0, 0, 1024, "threads", "DuckDB's threads; 0 = cores - 1")
     plan_cache_entries_max: int = _setting(1_000, 0, 10**6, "plans", "parsed statements kept")

@@ -6,7 +6,8 @@
     await node.close()
 
 One asyncio loop, on which the store and the client of the bookies live. Copies wait in threads of
-their own, one for each tablespace, and reach the loop by NodeLoop.
+their own, one for each tablespace, and reach the loop by NodeLoop. Memory, DuckDB, plans and
+housekeeper are the node's, and all copies have their parts of them (herdpy/engine/resources.py).
 """
 
 import asyncio
@@ -31,6 +32,7 @@ from herdpy.cluster.listing import LedgerListing
 from herdpy.cluster.member import Member, Service
 from herdpy.cluster.node_identity import (
     LOCK,
+    TEMP,
     NodeIdentity,
     check_id,
     new_identity,
@@ -44,8 +46,10 @@ from herdpy.cluster.part import State, Waits
 from herdpy.cluster.registration import NodeRecord, Registration
 from herdpy.cluster.tablespace_nodes import TablespaceNodes, TablespaceRecord
 from herdpy.config import Config, NodeConfig
+from herdpy.engine.closing import run_all
 from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.file_logs import LogSource
+from herdpy.engine.resources import Resources, Tenant
 from herdpy.errors import Error, InternalError, OperationalError, ProgrammingError
 from herdpy.model.governor import Governor
 
@@ -116,6 +120,7 @@ class _Host(NamedTuple):
     service: TablespaceService
     executor: Executor
     known: KnownCluster
+    tenant: Tenant
 
 
 class Node:
@@ -165,6 +170,7 @@ class Node:
         self._lock: DirectoryLock | None = None
         self._client: LedgerClient | None = None
         self._registration: Registration | None = None
+        self._resources: Resources | None = None
         self._hosts: dict[str, _Host] = {}
         """By the tablespace's id."""
         self._changed = asyncio.Event()
@@ -207,6 +213,7 @@ class Node:
         )
         await self._registration.start()
         write_identity(disk, identity)  # only now nothing is left to refuse
+        self._resources = self._new_resources()
         self._client = await LedgerClient.connect(
             self._store,
             rng=self._world.rng,
@@ -251,6 +258,8 @@ class Node:
             if not ending.done() and self._store.state is not SessionState.CONNECTED:
                 await self._store.close()
         await ending
+        if self._resources is not None:
+            await self._close_resources(self._resources)
         if self._registration is not None:
             await self._registration.close()
         if self._client is not None:
@@ -258,6 +267,28 @@ class Node:
         if self._lock is not None:
             self._lock.close()
         self._failed.cancel()
+
+    def _new_resources(self) -> Resources:
+        world = self._world
+        world.open_disk(TEMP)  # which makes the folder
+        return Resources(
+            clock=world.clock,
+            driver=world.driver,
+            config=self._database,
+            where=world.where,
+            title="the node",
+            temp_directory=f"{world.where}/{TEMP}",
+            governor=world.governor,
+        )
+
+    async def _close_resources(self, resources: Resources) -> None:
+        """Wait for their threads; repeatable."""
+        executor = self._world.new_executor("herdpy-closing")
+        try:
+            steps = partial(run_all, resources.closing_steps())
+            await self._loop.run_in_executor(executor, steps)
+        finally:
+            executor.shutdown()
 
     def _own_directory(self, disk: Disk, cluster: ClusterRecord) -> NodeIdentity:
         """Lock the directory, and return whose it is, or is to be."""
@@ -325,6 +356,7 @@ class Node:
         world, client, registration = self._world, self._client, self._registration
         assert client is not None
         assert registration is not None
+        assert self._resources is not None
         figures = self._figures.parts[record.id] = PartFigures()
         copy = DatabaseCopy(
             partial(self._new_instance, record.id),
@@ -359,7 +391,8 @@ class Node:
         known = KnownCluster(
             self._store, self._nodes, member, node_id=self.id, tablespace_id=record.id
         )
-        self._hosts[record.id] = _Host(name, member, service, executor, known)
+        tenant = self._resources.carry(record.id, name)
+        self._hosts[record.id] = _Host(name, member, service, executor, known, tenant)
         try:
             known.start()
             await member.start()
@@ -374,23 +407,22 @@ class Node:
         host.service.close()
         await host.known.close()
         host.executor.shutdown()
+        host.tenant.resources.forget(host.tenant)
         self._hosts.pop(tablespace_id, None)
         self._figures.parts.pop(tablespace_id, None)
 
     def _new_instance(self, tablespace_id: str, logs: LogSource) -> Instance:
-        world = self._world
-        where = f"{world.where}/{tablespace_id}"
+        world, host = self._world, self._hosts[tablespace_id]
         return Instance(
             disk=world.open_disk(tablespace_id),
             clock=world.clock,
             rng=world.rng,
             driver=world.driver,
             config=self._database,
-            where=where,
-            temp_directory=f"{where}/default/temp",
+            where=f"{world.where}/{tablespace_id}",
             logs=logs,
-            governor=world.governor,
-            cluster=self._hosts[tablespace_id].known,
+            cluster=host.known,
+            tenant=host.tenant,
         )
 
     def _new_chain(

@@ -17,6 +17,8 @@ from herdpy.errors import OperationalError, ProgrammingError
 FORMAT = 1
 FILE = NODE
 LOCK = "LOCK"
+TEMP = "temp"
+"""The folder to which the queries of all copies spill."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 

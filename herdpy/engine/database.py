@@ -1,6 +1,6 @@
 """Database: one tablespace that is open, with its sessions and what is to be done for it.
 
-What all tablespaces of a directory share is their instance (instance.py): lock, memory, plans,
+What all tablespaces of a directory share is their instance's (instance.py): lock, memory, plans,
 DuckDB, threads. Its files: directory.py.
 """
 
@@ -51,7 +51,6 @@ from herdpy.engine.session.session import Session
 from herdpy.engine.state.commit_tokens import new_session_name
 from herdpy.engine.state.error_messages import forked_error
 from herdpy.engine.state.log_space import with_log_space
-from herdpy.engine.state.memory import TablespaceMemory
 from herdpy.engine.state.snapshot_leases import lease_rows
 from herdpy.engine.state.staged import staging_rows
 from herdpy.engine.state.system_tables import SYSTEM_TABLES, SystemRows
@@ -98,7 +97,9 @@ class Database:
         self.refusals = Refusals()
         self.limits = LimitRows()
         self.limits.add(partial(engine_limits, self), partial(engine_waits, self))
-        self.vectors = TablespaceVectors(instance.vectors, entry.folder, self.refusals.add_query)
+        self.vectors = TablespaceVectors(
+            instance.vectors, instance.vector_owner(entry), self.refusals.add_query
+        )
         self.vectors.bounds = self._query_bounds(entry)
         self._generation = process_generation()
         self.replica: Replica
@@ -107,8 +108,7 @@ class Database:
         self.stagings = StagingUses(clock, config.staging_timeout_s)
         # Set by the instance.
         self.entry = entry
-        name = None if entry.folder == DIRECTORY else entry.name
-        self.memory = TablespaceMemory(instance.memory, name, config)
+        self.memory = instance.open_memory(entry, config)
         self.holders: list[Callable[[], object]] = []
         """Called before its files are closed: what holds some without a session lets go of them."""
         self._looking = new_mutex()

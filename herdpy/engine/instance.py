@@ -1,15 +1,14 @@
-"""Instance: one open directory (or memory), and what its tablespaces share.
+"""Instance: one open directory (or memory) with its lock.
 
-One lock of the directory, one budget of memory, one DuckDB, one room of plans, one housekeeper and
-a few threads that sync: so two hundred tablespaces are not two hundred of each. What each has of
-its own (log, pages, users, sessions, checkpoints) is a Database; which there are, what opens and
-changes them, is Tablespaces (tablespaces.py).
+What its tablespaces share are its Resources (resources.py), or those of the node that it is a copy
+of. What each has of its own (log, pages, users, sessions, checkpoints) is a Database; which there
+are, what opens and changes them, is Tablespaces (tablespaces.py).
 """
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import count
 
+from bookie.runtime.drivers import new_mutex
 from bookie.runtime.interfaces import (
     Clock,
     DirectoryLock,
@@ -17,7 +16,6 @@ from bookie.runtime.interfaces import (
     DiskLockedError,
     Driver,
     Rng,
-    Worker,
 )
 from bookie.runtime.os_process import describe_process, process_generation
 from herdpy.config import Config
@@ -25,6 +23,7 @@ from herdpy.engine.closing import run_all
 from herdpy.engine.cluster_view import ClusterView
 from herdpy.engine.database import Database
 from herdpy.engine.maintenance.directory import (
+    DIRECTORY,
     LOCK,
     cannot_open_error,
     check_listed,
@@ -33,17 +32,13 @@ from herdpy.engine.maintenance.directory import (
     locked_error,
 )
 from herdpy.engine.maintenance.file_logs import FILE_LOGS, LogSource
-from herdpy.engine.maintenance.replica import TICK_S
+from herdpy.engine.resources import Resources, Tenant
 from herdpy.engine.state.disk_space import SharedReserve
-from herdpy.engine.state.memory import memtables_of
-from herdpy.engine.statements.aside import Aside
+from herdpy.engine.state.memory import TablespaceMemory, memtables_of
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.plan_cache import PlanCache, PlanRoom
-from herdpy.engine.statements.result_places import ResultPlaces
-from herdpy.engine.statements.stopper import Stopper
 from herdpy.engine.tablespaces import Tablespaces
-from herdpy.engine.vector_engines import VectorEngines
-from herdpy.log.syncer import SyncThreads
+from herdpy.errors import OperationalError, Retry
 from herdpy.model.governor import Governor
 from herdpy.storage.tablespace_list import (
     DEFAULT,
@@ -75,6 +70,7 @@ class Instance:
         governor: Governor | None = None,
         new_plans: Callable[[PlanRoom], PlanCache] = PlanCache,
         cluster: ClusterView | None = None,
+        tenant: Tenant | None = None,
     ) -> None:
         """Take what it will be opened with.
 
@@ -83,6 +79,8 @@ class Instance:
         the caller's to call (simulation). logs: where a tablespace's log comes from. The governor
         is the process's; None: the directory is alone in it. new_plans makes the plans of a
         tablespace. cluster: what is known of the cluster whose node's it is; None: of none.
+        tenant: it is a copy of a node, whose governor, threads and folder to spill to it has, and
+        not those given here; None: it has its own.
         """
         # Constant after start().
         self.disk = disk
@@ -93,29 +91,37 @@ class Instance:
         self.where = where
         self.logs = logs
         self.cluster = cluster
-        self.memory = (governor or Governor()).open(where, config.memory_bytes_max)
-        self.plan_room = PlanRoom(config.plan_cache_entries_max, config.plan_cache_bytes_max)
-        self.new_plans = new_plans
-        self.results = ResultPlaces(clock, config.vector_results_max)
-        self.session_ids = count(1)
-        self.statement_ids = count(1)
-        self._aside = Aside(driver, clock)
-        self.vectors = VectorEngines(
-            config, clock, temp_directory, self._aside, self._count_refused_query
+        self._tenant = tenant
+        self.resources = resources = (
+            Resources(
+                clock=clock,
+                driver=driver,
+                config=config,
+                where=where,
+                temp_directory=temp_directory,
+                is_threaded=is_threaded,
+                governor=governor,
+            )
+            if tenant is None
+            else tenant.resources
         )
-        self.sync_threads = SyncThreads(driver) if is_threaded else None
-        self._is_threaded = is_threaded
+        self.memory = resources.memory
+        self.results = resources.results
+        self.session_ids, self.statement_ids = resources.session_ids, resources.statement_ids
+        self.vectors = resources.vectors
+        self.sync_threads = resources.sync_threads
+        self.wake = resources.housekeeper.wake
+        self.plan_room = resources.plan_room
+        self.new_plans = new_plans
         self._generation = process_generation()
-        self._stopper = Stopper(driver, clock)
-        self._bell = driver.new_bell()
-        self.wake = self._bell.ring
         self.default: Database
+        self._looking = new_mutex()
+        """Held for a round of look_after()."""
         # By the housekeeper.
         self.is_tight = False
         """All memtables together have more than their share."""
         self.tablespaces = Tablespaces(self)
         self.is_closed = False
-        self._maintainer: Worker | None = None
         self._lock: DirectoryLock | None = None
 
     def start(self) -> Database:
@@ -154,8 +160,8 @@ class Instance:
         forget_staged(disk)
         self.default = Database(self, (listed or only_default(b"")).entries[0])
         self.tablespaces.start(self.default, listed)
-        if self._is_threaded:
-            self._maintainer = self.driver.spawn("herdpy-maintenance", self._run_maintenance)
+        if self.sync_threads is not None:  # there are threads
+            self.resources.housekeeper.add(self)
 
     # --- tablespaces -----------------------------------------------------------------------------
 
@@ -183,29 +189,40 @@ class Instance:
 
     # --- for databases ---------------------------------------------------------------------------
 
+    def open_memory(self, entry: TablespaceEntry, config: Config) -> TablespaceMemory:
+        """Return new accounts of a tablespace with these settings; its Database closes them."""
+        if self._tenant is not None:
+            return self._tenant.open_memory(config)
+        name = None if entry.folder == DIRECTORY else entry.name
+        return TablespaceMemory(self.memory, name, config)
+
+    def vector_owner(self, entry: TablespaceEntry) -> str:
+        """Return what DuckDB's instances know a tablespace by."""
+        return entry.folder if self._tenant is None else self._tenant.id
+
     def watch(self, interrupt: StatementInterrupt) -> None:
         """Have a statement stopped where it cannot look; without threads, by cancel() alone."""
-        if self._maintainer is not None:
-            interrupt.watch = self._stopper.watch
-
-    def _count_refused_query(self, limit: str) -> None:
-        self.default.refusals.add_query(None, limit)
+        if self.resources.watch is not None:
+            interrupt.watch = self.resources.watch
 
     # --- maintenance -----------------------------------------------------------------------------
 
-    def _run_maintenance(self) -> None:
-        while not self.is_closed:
-            self._bell.wait(TICK_S)
-            if not self.is_closed:
-                self.look_after()
-
     def look_after(self) -> None:
         """Do what is due in every tablespace; by the housekeeper alone."""
-        memtables = sum(each.bytes_used for each in memtables_of(self.memory))
-        self.is_tight = memtables > self.config.memtable_bytes_max
-        for database in self.tablespaces.databases():
-            database.look_after()
-        self.tablespaces.look_again()
+        with self._looking:
+            if self.is_closed:
+                return
+            memtables = sum(each.bytes_used for each in memtables_of(self.memory))
+            self.is_tight = memtables > self.config.memtable_bytes_max
+            for database in self.tablespaces.databases():
+                database.look_after()
+            self.tablespaces.look_again()
+
+    def _leave(self) -> None:
+        """Have the housekeeper look after it no more, and wait for a round that is under way."""
+        self.resources.housekeeper.remove(self)
+        with self._looking:
+            pass
 
     # --- closing ---------------------------------------------------------------------------------
 
@@ -239,17 +256,25 @@ class Instance:
             run_all([*self._stopping_steps(), *steps, *self._closing_steps()])
 
     def _stopping_steps(self) -> list[Callable[[], object]]:
-        steps: list[Callable[[], object]] = [self.wake, self._stopper.close]
-        if self._maintainer is not None:
-            steps.append(self._maintainer.join)
-        return steps
+        """Return what has nothing look after it any more; all repeatable."""
+        return self.resources.stopping_steps() if self._tenant is None else [self._leave]
 
     def _closing_steps(self) -> list[Callable[[], object]]:
-        """Return what lets go of threads and files that tablespaces share; all repeatable."""
-        steps: list[Callable[[], object]] = [*self._stopping_steps()]
-        if self.sync_threads is not None:
-            steps.append(self.sync_threads.close)
-        steps += [*self.vectors.closing_steps(), self._aside.close]
+        """Return what lets go of all that tablespaces share; all repeatable."""
+        steps = self._stopping_steps()
+        if self._tenant is None:
+            steps += self.resources.closing_steps()
+        elif "default" in vars(self):
+            steps += self._tenant.closing_steps(self.default.refusals, self._ended_error())
         if self._lock is not None:
             steps.append(self._lock.close)
-        return [*steps, self.memory.close]
+        return steps
+
+    def _ended_error(self) -> OperationalError:
+        """Return what they are told who read on what a copy has been asked for."""
+        return OperationalError(
+            "the result was ended: this node has closed its copy of the tablespace",
+            sqlstate="57P01",
+            retry=Retry.SAFE,
+            hint="Run the query again; another node may lead now.",
+        )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from herdpy.limits import leases_max, stagings_max
 from herdpy.model.access import User
+from herdpy.model.governor import AccountFigures
 from herdpy.model.role_settings import (
     LEASES,
     OPEN_RESULTS,
@@ -18,6 +19,7 @@ from herdpy.model.role_settings import (
     TIMEOUTS,
 )
 from herdpy.model.types import Row
+from herdpy.storage.tablespace_list import DEFAULT
 
 if TYPE_CHECKING:
     from herdpy.engine.database import Database
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 CONNECTIONS_MAX = "connections_of_tablespace_max"
 """What syslimits calls the limit of a tablespace: a server has one of all connections."""
+MEMORY_OF_TABLESPACE = "memory_of_tablespace"
+"""What it calls the part of a node's memory that a copy may have."""
 WAITS_FOR: tuple[str, ...] = (
     "lock", "memory", "result", "tablespace_turn", "turn", "worker",
 )  # fmt: skip
@@ -138,21 +142,20 @@ def engine_limits(database: "Database") -> Iterator[LimitRow]:
     if connections_max is not None:
         count = len(database.sessions())
         yield LimitRow(CONNECTIONS_MAX, "", connections_max, count, refused(CONNECTIONS_MAX))
-    config, (memory, spilled) = database.config, database.vectors.usage_of(None)
+    config, instance = database.config, database.instance
+    memory, spilled = database.vectors.usage_of(None)
     for name, share, used in (
         ("vector_bytes_max", config.vector_bytes_max, memory),
         ("vector_spill_bytes_max", config.vector_spill_bytes_max, spilled),
     ):
-        yield LimitRow(name, "", share, used, refused(name))
+        # Of DuckDB's instance for all, whoever shows it.
+        of_all = instance.resources.refusals.count(name) if database.name == DEFAULT else 0
+        yield LimitRow(name, "", share, used, refused(name) + of_all)
     leases = [lease.owner for lease in tablespace.applier.leases]
     jobs = [job.user for job in list(tablespace.state.staged.jobs.values())]
     yield LimitRow(LEASES, "", leases_max, len(leases), refused(LEASES))
     yield LimitRow(STAGINGS, "", stagings_max, len(jobs), refused(STAGINGS))
-    accounts = database.memory.kinds()
-    for number, account in enumerate(accounts):
-        name = f"memory_{account.path.rpartition('/')[2]}" if number else "memory"
-        bytes_max = config.memory_bytes_max if account.bytes_max is None else account.bytes_max
-        yield LimitRow(name, "", bytes_max, account.bytes_used, account.refused, account.waits)
+    yield from _memory(database)
     held = {
         # Of this tablespace: another one may have a user of the same name and number.
         OPEN_RESULTS: Counter(
@@ -168,6 +171,24 @@ def engine_limits(database: "Database") -> Iterator[LimitRow]:
         used = database.vectors.usage_of(user)[place]
         yield LimitRow(setting, user.name, maximum, used, refused(setting, user))
     yield from _timeouts(database)
+
+
+def _memory(database: "Database") -> Iterator[LimitRow]:
+    """Yield the limits of memory: of all, of what its kinds have, of a copy what is the node's."""
+    memory, bytes_max = database.memory, database.config.memory_bytes_max
+
+    def row(name: str, account: AccountFigures) -> LimitRow:
+        share = bytes_max if account.bytes_max is None else account.bytes_max
+        return LimitRow(name, "", share, account.bytes_used, account.refused, account.waits)
+
+    all_of_it, *kinds = memory.kinds()
+    if memory.is_of_node:
+        yield row("memory", memory.node_figures())
+        yield row(MEMORY_OF_TABLESPACE, all_of_it)
+    else:
+        yield row("memory", all_of_it)
+    for account in kinds:
+        yield row(f"memory_{account.path.rpartition('/')[2]}", account)
 
 
 def _timeouts(database: "Database") -> Iterator[LimitRow]:

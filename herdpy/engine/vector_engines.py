@@ -1,4 +1,4 @@
-"""VectorEngines: DuckDB for one directory: an instance for all, and one for each owner with limits.
+"""VectorEngines: DuckDB for a directory or a node: an instance for all, one for who has limits.
 
 What DuckDB bounds, memory and spilling, it bounds by instance. So a user whose role has a maximum
 of query_memory or temp_file_limit gets one of its own, for all its queries together, with a folder
@@ -31,7 +31,7 @@ class Owner(NamedTuple):
     """A user with limits, of one tablespace: another one's of that name and id is another user."""
 
     tablespace: str
-    """Its folder."""
+    """Its folder, or on a node its id."""
     user: User | None
     """None: all of a tablespace with limits that have none of their own."""
 
@@ -81,7 +81,8 @@ class VectorEngines:
         self._mutex = new_mutex()
         self._shared: VectorEngine | None = None
         self._own: dict[Owner, _Own] = {}
-        self._retired: list[VectorEngine] = []  # whose results are still being read
+        self._retired: list[tuple[str | None, VectorEngine]] = []
+        """Those whose results are still being read, with their tablespaces; None: of all."""
 
     def shared(self) -> "VectorEngine":
         """Return what runs the queries of all who have no limits."""
@@ -114,12 +115,22 @@ class VectorEngines:
                 if owner.tablespace == tablespace:
                     self._retire(owner)
 
+    def close_of(self, tablespace: str) -> None:
+        """End the instances of a tablespace that is closed, and what reads their results."""
+        self.forget(tablespace)
+        with self._mutex:
+            gone = [engine for whose, engine in self._retired if whose == tablespace]
+            self._retired = [each for each in self._retired if each[0] != tablespace]
+        for engine in gone:
+            engine.close()
+
     def closing_steps(self) -> list[Callable[[], object]]:
         """Return what ends each instance; all repeatable."""
         with self._mutex:
             own = [each.engine for each in self._own.values()]
             shared = [] if self._shared is None else [self._shared]
-            return [engine.close for engine in (*shared, *own, *self._retired)]
+            retired = [engine for _, engine in self._retired]
+            return [engine.close for engine in (*shared, *own, *retired)]
 
     def memory_of(self, owner: Owner) -> int:
         """Return the memory that DuckDB may take for a user with limits; 0: it has no instance."""
@@ -216,7 +227,7 @@ class VectorEngines:
                 "memory_bytes_max of the tablespaces.",
             )
         if not self._own and self._shared is not None:  # it goes on with half of the memory
-            self._retired.append(self._shared)
+            self._retired.append((None, self._shared))
             self._shared = None
         folder = self._temp_directory
         if folder is not None:
@@ -240,13 +251,13 @@ class VectorEngines:
         """Take a user's instance away; what reads results of it goes on. Under the mutex."""
         own = self._own.pop(owner, None)
         if own is not None:
-            self._retired.append(own.engine)
-        kept: list[VectorEngine] = []
-        for engine in self._retired:
+            self._retired.append((owner.tablespace, own.engine))
+        kept: list[tuple[str | None, VectorEngine]] = []
+        for whose, engine in self._retired:
             if engine.is_idle and (own is None or engine is not own.engine):
                 engine.close()
             else:
-                kept.append(engine)
+                kept.append((whose, engine))
         self._retired = kept
 
     def _engine(
@@ -281,7 +292,7 @@ class TablespaceVectors:
         tablespace: str,
         on_refused: Callable[[User | None, str], object],
     ) -> None:
-        """`tablespace` is its folder; on_refused tells the user whose own limit was met."""
+        """`tablespace` is as an Owner has it; on_refused tells the user whose own limit was met."""
         self._engines = engines
         self._tablespace = tablespace
         self._on_refused = on_refused

@@ -62,6 +62,7 @@ class Account:
         "parent",
         "refused",
         "reservations",
+        "title",
         "waited_s",
         "waits",
     )
@@ -74,10 +75,13 @@ class Account:
         bytes_max: int | None,
         *,
         is_view: bool = False,
+        title: str | None = None,
     ) -> None:
         # Constant after __init__.
         self._governor = governor
         self.name = name
+        self.title = title
+        """What errors call it, None: by its name. Where a directory is, is not for clients."""
         self.is_view = is_view
         """What it holds is held by another account, too, which counts for those above."""
         # Set by its owner.
@@ -104,13 +108,6 @@ class Account:
     @property
     def path(self) -> str:
         return self.name if self.parent is None else f"{self.parent.path}/{self.name}"
-
-    @property
-    def title(self) -> str:
-        """What errors call it: where a server's directory is, is not for its clients."""
-        if self.parent is None:
-            return "the process"
-        return "the database" if self.parent.parent is None else self.name
 
     def child(self, name: str, bytes_max: int | None = None, *, is_view: bool = False) -> "Account":
         """Return the account of this name below it, made if missing, with this bound.
@@ -171,6 +168,19 @@ class Account:
             if parent is not None and name not in parent.children:
                 parent.children[name] = parent.children.pop(self.name)
                 self.name = name
+
+    def figures(self) -> AccountFigures:
+        """Return it at this moment, as of the governor's last settle(). Any thread."""
+        return AccountFigures(
+            self.path,
+            self.bytes_used,
+            self.bytes_max,
+            self.bytes_peak,
+            len(self.reservations),
+            self.refused,
+            self.waits,
+            self.waited_s,
+        )
 
     def children_now(self) -> "list[Account]":
         """Return those right below it. Any thread."""
@@ -250,8 +260,9 @@ class Reservation:
             return MemoryLimitError(
                 f"{what} would hold more than the {self.bytes_max:,} bytes that one may", hint=hint
             )
+        whose = refuser.title or refuser.name
         return MemoryLimitError(
-            f"{what} found no memory: {refuser.title} holds {refuser.bytes_used:,} bytes of the "
+            f"{what} found no memory: {whose} holds {refuser.bytes_used:,} bytes of the "
             f"{refuser.bytes_max or 0:,} that it may",
             hint=hint,
         )
@@ -264,18 +275,22 @@ class Governor:
         # Constant after __init__.
         self.mutex = new_mutex()
         self.numbers = count(1)
-        self.root = Account(self, None, "process", bytes_max)
+        self.root = Account(self, None, "process", bytes_max, title="the process")
         self.abandoned: deque[Reservation] = deque()
         """Reservations to be closed by the next who comes."""
 
-    def open(self, name: str, bytes_max: int | None) -> Account:
-        """Return a new account below the root; a number is put behind a name that is taken."""
+    def open(self, name: str, bytes_max: int | None, title: str = "the database") -> Account:
+        """Return a new account below the root; a number is put behind a name that is taken.
+
+        title: what errors call it.
+        """
         with self.mutex:
             children = self.root.children
             chosen = name
             while chosen in children:
                 chosen = f"{name}#{next(self.numbers)}"
-            found = children[chosen] = Account(self, self.root, chosen, bytes_max)
+            found = Account(self, self.root, chosen, bytes_max, title=title)
+            children[chosen] = found
             return found
 
     # --- figures ---------------------------------------------------------------------------------
@@ -289,19 +304,7 @@ class Governor:
         Everything is measured: a caller that lists many accounts settles once, and reads each.
         """
         self.settle()
-        return [
-            AccountFigures(
-                account.path,
-                account.bytes_used,
-                account.bytes_max,
-                account.bytes_peak,
-                len(account.reservations),
-                account.refused,
-                account.waits,
-                account.waited_s,
-            )
-            for account in (top or self.root).walk(without)
-        ]
+        return [account.figures() for account in (top or self.root).walk(without)]
 
     def held(self) -> list[Held]:
         """Return who holds what, the most first."""

@@ -2,6 +2,7 @@
 
     node.json                which node of which cluster (node_identity.py)
     <id of a tablespace>/    a copy: pages and a manifest; its log is in ledgers, elsewhere
+    temp/                    where DuckDB spills
 
 Nothing is changed. The caller sees to it that no node runs there.
 """
@@ -12,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from bookie.runtime.interfaces import Disk
-from herdpy.cluster.node_identity import FILE, LOCK, stored_identity
+from herdpy.cluster.node_identity import FILE, LOCK, TEMP, stored_identity
 from herdpy.engine.maintenance.doctor import Report, examine
 from herdpy.errors import Error
 from herdpy.storage.backup_file import Progress
@@ -45,7 +46,7 @@ def examine_node(
     for name in disk.list(""):
         if _FOLDER.fullmatch(name):
             _add(report, name, open_folder(name), f"{where}/{name}", progress)
-        elif name not in (FILE, LOCK, f"{FILE}.new"):
+        elif name not in (FILE, LOCK, TEMP, f"{FILE}.new"):
             report.notes.append(f"{name} is no file of a node")
     return report
 

@@ -67,6 +67,7 @@ _COLLECT_S = 5.0
 _UNWRITTEN_BYTES = 1024 * 1024
 """Of records that came in a tick."""
 _LOOK_BYTES = 256 * 1024
+_FOLLOWER_PART = 16  # of the memtables' share is a large part for one of several that follow
 _LOOK_PART = 1 / 64  # of the memtables' share, at the most
 
 
@@ -218,7 +219,8 @@ class Replica:
         follow(tablespace, self, self._memory, records, tablespace.check_open)
         working_bytes = tablespace.state.staged.working_bytes
         is_staged = working_bytes > self._config.memtable_bytes_max // 4
-        if self.after_write() or is_staged:
+        self.after_write()
+        if self._must_make_room() or is_staged:
             try:
                 self.run_checkpoint()
             except DiskFullError:
@@ -501,9 +503,27 @@ class Replica:
         return now.entry_id - before > _ENTRIES_MAX
 
     def _has_most_memory(self) -> bool:
-        """Return whether memtables have more than their share, and none has more than these."""
+        """Return whether memtables have more than their share, and none has more than these.
+
+        Or these alone have more than they may of it.
+        """
         own, others = self.tablespace.memtable_bytes(), self._memory.memtables_of_others()
-        return own + sum(others) > self._config.memtable_bytes_max and own >= max(others, default=0)
+        share = self._config.memtable_bytes_max
+        if own > share * self._memory.share:
+            return True
+        return own + sum(others) > share and own >= max(others, default=0)
+
+    def _must_make_room(self) -> bool:
+        """Return whether a copy that follows has to write a checkpoint itself: it refuses nothing.
+
+        Where others have too much of the memory, it lets theirs come first, as long as there is
+        room: else it would write one for a few rows, again and again.
+        """
+        room = self.tablespace.room
+        if not (room.is_slow and self._is_threaded):
+            return False
+        is_large = self.tablespace.memtable_bytes() >= room.share_bytes // _FOLLOWER_PART
+        return self._has_most_memory() or (room.is_full and is_large)
 
     # --- checkpoints and compaction --------------------------------------------------------------
 

@@ -59,11 +59,16 @@ class MemtableRoom:
         """They had twice their share, or nearly so, when they were measured last."""
         return self._fill_bytes * _FULL_PART >= MEMTABLES_MAX * self.share_bytes
 
-    def measured(self, byte_count: int) -> None:
-        """Take in how much memtables have, with what is on its way to them."""
-        self._fill_bytes = byte_count
-        self.is_slow = byte_count > self.share_bytes
-        self.left = max(0, MEMTABLES_MAX * self.share_bytes - byte_count)
+    def measured(self, byte_count: int, others: int = 0, part: float = 1.0) -> None:
+        """Take in how much memtables have, with what is on its way to them, and those of others.
+
+        part: of the share, that these may have beside the others: at that they are as full as at
+        all of it together.
+        """
+        bytes_max = MEMTABLES_MAX * self.share_bytes
+        self._fill_bytes = max(int(byte_count / part), byte_count + others)
+        self.is_slow = self._fill_bytes > self.share_bytes
+        self.left = max(0, min(int(bytes_max * part), bytes_max - others) - byte_count)
 
     def lets_in(self, byte_count: int) -> bool:
         """Return whether a write may come now, whose caller takes its bytes off `left` then.

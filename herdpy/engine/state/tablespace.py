@@ -295,11 +295,12 @@ class Tablespace:
     def measure_memtables(self) -> None:
         """Note how much memtables take, with what is on its way to them. Monitor held."""
         byte_count = self.memtable_bytes() + sum(entry.memtable_bytes for entry in self._queue)
-        others = 0
-        if self.memory is not None:
-            self.memory.memtables.set(byte_count)
-            others = sum(self.memory.memtables_of_others())
-        self.room.measured(byte_count + others)
+        memory = self.memory
+        if memory is None:
+            self.room.measured(byte_count)
+            return
+        memory.memtables.set(byte_count)
+        self.room.measured(byte_count, sum(memory.memtables_of_others()), memory.share)
 
     def lets_in(self, byte_count: int) -> bool:
         """Return whether memtables may take so many bytes more now, by the newest measure.

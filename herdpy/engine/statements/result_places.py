@@ -180,6 +180,19 @@ class ResultPlaces:
         if wake is not None:
             wake.complete(None)
 
+    def end_all(self, refusals: Refusals, error: Error) -> None:
+        """Take back the places of a tablespace that is closed, and end what it had in them.
+
+        refusals: as its holders have them. Who reads on gets the error. Repeatable.
+        """
+        with self._mutex:
+            own = [each for each in self._places if each.holder.refusals is refusals]
+        for place in own:
+            result = None if place.result is None else place.result()
+            if result is not None:
+                result.end(error)
+            place.close()
+
     def look_after(self) -> None:
         """Wake who waits when a result was not read for long enough; by the maintenance thread."""
         if not self._waiting:

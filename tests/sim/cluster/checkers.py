@@ -4,7 +4,8 @@ chain  the list of ledgers is ascending; each listed ledger is CLOSED in the end
        header that names the end of the one before it, under an epoch that never falls; in a ledger
        of the tablespace that is not listed there is nothing but its header
 staleness, monotonic: see readers.py
-memory a node that follows has the rows of a large job in pages, whatever else it does with these
+memory a node that follows has the rows of a large job in pages, whatever else it does with these;
+       a copy that is closed has nothing any more of the memory that its node has for all
 """
 
 from collections import Counter
@@ -14,6 +15,8 @@ from bookie.client.record_frames import split
 from bookie.errors import NoSuchLedgerError, NoSuchLedgerMetadataError
 from bookie.ledger.types import LedgerState
 from herdpy.cluster.ledgers_info import LedgersInfo
+from herdpy.engine.database import Database
+from herdpy.engine.resources import Resources
 from herdpy.engine.state import page_adoption
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.log.record import BeginLedger, decode
@@ -41,6 +44,22 @@ def check_memory(tablespace: Tablespace) -> None:
         counts = Counter(position for position, _, _ in memtable.chains.values())
         if max(counts.values(), default=0) > page_adoption.FEW_ROWS:
             raise CheckError("memory", f"a memtable has rows of one commit: {counts}")
+
+
+def check_copy_closed(database: Database) -> None:
+    """Look for what a copy has of its node's memory that was closed."""
+    resources, account = database.instance.resources, database.memory.account
+    if account.parent is not None:
+        raise CheckError("memory", f"{account.path}, of a copy that is closed, is counted")
+    if any(each.refusals is database.refusals for each in resources.results.holders):
+        raise CheckError("memory", f"{account.name}, which is closed, has places of results")
+
+
+def check_closed(resources: Resources) -> None:
+    """Look for what a node holds whose copies are all closed."""
+    resources.memory.governor.settle()
+    if resources.memory.bytes_used or resources.results.used:
+        raise CheckError("memory", f"{resources.memory.figures()} without an open copy")
 
 
 async def check_chain(

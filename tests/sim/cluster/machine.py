@@ -1,12 +1,14 @@
 """Machine: a node's disks, clock and process, one life after the other, and what its copies share.
 
-A process has one session with the metadata store, one client of the bookies, one registration and
-one port, whatever number of tablespaces it has copies of (herdpy/cluster/node.py).
+A process has one session with the metadata store, one client of the bookies, one registration, one
+port and one budget of memory, whatever number of tablespaces it has copies of
+(herdpy/cluster/node.py).
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.client.client import LedgerClient
@@ -17,14 +19,18 @@ from bookie.metadata.memory_server import Session
 from herdpy.aio.switching import wait_for
 from herdpy.cluster.registration import NodeRecord, Registration
 from herdpy.cluster.tablespace_nodes import TablespaceNodes
+from herdpy.config import Config
+from herdpy.engine.closing import run_all
+from herdpy.engine.resources import Resources
 from herdpy.errors import Error
 from herdpy.server.common import Common
 from herdpy.server.shared_port import SharedPort
+from tests.sim.cluster.checkers import check_closed
 from tests.sim.ledger import world as ledger
 from tests.sim.ledger.world import SeededRng, StoreLink
 from tests.sim.loop import Node
 from tests.sim.server.world import PORT, server_config
-from tests.sim.switching import LoopClock, SwitchingExecutor
+from tests.sim.switching import LoopClock, SwitchingDriver, SwitchingExecutor, in_thread
 
 if TYPE_CHECKING:
     from tests.sim.cluster.node_host import NodeHost
@@ -117,7 +123,28 @@ class Machine:
         self.store.on_session(self._on_session)
         self.common = node.run(Common, server_config(world.plan), self.clock, self._new_executor)
         self.port = node.run(SharedPort, self.common)
+        self.resources = node.run(self._new_resources, node)
         node.create_task(self._live(node))
+
+    def _new_resources(self, node: Node) -> Resources:
+        return Resources(
+            clock=self.clock,
+            driver=SwitchingDriver(node),
+            config=self.database_config,
+            where=f"the memory of {self.name}",
+            title="the node",
+        )
+
+    @property
+    def database_config(self) -> Config:
+        """Return the settings of all its copies."""
+        plan = self.world.plan
+        return Config(
+            checkpoint_log_bytes=plan.checkpoint_log_bytes,
+            checkpoint_interval_s=plan.checkpoint_interval_s,
+            transaction_memory_bytes=plan.transaction_memory_bytes,
+            disk_reserve_bytes=0,
+        )
 
     def _new_executor(self, _: str, worker_count: int) -> Any:
         assert self.node is not None
@@ -149,6 +176,7 @@ class Machine:
                 self.registration = registration
         for host in self.hosts:
             self.port.carry(host.space.name)
+            host.tenant = self.resources.carry(host.space.id, host.space.name)
         for host in self.hosts:
             node.create_task(host.live(node, self.client, registration))
 
@@ -198,10 +226,15 @@ class Machine:
 
     async def close(self) -> None:
         """End in good order; it is not started again. On its node."""
+        assert self.node is not None
         for host in self.hosts:
             assert host.member is not None
             await host.member.close()
             self.port.forget(host.space.name)
+            assert host.tenant is not None
+            self.resources.forget(host.tenant)
+        check_closed(self.resources)
+        await in_thread(self.node, partial(run_all, self.resources.closing_steps()))
         assert self.registration is not None
         assert self.client is not None
         await self.port.close()

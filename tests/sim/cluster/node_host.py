@@ -29,15 +29,15 @@ from herdpy.cluster.tablespace_nodes import HandedOver, TablespaceNodes, Version
 from herdpy.cluster.tail import Run
 from herdpy.cluster.tenure import Tenure
 from herdpy.cluster.upkeep import Limits
-from herdpy.config import Config
 from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.file_logs import LogSource
+from herdpy.engine.resources import Tenant
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.errors import Error, OperationalError
 from herdpy.log.ledger_log import OnAdded
 from herdpy.model.lsn import Lsn
 from herdpy.server.server import Server
-from tests.sim.cluster.checkers import CheckError, check_memory
+from tests.sim.cluster.checkers import CheckError, check_copy_closed, check_memory
 from tests.sim.cluster.machine import AGAIN_S, INACTIVITY_LIMIT_S, Machine, NodeLoop
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.sim.ledger.world import PASSWORD, SESSION_TIMEOUT_S
@@ -76,6 +76,12 @@ class SteppedCopy(DatabaseCopy):
     def lead(self, end: Lsn | None) -> None:
         super().lead(end)
         self._host.step("leading")
+
+    def close(self) -> None:
+        database = self.database
+        super().close()
+        if database is not None:
+            self._host.checked(partial(check_copy_closed, database))
 
     def end_log(self) -> Lsn:
         end = super().end_log()
@@ -133,6 +139,8 @@ class NodeHost:
         self.server: Server | None = None
         self.tenure: Tenure | None = None
         self.part: ServedPart | None = None
+        self.tenant: Tenant | None = None
+        """What it has of its machine's memory, in this life."""
         self.crash_after: str | None = None
         """The step of a take-over behind which its process is killed, once."""
         self.pause_after: str | None = None
@@ -234,22 +242,18 @@ class NodeHost:
         return SteppedChain(self, NodeLoop(node), chain)
 
     def _new_instance(self, logs: LogSource) -> Instance:
-        plan, node = self.world.plan, self.node
+        node = self.node
         assert node is not None
         instance = Instance(
             disk=self.disk,
             clock=self.machine.clock,
             rng=random.Random(self._rng.getrandbits(64)),
             driver=SwitchingDriver(node),
-            config=Config(
-                checkpoint_log_bytes=plan.checkpoint_log_bytes,
-                checkpoint_interval_s=plan.checkpoint_interval_s,
-                transaction_memory_bytes=plan.transaction_memory_bytes,
-                disk_reserve_bytes=0,
-            ),
+            config=self.machine.database_config,
             where=f"the disk of {self.name}",
             logs=logs,
             new_plans=new_plans_of(lambda: instance),
+            tenant=self.tenant,
         )
         return instance
 
@@ -314,8 +318,12 @@ class NodeHost:
         """It has taken in a part of the log, perhaps with the commit of a staged job."""
         if has_job and self.world.plan.is_maintained:
             self.world.happen("a commit of pages on a follower")
+        self.checked(lambda: check_memory(self.tablespace))
+
+    def checked(self, check: Callable[[], object]) -> None:
+        """Have what a check has found end the life, wherever it was made."""
         try:
-            check_memory(self.tablespace)
+            check()
         except CheckError as error:
             self.world.call_later(0.0, _raise, error)
 

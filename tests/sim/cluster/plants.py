@@ -20,6 +20,7 @@ from herdpy.cluster.tenure import Tenure
 from herdpy.driver.remote.retrying import RetryingSession
 from herdpy.engine.maintenance import recovery
 from herdpy.engine.state.applier import Applier
+from herdpy.engine.state.memory import TablespaceMemory
 from herdpy.log.ledger_log import LedgerLog
 from herdpy.log.record import BeginLedger, encode
 from herdpy.model.lsn import Lsn
@@ -28,6 +29,15 @@ from herdpy.server.requests.requests import Requests
 from tests.fixtures.plants import Plant
 
 DATA = ("durability", "content", "refusal", "bank", "lists", "position", "digest", "atomicity")
+
+
+def _keep_the_memory(_right: Any) -> Any:
+    """What a copy had of its node's memory is not given back when it is closed."""
+
+    def close(_self: TablespaceMemory) -> None:
+        pass
+
+    return close
 
 
 def _open_without_recovery(right: Any) -> Any:
@@ -324,6 +334,9 @@ PLANTS: dict[str, Plant] = {
     ),
     "a tenure for any leader's node": Plant(
         Registration, "_renew", _check_the_leader_s_node, ("register",)
+    ),
+    "a closed copy that keeps its memory": Plant(
+        TablespaceMemory, "close", _keep_the_memory, ("memory",)
     ),
     "a follower that waits for no maintenance": Plant(
         Applier, "tables_given_pages", _adopt_at_once, ("memory",)

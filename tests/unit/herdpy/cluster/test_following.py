@@ -1,11 +1,20 @@
 """A copy that follows: what it has, what it refuses, how it comes to lead."""
 
+import itertools
 import random
 from collections.abc import Iterator
 
 import pytest
 
+from bookie.runtime.drivers import ThreadDriver
+from bookie.runtime.memory_disk import MemoryDisk
+from bookie.runtime.os_clock import OsClock
+from bookie.runtime.os_rng import OsRng
+from herdpy.config import Config
+from herdpy.engine.closing import run_all
+from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.file_logs import LogSource
+from herdpy.engine.resources import Resources
 from herdpy.errors import Error, InvariantViolation, OperationalError, Retry
 from herdpy.log.followed_log import FollowedLog
 from herdpy.log.interfaces import Append
@@ -15,6 +24,7 @@ from tests.fixtures.digest import state_digest
 from tests.fixtures.engines import Engine, rows, run
 from tests.fixtures.ledger_logs import LedgerHome
 
+MIB = 1024 * 1024
 FOLLOWED = LogSource(LEDGER_LOG, lambda _: FollowedLog(), leads=False)
 
 
@@ -230,3 +240,48 @@ def test_a_copy_is_opened_anew_by_its_node_alone(copy: Engine) -> None:
         copy.database.reopen()
     assert caught.value.sqlstate == "55000"
     assert copy.database.tablespace.follows
+
+
+def test_a_copy_writes_no_checkpoint_for_what_others_of_its_node_hold(
+    home: LedgerHome, leader: Engine
+) -> None:
+    config = Config(memory_bytes_max=16 * MIB, memtable_share=0.05, disk_reserve_bytes=0)
+    share, driver = config.memtable_bytes_max, ThreadDriver()
+    node = Resources(clock=OsClock(), driver=driver, config=config, where="/data")
+    own, other = node.carry("1" * 32, "own"), node.carry("2" * 32, "other")
+    others = other.open_memory(config).memtables
+    instance = Instance(
+        disk=MemoryDisk(),
+        clock=OsClock(),
+        rng=OsRng(),
+        driver=driver,
+        config=config,
+        logs=FOLLOWED,
+        tenant=own,
+    )
+    replica = instance.start().replica
+    try:
+        tables(leader)
+        session = leader.session(autocommit=True)
+
+        def checkpoints_behind(row_count: int, others_bytes: int) -> int:
+            """Follow so many rows of 1,000 bytes, one by one, beside what others hold."""
+            others.set(others_bytes)
+            before = replica.checkpoints.histogram.count
+            for _ in range(row_count):
+                run(session, "UPSERT INTO t VALUES (?, ?)", next(keys), "x" * 1_000)
+            leader.database.tablespace.sync_log()
+            for record in list(home.follow(replica.tablespace.state.lsn)):
+                replica.follow([record])
+            return replica.checkpoints.histogram.count - before
+
+        keys = itertools.count()
+        assert checkpoints_behind(100, int(1.4 * share)) == 0  # those of the other come first
+        assert 0 < checkpoints_behind(200, 2 * share) <= 16  # but there is no room at all
+        assert checkpoints_behind(200, 0) == 0
+        assert 1 <= checkpoints_behind(500, share // 4) <= 3  # more than the two may have
+        assert replica.tablespace.memtable_bytes() < share // 2
+        session.close()
+    finally:
+        instance.close()
+        run_all(node.closing_steps())

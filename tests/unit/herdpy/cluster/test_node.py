@@ -279,7 +279,7 @@ def test_nodes_lead_and_follow_what_names_them(cluster: NodeCluster) -> None:
     leader, follower = (first, second) if _states(first) == ["leading"] else (second, first)
     (serving,), (other,) = cluster.served[leader.id], cluster.served[follower.id]
     assert (serving.is_serving, other.is_serving) == (True, False)
-    assert list(disks.folders) == ["", "1" * 32]
+    assert list(disks.folders) == ["", "temp", "1" * 32]
 
     database = serving.copy.database
     assert database is not None

@@ -1,8 +1,11 @@
 """Several tablespaces on one node: one port, and a leader for each. Real threads and sockets."""
 
+import threading
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import pairwise
 from typing import Any
 
 import grpc
@@ -15,6 +18,8 @@ from herdpy.cluster.node import Node
 from herdpy.cluster.part import State
 from herdpy.cluster.tablespace_nodes import TablespaceNodes
 from herdpy.config import ServerConfig
+from herdpy.engine.database import Database
+from herdpy.errors import InternalError
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.server.hub import Hub
 from herdpy.server.login.gate import TABLESPACE_KEY
@@ -330,5 +335,80 @@ def test_grpc_goes_on_when_a_tablespace_is_dropped() -> None:
                 cluster.until(lambda: list(node.parts) == ["more"])
             with herdpy.connect(f"herd+grpc://127.0.0.1:{ports[1]}/{name}") as connection:
                 assert connection.execute("SELECT 1").fetchall() == [(1,)]
+    finally:
+        cluster.close()
+
+
+def database_of(nodes: Nodes, number: int, name: str) -> Database:
+    (found,) = [each.database for each in nodes.hubs(number) if each.tablespace == name]
+    return found
+
+
+def test_memory_is_the_node_s(nodes: Nodes) -> None:
+    sales, more = (database_of(nodes, 1, name) for name in ("sales", "more"))
+    resources = sales.instance.resources
+    assert more.instance.resources is resources
+    assert sales.vector_of(None) is more.vector_of(None)
+    assert sales.memory.account.bytes_max == int(0.75 * sales.config.memory_bytes_max)
+    held = more.memory.transactions.reserve("a transaction")
+    assert held.grow_to(5_000_000)
+    with herdpy.connect(f"{nodes.url('sales', at=1)}?read=nearest") as connection:
+        used = "SELECT share, used >= 5000000 FROM syslimits WHERE name = 'memory'"
+        assert connection.execute(used).fetchall() == [(sales.config.memory_bytes_max, True)]
+        node = "SELECT bytes_max FROM sysmemory WHERE account = 'node'"
+        assert connection.execute(node).fetchall() == [(sales.config.memory_bytes_max,)]
+        others = "SELECT count(*) FROM sysmemory WHERE account LIKE 'more%'"
+        assert connection.execute(others).fetchall() == [(0,)]
+    held.close()
+
+
+def test_a_copy_that_fails_takes_nothing_from_the_others(nodes: Nodes) -> None:
+    number = nodes.leader_of("sales")
+    with herdpy.connect(nodes.url("sales"), autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        connection.execute("INSERT INTO t VALUES (1)")
+    failed, kept = database_of(nodes, number, "sales"), database_of(nodes, number, "more")
+    resources, engine = kept.instance.resources, kept.vector_of(None)
+    held = failed.memory.transactions.reserve("a transaction")
+    assert held.grow_to(5_000_000)
+    failed.tablespace.stop(InternalError("planted"))
+    nodes.cluster.until(lambda: failed.is_closed and nodes.is_level("sales"))
+    again = database_of(nodes, number, "sales")
+    assert again is not failed
+    assert again.instance.resources is resources
+    assert failed.memory.account.parent is None
+    resources.memory.governor.settle()
+    assert resources.memory.bytes_used < 5_000_000
+    assert database_of(nodes, number, "more") is kept
+    assert kept.vector_of(None) is again.vector_of(None) is engine
+    with herdpy.connect(nodes.url("sales")) as connection:
+        query = "SELECT id, sum(id) OVER (ORDER BY id) FROM t"
+        assert connection.execute(query).fetchall() == [(1, 1)]
+
+
+def test_a_tablespace_more_is_two_threads_more() -> None:
+    """Of its copy's calls that wait, and of the log that this node writes."""
+
+    def names() -> list[str]:
+        threads = [each.name for each in threading.enumerate()]
+        return sorted(each for each in threads if each.startswith("herdpy"))
+
+    cluster = NodeCluster()
+    try:
+        port = own_port()
+        node = cluster.serve("n1", ServerConfig(port=port, workers=1, connections_max=50))
+        found: list[list[str]] = []
+        for number in range(5):
+            cluster.create(f"t{number}", "n1", tablespace_id=str(number) * 32)
+            cluster.until(lambda each=f"t{number}": node.parts.get(each) is State.LEADING)
+            with herdpy.connect(f"herd://127.0.0.1:{port}/t{number}", autocommit=True) as one:
+                one.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+                one.execute("INSERT INTO t VALUES (1)")
+                query = "SELECT id, sum(id) OVER (ORDER BY id) FROM t"
+                assert one.execute(query).fetchall() == [(1, 1)]
+            found.append(names())
+        for number, (before, behind) in enumerate(pairwise(found), 1):
+            more = Counter(behind) - Counter(before)
+            assert more == Counter([f"herdpy-copy-t{number}_0", "herdpy-ledger-log"])
     finally:
         cluster.close()

@@ -50,6 +50,25 @@ def test_every_wait_is_bounded_and_small_writes_get_through() -> None:
             assert made.until(SMALL_BYTES, 100.0) <= 100.0 + SMALL_PAUSE_S_MAX
 
 
+def test_one_of_several_is_full_at_its_part_and_beside_others_at_what_they_leave() -> None:
+    made = MemtableRoom(SHARE)
+    for own, others, part, is_slow, left in (
+        (4, 0, 1.0, False, 12),
+        (6, 0, 0.75, False, 6),
+        (7, 0, 0.75, True, 5),  # beyond its part
+        (1, 7, 0.75, False, 8),
+        (1, 8, 0.75, True, 7),  # as all have more than the share
+        (12, 0, 0.75, True, 0),
+        (1, 12, 0.75, True, 3),  # another one that abuses it leaves room
+    ):
+        made.measured(own * MIB, others * MIB, part)
+        assert (made.is_slow, made.left) == (is_slow, left * MIB), (own, others, part)
+    made.measured(11 * MIB, 0, 0.75)
+    assert made.is_full
+    made.measured(1 * MIB, 11 * MIB, 0.75)
+    assert not made.is_full
+
+
 def test_writers_share_the_rate() -> None:
     made = room(1.5)
     moments = [made.until(100_000, 100.0) for _ in range(5)]

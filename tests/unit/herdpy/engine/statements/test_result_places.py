@@ -8,7 +8,7 @@ import pytest
 from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.statements.refusals import Refusals
 from herdpy.engine.statements.result_places import Holder, Place, ResultPlaces
-from herdpy.errors import Error
+from herdpy.errors import Error, OperationalError
 from herdpy.model.access import User
 from tests.fixtures.interrupts import LineInterrupter
 from tests.sim.clock import SimulatedClock
@@ -92,6 +92,24 @@ def test_a_role_may_have_less_or_more_than_its_share() -> None:
     kept += [world.take(ANN, maximum=8) for _ in range(5)]
     with pytest.raises(MustWaitError):
         world.take(ANN, maximum=8)
+
+
+def test_places_of_a_tablespace_that_is_closed_are_others() -> None:
+    world = World(5)
+    _, gone = world.take(ANN)
+    other, world.refusals = world.refusals, Refusals()
+    _, kept = world.take(ANN)
+    root = world.take(None)
+    waiting = world.wait(EVE, 7)
+    error = OperationalError("closed", sqlstate="57P01")
+    world.places.end_all(other, error)
+    assert (gone.error, kept.error) == (error, None)
+    assert world.places.used == 2
+    assert other not in [each.refusals for each in world.places.holders]
+    assert waiting.is_done  # the place is kept for who has waited
+    world.places.end_all(other, error)
+    assert world.places.used == 2
+    root[0].close()
 
 
 def test_what_nothing_is_read_of_gives_way_to_who_waits() -> None:
