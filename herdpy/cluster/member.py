@@ -503,11 +503,17 @@ class Member:
     async def _look_at_record(self) -> None:
         record = self.record = (await self._nodes.read(self.name)).record
         self._take_in_hand_over(record)
-        if record.epoch > self._seen_epoch:
-            self._seen_epoch = record.epoch
-            self._silence.changed()
-            if record.leader != self._node_id:
-                self._act(self.machine.on_named(record.epoch, self._loop.time()))
+        self._take_in_name(record)
+
+    def _take_in_name(self, record: TablespaceRecord) -> bool:
+        """Tell the machine, once, that a node has named itself; False: it is no news."""
+        if record.epoch <= self._seen_epoch:
+            return False
+        self._seen_epoch = record.epoch
+        self._silence.changed()
+        if record.leader != self._node_id:
+            self._act(self.machine.on_named(record.epoch, self._loop.time()))
+        return True
 
     def _take_in_hand_over(self, record: TablespaceRecord) -> str | None:
         """Tell the machine, once, that the part was handed over, and return to which node.
@@ -740,6 +746,8 @@ class Member:
         successor = self._take_in_hand_over(found.record)
         if successor not in (None, self._node_id):
             raise _HandedOverError(self.name, successor)
+        if self._take_in_name(found.record):  # what this node knew was of the leader before
+            raise _NamedError(self.name)
         taken = await self._nodes.take_over(self.name, found, self._node_id)
         if taken is None:
             raise _TakenError(self.name)
@@ -859,8 +867,8 @@ def _no_tenure(name: str) -> Error:
     )
 
 
-class _TakenError(OperationalError):
-    """Another node has named itself meanwhile."""
+class _NamedError(OperationalError):
+    """Another node had named itself, which the machine was told."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -868,6 +876,10 @@ class _TakenError(OperationalError):
             sqlstate="40001",
             retry=Retry.SAFE,
         )
+
+
+class _TakenError(_NamedError):
+    """Another node has named itself just now."""
 
 
 class _HandedOverError(OperationalError):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bookie.errors import IllegalOperationError, StoreAccessError
-from bookie.metadata.acl import OPEN, AclEntry, Readable, StoreAccess, acl_for, acl_of
+from bookie.metadata.acl import ANYONE, OPEN, AclEntry, Readable, StoreAccess, acl_for, acl_of
 from bookie.metadata.acl_walk import (
     UNREADABLE,
     Deviation,
@@ -252,6 +252,14 @@ def test_no_root_is_told() -> None:
                 await question
 
     run(test)
+
+
+@pytest.mark.parametrize("path", ["/herd/nodes-of-more", "/herd", "/herd/secrets/a", "/nodes"])
+def test_only_what_is_below_a_path_may_be_read(path: str) -> None:
+    found = Readable((ANYONE,), ("/herd/nodes",))
+    assert found.covers("/herd/nodes")
+    assert found.covers("/herd/nodes/n1")
+    assert not found.covers(path)
 
 
 def test_nodes_that_others_may_read_are_told_apart_by_their_paths() -> None:

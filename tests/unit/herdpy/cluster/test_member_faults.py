@@ -26,6 +26,8 @@ from tests.sim.clock import SimulatedClock
 T = TypeVar("T")
 NAME, ID = "sales", "0123456789abcdef0123456789abcdef"
 CALL_S = 0.05
+TIMEOUT_S = 4.0
+"""Of sessions, where another node leads; else they last for ever."""
 WAITS = Waits(candidate_s=0.02, other_s=0.2, again_first_s=0.02, again_max_s=0.1)
 LEDGERS = Limits(look_s=0.2, without_s=2.0)
 ERRORS = [
@@ -46,6 +48,7 @@ class ScriptedCopy:
         self.byte_count = 0
         self.fails: dict[str, BaseException] = {}
         self.calls: list[str] = []
+        self.on_probe: Callable[[], object] = lambda: None
         self.is_open = False
         self.without_ledger: BaseException | None = None
         """Why no ledger can be begun."""
@@ -87,6 +90,7 @@ class ScriptedCopy:
 
     def probe(self, epoch: int, timeout_s: float) -> None:
         self._call("probe")
+        self.on_probe()
 
     def tick(self) -> None:
         self._call("tick")
@@ -145,13 +149,31 @@ class World:
         self.copy = ScriptedCopy()
         self.states: list[State] = []
         self.inactivity_limit_s = 0.0
+        self.other: TablespaceNodes | None = None
+        """Of another node, n0, that leads, and whose session lives."""
+
+    async def lead_elsewhere(self, inactivity_limit_s: float) -> None:
+        """Have another node lead from the beginning, by a session of its own."""
+        self.cluster.store_server.session_timeout_s = TIMEOUT_S
+        store = MemoryStore(self.cluster.store_server)
+        self.other = TablespaceNodes(store)
+        record = NodeRecord(
+            id="n0",
+            life="1",
+            session_timeout_s=store.session_timeout_s,
+            inactivity_limit_s=inactivity_limit_s,
+        )
+        await self.other.initialize()
+        await store.create(self.other.node_path("n0"), record.to_bytes(), is_ephemeral=True)
 
     async def start(self) -> Member:
         store = self.store = MemoryStore(self.cluster.store_server)
         nodes = TablespaceNodes(store)
         await nodes.initialize()
-        await nodes.create(NAME, TablespaceRecord(id=ID, leader="n0", replicas=("n0", "n1")))
-        await store.delete(nodes.leader_path(ID))
+        record = TablespaceRecord(id=ID, leader="n0", replicas=("n0", "n1"))
+        await (self.other or nodes).create(NAME, record)
+        if self.other is None:
+            await store.delete(nodes.leader_path(ID))
         self.leader = LeaderNode(store, nodes.leader_path(ID), "n1")
         client = await LedgerClient.connect(store, rng=OsRng(), clock=SimulatedClock())
         self.cluster._clients.append((client, store))

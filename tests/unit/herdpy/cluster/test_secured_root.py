@@ -141,10 +141,19 @@ def test_a_node_that_would_make_open_ones_does_not_start(world: World) -> None:
     assert world.deviations() == []
 
 
-def test_ledgers_that_bookies_cannot_read_are_not_made(world: World) -> None:
-    async def open_ledgers(store: MemoryStore) -> None:
-        await store.write_acl("/ledgers", OPEN)
+async def open_ledgers(store: MemoryStore) -> None:
+    await store.write_acl("/ledgers", OPEN)
 
+
+def test_nor_does_it_where_only_the_cluster_is_secured(world: World) -> None:
+    world.ask(open_ledgers)
+    world.cluster.access = StoreAccess((NODES,))
+    with pytest.raises(OperationalError, match="/secrets: it is secured"):
+        world.cluster.node("n3")
+    assert world.deviations() == []
+
+
+def test_ledgers_that_bookies_cannot_read_are_not_made(world: World) -> None:
     world.ask(open_ledgers)
     with pytest.raises(OperationalError, match="bookies could not read") as caught:
         world.cluster.node("n3")
