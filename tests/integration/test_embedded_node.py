@@ -8,8 +8,9 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -22,6 +23,7 @@ from bookie.runtime.os_executors import run
 from bookie.runtime.os_rng import OsRng
 from herdpy.cli.cluster.making import make_cluster, make_tablespace
 from herdpy.cluster.tablespace_nodes import TablespaceNodes
+from herdpy.errors import Retry
 from herdpy.node.addresses import dsn_of
 from herdpy.node.place import ClusterPlace
 from tests.fixtures.ports import own_port
@@ -47,6 +49,7 @@ class Cluster:
         self.folder = folder
         self.ports = {number: own_port() for number in (1, 2, 3)}
         self.bookie_ports = {number: own_port() for number in (1, 2, 3)}
+        self.session_timeout_s = TIMEOUT_S
 
     def make(self, ack: int = 2) -> None:
         async def make() -> None:
@@ -85,7 +88,7 @@ class Cluster:
             id=node_id or f"n{number}",
             server=server or herdpy.ServerConfig(port=self.ports[number]),
             settings=herdpy.NodeConfig(
-                session_timeout_s=TIMEOUT_S,
+                session_timeout_s=self.session_timeout_s,
                 bookie_directory=bookie,
                 bookie_port=self.bookie_ports[number],
             ),
@@ -281,6 +284,50 @@ def test_a_node_ends_while_zookeeper_is_away(tmp_path: Path, zookeeper_root: str
     with pytest.raises(herdpy.OperationalError) as caught:
         herdpy.connect(running.dsn() + "&retry_timeout_s=0")
     assert caught.value.sqlstate == "08001"
+
+
+def test_time_outs_end_statements_while_zookeeper_does_not_answer(
+    tmp_path: Path, zookeeper_root: str
+) -> None:
+    """What only reads is told 57014; what is written that it is not known; it is there later."""
+    with start_zookeeper(tmp_path / "zookeeper", tick_ms=500, is_durable=False) as server:
+        cluster = Cluster(server, zookeeper_root, tmp_path)
+        cluster.session_timeout_s = 4.0  # answers are held for a fifth of it
+        cluster.make(ack=1)
+        with cluster.node(1).start() as running:
+            cluster.create("n1")
+            url = f"herd://127.0.0.1:{cluster.ports[1]}?retry_timeout_s=0"
+            with (
+                running.connect(autocommit=True) as own,
+                herdpy.connect(url, autocommit=True, statement_timeout_s=0.1) as reader,
+                herdpy.connect(url, autocommit=True, statement_timeout_s=0.1) as writer,
+            ):
+                own.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+                os.kill(server.pid, signal.SIGSTOP)
+                try:
+                    _until_cancelled(Retry.SAFE, lambda: reader.execute("SELECT count(*) FROM t"))
+                    numbers = count(1)
+                    _until_cancelled(
+                        Retry.UNKNOWN,
+                        lambda: writer.execute("INSERT INTO t VALUES (?)", (next(numbers),)),
+                    )
+                finally:
+                    os.kill(server.pid, signal.SIGCONT)
+            with herdpy.connect(cluster.dsn, autocommit=True) as connection:
+                last = connection.execute("SELECT max(id) FROM t").fetchone()
+                assert last == (next(numbers) - 1,)
+
+
+def _until_cancelled(retry: Retry, act: Callable[[], object]) -> None:
+    """Act until that is told as cancelled, with such an outcome."""
+    while True:
+        try:
+            act()
+        except herdpy.Error as error:
+            if error.sqlstate != "57014":
+                raise
+            if error.retry is retry:
+                return
 
 
 def test_a_program_that_is_killed_and_starts_again_with_another_address(cluster: Cluster) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +15,8 @@ import herdpy.aio
 from herdpy.errors import Retry
 from herdpy.model.settings import Settings
 from herdpy.proto import herdpy_pb2 as pb
+from herdpy.proto.messages import MAGIC, VERSION, Execute, Fetch, Hello, encode_frame
+from herdpy.proto.server_machine import WAITING_MAX
 from tests.fixtures.grpc_clients import Stream, error_of, grpc_client
 from tests.unit.herdpy.server.test_tenures import Asking, Leader, leading
 
@@ -336,6 +339,26 @@ def test_a_task_that_is_cancelled_ends_the_wait(leader: Leader) -> None:
             return count
 
     assert asyncio.run(ask()) == 1
+
+
+@pytest.mark.parametrize("waiting", [0, WAITING_MAX], ids=["read", "not read"])
+def test_what_is_held_goes_with_a_socket_that_is_closed(leader: Leader, waiting: int) -> None:
+    requests: list[Any] = [Execute(1, "SELECT 1", None)]
+    # With so many behind it the server reads no further, and so no end of the connection.
+    requests += [Fetch(2 + n, 1, 1, is_arrow=False) for n in range(waiting + 1)]
+    with socket.create_connection(("127.0.0.1", leader.server.port), 60) as peer:
+        peer.sendall(
+            encode_frame(Hello(MAGIC, VERSION, VERSION, "gone", "default", autocommit=True))
+        )
+        assert peer.recv(65536)  # it is welcome
+        leader.lapse()
+        peer.sendall(b"".join(map(encode_frame, requests)))
+        leader.until_waiting()
+        (client,) = leader.server.server._hub.connections
+        while waiting and not client._is_reading_paused:
+            pass
+    leader.tenure.forgotten.get(timeout=30)
+    assert waiting_count(leader) == 0
 
 
 def _fail(call: Callable[[], Any]) -> Any:
