@@ -3,7 +3,7 @@
 
 VERSIONS := 3.14 3.13 3.12 3.11
 PY := .venv/bin/python
-PYTEST := $(PY) -m pytest -q -n 2
+PYTEST = $(PY) -m pytest -q -n 2 $(if $(NO_SAMPLES),--no-samples)
 # Suites of parts wait for no disk where the machine has 2 GB of memory for their files: $(IN_MEMORY) $(PYTEST) …
 IN_MEMORY := $(shell [ "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 2000000 ] 2>/dev/null && echo TMPDIR=/dev/shm)
 CODE := herdpy bookie spark_connector tests examples
@@ -35,10 +35,17 @@ define part
 @begun=$$(date +%s); $(MAKE) $(1) && echo "*** make $(1): $$(($$(date +%s) - begun)) s"
 endef
 
+# Parts that keep one processor busy each, two at a time; what each has to say comes when it has ended.
+define parts_beside
+@printf '%s\n' $(1) | xargs -P 2 -I '{}' sh -c 'begun=$$(date +%s); \
+    said=$$($(MAKE) {} 2>&1); code=$$?; echo "$$said"; \
+    [ $$code -eq 0 ] && echo "*** make {}: $$(($$(date +%s) - begun)) s"'
+endef
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-.PHONY: full-disk help setup fmt lint proto types layers unit contract sql dbapi exhaustive faces check second-tablespace second-tablespace-sample crash crash-sample damage kill kill-server kill-staging kill-bookies kill-cluster restarts sim sim-ledger sim-recovery sim-server sim-storage fuzz fuzz-cost ends fuzz-wire integration long interrupts threads \
+.PHONY: full-disk help setup fmt lint proto types layers unit contract sql dbapi exhaustive faces check suites second-tablespace second-tablespace-sample crash crash-sample damage kill kill-server kill-staging kill-bookies kill-cluster restarts sim sim-ledger sim-recovery sim-server sim-storage fuzz fuzz-cost ends fuzz-wire integration long interrupts threads \
         findings compat pg-oracle docs reference interpreters bare test demo cluster-demo interop soak spark spark-big spark-faults bench-wire bench-server bench-memory bench-calls bench-embedded bench-tablespaces \
         bench-ledger bench-recovery bench-herddb bench-cluster bench-network bench-neighbours bench-spark big clean
 
@@ -112,6 +119,9 @@ crash-sample: setup ## a hundred simulated crashes, a third of the planted fault
 check: ## all that needs no process, disk or network of its own
 	$(call part,lint)
 	$(call part,types)
+	$(call part,suites)
+
+suites: ## of `make check` what pytest runs
 	$(call part,layers)
 	$(call part,unit)
 	$(call part,contract)
@@ -178,7 +188,7 @@ fuzz: setup ## every property test (hypothesis) with more examples: make fuzz N=
 	HERDPY_EXAMPLES=$(or $(N),500) $(PYTEST) tests -m hypothesis
 
 integration: setup ## real processes and real disks; a client in Node, where npm is
-	$(PYTEST) --dist loadfile --turn $(TURN) tests/integration tests/interop/test_grpc_node.py tests/findings -m "(integration or not finding) and not long"
+	$(PYTEST) --dist loadfile --longest-first --no-loadscope-reorder --turn $(TURN) tests/integration tests/interop/test_grpc_node.py tests/findings -m "(integration or not finding) and not long"
 
 long: setup ## whole jobs of real processes, of half a minute and more each; ends in every phase of statements
 	$(PYTEST) tests/unit tests/integration tests/findings -m long
@@ -225,13 +235,16 @@ interpreters: setup ## unit, contract and DB-API suites on every other Python fo
 bare: setup ## a wheel in an environment with the base install alone, where the DB-API suites run
 	$(PY) -m tests.bare
 
+# What `make check` does a few of, and parts below many, is done once: property tests with the examples of `make fuzz N=100`.
+test: export HERDPY_EXAMPLES := 100
+test: export NO_SAMPLES := yes
 test: setup ## everything that must pass before a push, each part with its seconds
-	$(call part,check)
+	$(call part,lint)
+	$(call parts_beside,types 'kill N=10' 'kill-staging N=10' 'fuzz-wire N=50000 SEED=1')
+	$(call part,suites)
 	$(call part,integration)
 	$(call part,docs)
-	$(call part,fuzz N=100)
 	$(call part,pg-oracle N=2000 SEED=1)
-	$(call part,fuzz-wire N=50000 SEED=1)
 	$(call part,fuzz-cost N=200)
 	$(call part,crash N=500)
 	$(call part,damage N=200)
@@ -239,8 +252,6 @@ test: setup ## everything that must pass before a push, each part with its secon
 	$(call part,sim-recovery N=50)
 	$(call part,sim-server N=100)
 	$(call part,sim N=25)
-	$(call part,kill N=10)
-	$(call part,kill-staging N=10)
 	$(call part,interpreters ON=$(lastword $(VERSIONS)) SUITES="tests/contract tests/dbapi -k 'not tcp and not grpc and not async'") # the oldest; setup took the newest
 
 spark: setup ## a real local Spark and a real server: every option, type, operation and error

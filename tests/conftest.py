@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,17 +53,44 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="of the tests marked exhaustive, run one in three: those whose turn it is in run N",
     )
+    parser.addoption(
+        "--longest-first",
+        action="store_true",
+        help="order files by the time that their slowest test may take, then by how many they have",
+    )
+    parser.addoption(
+        "--no-samples",
+        action="store_true",
+        help="leave out the tests marked sample: what they do runs at length beside them",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if TABLESPACE is not None:
         of_default.mark(items)
+    if config.getoption("no_samples"):
+        samples = {item for item in items if item.get_closest_marker("sample")}
+        items[:] = [item for item in items if item not in samples]
+        config.hook.pytest_deselected(items=list(samples))
     turn = config.getoption("turn")
     if turn is not None:
         exhaustive = [item for item in items if item.get_closest_marker("exhaustive")]
         waiting = {item for n, item in enumerate(exhaustive) if n % _TURNS != turn % _TURNS}
         items[:] = [item for item in items if item not in waiting]
         config.hook.pytest_deselected(items=list(waiting))
+    if config.getoption("longest_first"):
+        _put_longest_first(items)
+
+
+def _put_longest_first(items: list[pytest.Item]) -> None:
+    """Order files, so that no worker begins what takes longest when the others end."""
+    counts: Counter[Path] = Counter(item.path for item in items)
+    limits: dict[Path, float] = {}
+    for item in items:
+        marker = item.get_closest_marker("timeout")
+        limit_s = 0.0 if marker is None else float(marker.args[0])
+        limits[item.path] = max(limit_s, limits.get(item.path, 0.0))
+    items.sort(key=lambda item: (-limits[item.path], -counts[item.path]))  # each file as it was
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -22,6 +22,7 @@ _PLANT_SEEDS = {
 """Where to begin with what is rare; make crash PLANT=… looks from its SEED on."""
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("part", range(4))
 def test_crashes_lose_nothing(seed: int, part: int) -> None:
     count = _SEEDS // 4

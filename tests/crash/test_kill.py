@@ -16,6 +16,7 @@ def _own_config(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.sample
 def test_a_killed_process_loses_nothing_that_it_acknowledged(seed: int) -> None:
     tally = kill.run(2, seed, Console(quiet=True))
     assert tally.rounds == 2

@@ -11,6 +11,7 @@ from tests.fixtures.servers import running_server
 
 
 @pytest.mark.integration
+@pytest.mark.sample
 def test_a_killed_server_doubles_nothing_and_loses_nothing(seed: int) -> None:
     assert run(2, seed) > 0
 

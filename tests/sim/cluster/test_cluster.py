@@ -16,6 +16,7 @@ _SHORT = 60
 """Transactions that are acknowledged in a life, where many are to be lived."""
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("number", range(_FEW))
 def test_a_few_lives(seed: int, number: int) -> None:
     run_seed(1_000_000 + seed % 1_000_000 * _FEW + number, acknowledged_min=_SHORT)

@@ -14,6 +14,7 @@ _ROOT = Path(__file__).parents[3]
 _FEW = 12
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("number", range(_FEW))
 def test_a_few_losses(seed: int, number: int) -> None:
     run_seed(1_000_000 + seed % 1_000_000 * _FEW + number)

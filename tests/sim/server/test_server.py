@@ -13,6 +13,7 @@ from tests.sim.server.run_seed import run_seed
 _FEW = 12
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("number", range(_FEW))
 def test_a_few_lives(seed: int, number: int) -> None:
     run_seed(1_000_000 + seed % 1_000_000 * _FEW + number)
