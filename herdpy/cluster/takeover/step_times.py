@@ -38,7 +38,8 @@ class StepTimes:
         if step is Do.NAME:
             self._found.clear()
             if self._free_s is not None:
-                self._found[WAITED] = begun_s - self._free_s
+                # A successor is told before it sees that the former leader's node is gone.
+                self._found[WAITED] = max(0.0, begun_s - self._free_s)
         if step in _NAMES:
             self._found[_NAMES[step]] = now_s - begun_s
 

@@ -15,6 +15,13 @@ def test_each_step_is_told_and_the_wait_before_them() -> None:
     assert times.fields() == {"waited_s": 0.25, "named_s": 0.25, "claimed_s": 1.0}
 
 
+def test_a_successor_that_begins_before_it_sees_the_end_of_the_leader_has_not_waited() -> None:
+    times = StepTimes()
+    times.note_leader(10.1, has_leader=False)
+    times.done(Do.NAME, 10.0, 10.5)
+    assert times.fields() == {"waited_s": 0.0, "named_s": 0.5}
+
+
 def test_what_was_told_of_the_take_over_before_is_forgotten() -> None:
     times = StepTimes()
     times.note_leader(1.0, has_leader=False)
