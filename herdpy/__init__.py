@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from herdpy.errors import Warning as Warning  # noqa: A004 - the name PEP 249 prescribes
     from herdpy.node.node import Node as Node
     from herdpy.node.node import RunningNode as RunningNode
+    from herdpy.node.place import ClusterPlace as ClusterPlace
 
 apilevel = "2.0"
 threadsafety = 2  # threads may share the module and connections
@@ -67,6 +68,7 @@ _HOMES = {
     "restore": "herdpy.driver.restoring",
     "Node": "herdpy.node.node",
     "RunningNode": "herdpy.node.node",
+    "ClusterPlace": "herdpy.node.place",
     **dict.fromkeys(("Config", "NodeConfig", "ServerConfig"), "herdpy.config"),
     **dict.fromkeys(_ERRORS.split(), "herdpy.errors"),
     **dict.fromkeys(_TYPES.split(), "herdpy.driver.types"),

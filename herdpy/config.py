@@ -5,7 +5,7 @@ values come from arguments, or from a file, the environment and flags (cli/setti
 docs/reference/config.md is generated from this file and compared by a test.
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from herdpy.limits import timeout_seconds_max
@@ -335,6 +335,12 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         _check(self)
+
+    def reloaded(self, new: "ServerConfig") -> "tuple[ServerConfig, list[str]]":
+        """Return what counts once new settings are read, and which of them count from a restart."""
+        now = replace(self, **{name: getattr(new, name) for name in RELOADED})
+        names = (item.name for item in fields(self))
+        return now, [name for name in names if getattr(now, name) != getattr(new, name)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

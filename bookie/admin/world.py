@@ -18,14 +18,13 @@ import click
 from bookie.admin.output import Output
 from bookie.client.client import LedgerClient
 from bookie.config import ClientConfig
-from bookie.errors import BookieStartError
 from bookie.management.cluster import ClusterOperations
+from bookie.metadata import zookeeper_login
 from bookie.metadata.cluster import DEFAULT_ROOT, read_layout
 from bookie.metadata.interfaces import VersionedStore
 from bookie.metadata.zookeeper import ZooKeeperStore
-from bookie.metadata.zookeeper_login import Login, parse_logins
+from bookie.metadata.zookeeper_login import Login
 from bookie.runtime.os_clock import OsClock
-from bookie.runtime.os_input_files import read_given
 from bookie.runtime.os_rng import OsRng
 from bookie.runtime.os_tls import files as tls_files
 from bookie.runtime.os_tls.files import TlsContexts
@@ -262,8 +261,9 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def read_logins(path: Path | None) -> tuple[Login, ...]:
     """Return the logins of a file, or else of the environment; none: (). BookieStartError."""
-    text, where = read_given("--zookeeper-login", path, LOGIN_VARIABLE)
-    return parse_logins(text, where) if where else ()
+    return zookeeper_login.read_logins(
+        "--zookeeper-login", None if path is None else str(path), LOGIN_VARIABLE
+    )
 
 
 def client_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -310,18 +310,10 @@ def client_contexts(
     option: that trust_path comes from; the certificate's begins so, too. It looks for new files
     only in what kept() is given.
     """
-    of_certificate = option.removesuffix("-trust")
-    if trust_path is None:
-        if certificate is not None:
-            raise click.BadParameter(f"expected {option} FILE with it", param_hint=of_certificate)
-        return None
     try:
-        return tls_files.client_contexts(trust_path, certificate, what)
-    except BookieStartError as error:
-        is_trust = isinstance(error, tls_files.TrustError)
-        raise click.BadParameter(
-            str(error).removeprefix("TLS: "), param_hint=option if is_trust else of_certificate
-        ) from error
+        return tls_files.contexts_of_options(trust_path, certificate, option, what)
+    except tls_files.OptionError as error:
+        raise click.BadParameter(error.reason, param_hint=error.option) from error
 
 
 def client_context(

@@ -4,7 +4,8 @@ Lines `digest USER:PASSWORD` or `sasl USER:PASSWORD`. With `digest` ZooKeeper ta
 password, and the two make the identity: a wrong one shows as nodes that cannot be read. With `sasl`
 ZooKeeper's own file (JAAS, section Server) has the users. Several lines of `digest` are several
 identities at once, as a new password needs; of `sasl` there is one. Apache BookKeeper's bookies log
-in by SASL: in one cluster with them so do ours. Pure computation; RFC 2831 for DIGEST-MD5.
+in by SASL: in one cluster with them so do ours. Pure computation, but for read_logins(); RFC 2831
+for DIGEST-MD5.
 """
 
 import base64
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 
 from bookie.errors import BookieStartError, SecurityError
 from bookie.metadata.acl import Identity
+from bookie.runtime.os_input_files import read_given
 
 _LOGINS_MAX = 8
 _LOGIN_CHARS_MAX = 1024
@@ -41,6 +43,15 @@ class Login:
         # ZooKeeper's own form (DigestAuthenticationProvider).
         digest = hashlib.sha1(secret, usedforsecurity=False).digest()
         return Identity("digest", f"{self.user}:{base64.b64encode(digest).decode()}")
+
+
+def read_logins(option: str, path: str | None, variable: str | None) -> tuple[Login, ...]:
+    """Return the logins of a file, or else of an environment's variable; neither: ().
+
+    option: where the path comes from, for BookieStartError, which says nothing that is secret.
+    """
+    text, where = read_given(option, path, variable)
+    return parse_logins(text, where) if where else ()
 
 
 def parse_logins(text: str, where: str) -> tuple[Login, ...]:

@@ -13,6 +13,7 @@ housekeeper are the node's, and all copies have their parts of them (herdpy/engi
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -246,27 +247,28 @@ class Node:
 
         A store that does not answer for a while is closed, too: its session ends by its time-out.
         """
-        for watch in self._watches:
-            watch.close()
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.cancel()
-            await asyncio.gather(keeper, return_exceptions=True)
-        ending = asyncio.gather(*map(self._end, list(self._hosts)))
-        while not ending.done():
-            await asyncio.wait([ending], timeout=_RESIGN_S)
-            if not ending.done() and self._store.state is not SessionState.CONNECTED:
-                await self._store.close()
-        await ending
-        if self._resources is not None:
-            await self._close_resources(self._resources)
-        if self._registration is not None:
-            await self._registration.close()
-        if self._client is not None:
-            await self._client.close()
-        if self._lock is not None:
-            self._lock.close()
-        self._failed.cancel()
+        async with AsyncExitStack() as stack:  # whatever fails, the directory is free behind it
+            stack.callback(self._failed.cancel)
+            if self._lock is not None:
+                stack.callback(self._lock.close)
+            if self._client is not None:
+                stack.push_async_callback(self._client.close)
+            if self._registration is not None:
+                stack.push_async_callback(self._registration.close)
+            if self._resources is not None:
+                stack.push_async_callback(self._close_resources, self._resources)
+            for watch in self._watches:
+                watch.close()
+            keeper, self._keeper = self._keeper, None
+            if keeper is not None:
+                keeper.cancel()
+                await asyncio.gather(keeper, return_exceptions=True)
+            ending = asyncio.gather(*map(self._end, list(self._hosts)))
+            while not ending.done():
+                await asyncio.wait([ending], timeout=_RESIGN_S)
+                if not ending.done() and self._store.state is not SessionState.CONNECTED:
+                    await self._store.close()
+            await ending
 
     def _new_resources(self) -> Resources:
         world = self._world

@@ -366,14 +366,10 @@ def open_zookeeper(zookeeper: ZooKeeper) -> ZooKeeperDirectory:
 
 
 def _logins_of(zookeeper: ZooKeeper) -> "tuple[Login, ...]":
-    from bookie.metadata.zookeeper_login import parse_logins
-    from bookie.runtime.os_input_files import read_given
+    from bookie.metadata.zookeeper_login import read_logins
 
-    if not zookeeper.login:
-        return ()
     try:
-        text, where = read_given("zookeeper_login", zookeeper.login, None)
-        return parse_logins(text, where)
+        return read_logins("zookeeper_login", zookeeper.login or None, None)
     except BookieStartError as error:
         raise OperationalError(f"connect: {error}", sqlstate="28000") from None
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from urllib.parse import quote
+from collections.abc import Mapping
+from urllib.parse import quote, urlencode
 
 from herdpy.config import NodeConfig, ServerConfig
 from herdpy.driver.dsn import DEFAULT_ROOT
@@ -32,10 +33,19 @@ def are_places(text: str) -> bool:
     return all(map(is_place, text.split(",")))
 
 
-def dsn_of(zookeeper: str, root: str, tablespace: str) -> str:
+def dsn_of(
+    zookeeper: str,
+    root: str,
+    tablespace: str,
+    user: str = "",
+    options: Mapping[str, str] | None = None,
+) -> str:
     """Return the URL by which programs connect to a tablespace, whichever node leads it."""
-    where = "" if root == DEFAULT_ROOT else f"?root={quote(root)}"
-    return f"herd+zk://{zookeeper}/{quote(tablespace, safe='')}{where}"
+    given = {} if root == DEFAULT_ROOT else {"root": root}
+    pairs = urlencode(given | dict(options or {}), safe="/:", quote_via=quote)
+    who = f"{quote(user, safe='')}@" if user else ""
+    query = f"?{pairs}" if pairs else ""
+    return f"herd+zk://{who}{zookeeper}/{quote(tablespace, safe='')}{query}"
 
 
 def address_for_clients(server: ServerConfig, node: NodeConfig) -> str:
@@ -69,21 +79,9 @@ def address_for_clients(server: ServerConfig, node: NodeConfig) -> str:
     return f"{host}:{server.port}"
 
 
-async def check_ports(server: ServerConfig, bookie_port: int) -> None:
-    """Say now which address cannot be had: a node that leads and cannot listen serves no client.
-
-    bookie_port: of a bookie in the process, below 0: there is none. OperationalError.
-    """
-    for host, port, option in (
-        (server.host, server.port, "--port, server.port"),
-        (server.host, server.grpc_port, "--grpc-port, server.grpc_port"),
-        (server.http_host, server.http_port, "--http-port, server.http_port"),
-        (server.host, bookie_port, "--bookie-port, node.bookie_port"),
-    ):
-        if port > 0:
-            with listening("node", host, port, option):
-                found = await asyncio.get_running_loop().create_server(
-                    asyncio.Protocol, host, port, start_serving=False
-                )
-            found.close()
-            await found.wait_closed()
+async def check_port(host: str, port: int, option: str) -> None:
+    """Say now that an address cannot be had, before anything is written; OperationalError."""
+    with listening("node", host, port, option):
+        found = await asyncio.get_running_loop().create_server(asyncio.Protocol, host, port)
+    found.close()
+    await found.wait_closed()

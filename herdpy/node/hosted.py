@@ -25,11 +25,10 @@ from herdpy.cluster.node import Node as ClusterNode
 from herdpy.config import ServerConfig
 from herdpy.driver.local import node_world
 from herdpy.errors import Error, InternalError, OperationalError, check_extra
-from herdpy.node.addresses import check_ports
+from herdpy.node.addresses import check_port
 from herdpy.node.place import as_herdpy_error, as_herdpy_errors
 from herdpy.node.services import NodeServices
 from herdpy.server.login.audit_file import AuditFile, open_audit
-from herdpy.server.login.gate import server_tls
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -96,8 +95,6 @@ class HostedNode:
                 "expected an address of this machine alone, as 127.0.0.1; in a network that keeps "
                 "strangers out: node.bookie_access=network, or a `bookie serve` with TLS",
             )
-        server_tls(asked.server)  # which each server reads again
-        await check_ports(asked.server, -1 if bookie is None else bookie.port)
         world = node_world(asked.data)
         if asked.server.audit_log:
             self._audit = open_audit(asked.server.audit_log, world.clock)
@@ -111,7 +108,10 @@ class HostedNode:
         )
         stack.push_async_callback(services.close)
         stack.push_async_callback(services.health.close)
+        await services.listen()
         await services.start_health()
+        if bookie is not None:
+            await check_port(bookie.host, bookie.port, "--bookie-port, node.bookie_port")
         timeout_s = asked.settings.session_timeout_s
         store = await stack.enter_async_context(asked.place.session(timeout_s))
         if bookie is not None:
@@ -152,11 +152,13 @@ class HostedNode:
             ) from error
         self._watch(_failure_of(found))
 
-    def reload(self, config: ServerConfig) -> None:
-        """Take up settings, and certificates that are read again; Error: all is as before."""
+    def reload(self, config: ServerConfig) -> list[str]:
+        """Take up certificates that were read again, and settings; return those it cannot.
+
+        Error: all is as before.
+        """
         self._asked.place.look_at_files()
-        if self._services is not None:
-            self._services.reload(config)
+        return [] if self._services is None else self._services.reload(config)
 
     def reopen_audit(self) -> None:
         """Go on in a new file of the audit log where the old one was renamed."""
@@ -201,12 +203,14 @@ class HostedNode:
                 self._starting.cancel()
                 await asyncio.wait([self._starting])
             services, node = self._services, self._node
-            if node is not None and services is not None and self._may_hand_over:
-                _log.info("node %s: stopping", node.id)
-                services.drain_s = services.config.drain_timeout_s
-                await node.give_away(services.drain_s)
-            with as_herdpy_errors("node"):
-                await self._stack.aclose()
+            try:
+                if node is not None and services is not None and self._may_hand_over:
+                    _log.info("node %s: stopping", node.id)
+                    services.drain_s = services.config.drain_timeout_s
+                    await node.give_away(services.drain_s)
+            finally:
+                with as_herdpy_errors("node"):
+                    await self._stack.aclose()
             if node is not None:
                 _log.info("node %s: ended", node.id)
         finally:

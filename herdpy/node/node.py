@@ -10,8 +10,11 @@ What is started is a HostedNode, on a loop in a thread of its own.
 import asyncio
 import logging
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
+from bookie.errors import ClientClosedError, IllegalOperationError
+from bookie.runtime.drivers import new_mutex
 from bookie.runtime.os_process import process_generation
 from herdpy.config import Config, NodeConfig, ServerConfig
 from herdpy.driver import local
@@ -25,7 +28,7 @@ from herdpy.node.addresses import (
     dsn_of,
     is_path,
 )
-from herdpy.node.place import ClusterPlace
+from herdpy.node.place import ClusterPlace, absolute
 
 if TYPE_CHECKING:
     from bookie.client.blocking import LoopThread
@@ -46,7 +49,7 @@ class Node:
     None: the directory's, of a new one by chance. server: how it serves clients; its port is one
     that is free, another one for each node of a process. database: of its copies. settings: of the
     node, also of a bookie beside it. None: the defaults. place: which cluster, in the place of
-    zookeeper and root, where a login or TLS is needed: herdpy.node.place.ClusterPlace.
+    zookeeper and root, where a login or TLS is needed: ClusterPlace.of_files().
     """
 
     def __init__(
@@ -69,26 +72,33 @@ class Node:
         from herdpy.cluster.node_identity import check_id  # of the extra
 
         self.data, _ = local_path(data, "node: expected the directory of a node")
-        if not are_places(zookeeper):
+        if place is not None and (zookeeper, root) != (DEFAULT_ZOOKEEPER, DEFAULT_ROOT):
             raise ProgrammingError(
-                f"node: zookeeper: expected host:port, or several with commas between, found "
-                f"{zookeeper[:80]!r}",
+                "node: expected zookeeper and root, or a place that names them, found both",
                 sqlstate="22023",
             )
-        if not is_path(root):
+        self.place = place or ClusterPlace(zookeeper, root)
+        self.zookeeper, self.root = self.place.zookeeper, self.place.root
+        if not are_places(self.zookeeper):
             raise ProgrammingError(
-                f"node: root: expected a path such as {DEFAULT_ROOT}, found {root[:80]!r}",
+                f"node: zookeeper: expected host:port, or several with commas between, found "
+                f"{self.zookeeper[:80]!r}",
+                sqlstate="22023",
+            )
+        if not is_path(self.root):
+            raise ProgrammingError(
+                f"node: root: expected a path such as {DEFAULT_ROOT}, found {self.root[:80]!r}",
                 sqlstate="22023",
             )
         if id is not None:
             check_id(id)
-        self.place = place or ClusterPlace(zookeeper, root)
-        self.zookeeper, self.root = self.place.zookeeper, self.place.root
         self.id = id
         self.server = server or ServerConfig()
         self.database = database or Config()
         self.settings = settings or NodeConfig()
         self.address = address_for_clients(self.server, self.settings)
+        self._tls_options = _tls_options(self.place, self.server)
+        """Of its URLs. Paths in it are those of the working directory of now."""
         self._check_bookie()
 
     def start(self) -> "RunningNode":
@@ -146,6 +156,10 @@ class Node:
                 hint="name two, such as n1 and n1-bookie",
             )
 
+    def url_options(self) -> dict[str, str]:
+        """Return by which options of URLs a driver of this machine is let in; ProgrammingError."""
+        return self.place.url_options() | self._tls_options
+
     def bookie_config(self) -> "BookieConfig | None":
         """Return how its bookie serves, but for its ledgers' root; None: there is none."""
         from bookie.config import BookieConfig  # of an extra
@@ -159,17 +173,34 @@ class Node:
         )
 
 
-class RunningNode:
-    """A node of a cluster in this process, until close(). Any thread.
+def _tls_options(place: ClusterPlace, server: ServerConfig) -> dict[str, str]:
+    """Return by which options of URLs a program speaks TLS with nodes as this one is."""
+    if not server.tls_certificate:
+        return {}
+    options = {"tls": "on"}
+    if place.node_tls_trust:
+        options["tls_authority"] = absolute(place.node_tls_trust)
+    if server.tls_client_authority:
+        certificate, key = place.node_tls or (server.tls_certificate, server.tls_key)
+        options |= {"tls_certificate": absolute(certificate), "tls_key": absolute(key)}
+    return options
 
-    A forked child has none: there close() does nothing, and nothing else may be called.
+
+class RunningNode:
+    """A node of a cluster in this process, until close(). Any thread but the node's own.
+
+    That one runs handlers of its log, for example: close(), wait() and reload() raise 55000 there,
+    since they would wait for themselves. So do wait() and reload() in a forked child, which has no
+    node; close() does nothing there.
     """
 
     def __init__(self, node: Node, hosted: "HostedNode", thread: "LoopThread") -> None:
         self._node = node
         self._hosted = hosted
         self._thread = thread
+        self._mutex = new_mutex()
         self._is_closed = False
+        """close() has begun. Set under the mutex, once."""
         self._generation = process_generation()
         local.end_at_exit(self)
 
@@ -197,17 +228,26 @@ class RunningNode:
         """Why it has ended by itself; None: it goes on, or was closed."""
         return self._hosted.failure
 
-    def dsn(self, tablespace: str = DEFAULT_TABLESPACE) -> str:
-        """Return the URL of a tablespace of the cluster, whichever node leads it."""
-        return dsn_of(self._node.zookeeper, self._node.root, tablespace)
+    def dsn(self, tablespace: str = DEFAULT_TABLESPACE, *, user: str = "") -> str:
+        """Return the URL of a tablespace of the cluster, whichever node leads it.
 
-    def connect(self, tablespace: str = DEFAULT_TABLESPACE, **options: Any) -> Connection:
+        With the files by which the node itself is let in (ClusterPlace.of_files()), so it is for
+        programs of this machine that may read them; no secret is in it. user: of the tablespace.
+        ProgrammingError 22023: the node's login to ZooKeeper, or its trust, is of no file.
+        """
+        return dsn_of(
+            self._node.zookeeper, self._node.root, tablespace, user, self._node.url_options()
+        )
+
+    def connect(
+        self, tablespace: str = DEFAULT_TABLESPACE, *, user: str = "", **options: Any
+    ) -> Connection:
         """Connect to a tablespace of the cluster, as herdpy.connect(dsn()) does with the options.
 
-        The connection goes on at another node when this one does not lead, or ends; it is the
-        caller's, who closes it.
+        user: of the tablespace, whose password is an option: `password="…"`. The connection goes on
+        at another node when this one does not lead, or ends; it is the caller's, who closes it.
         """
-        return connect(self.dsn(tablespace), **options)
+        return connect(self.dsn(tablespace, user=user), **options)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the node has ended, by close() or by itself; False: it runs on.
@@ -215,11 +255,13 @@ class RunningNode:
         timeout_s: how long at most; None: there is no end of it. Error: why it has ended by
         itself, such as 55006: another process has its id. Then it is to be closed, too.
         """
-        if not self._is_closed:
+        self._check_caller("wait")
+        try:
             return self._thread.call(self._wait(timeout_s))
-        if self.failure is not None:
-            raise self.failure
-        return True
+        except ClientClosedError:  # it has ended, to its thread
+            if self.failure is not None:
+                raise self.failure from None
+            return True
 
     async def _wait(self, timeout_s: float | None) -> bool:
         try:
@@ -229,34 +271,61 @@ class RunningNode:
             return False
         return True
 
-    def reload(self, server: ServerConfig) -> None:
+    def reload(self, server: ServerConfig) -> list[str]:
         """Take up the settings that count at once, certificates, and a renamed audit log's file.
 
-        OperationalError: a file of TLS cannot be used; settings and certificates are as before.
+        Return the names of those that differ and count from the next start on. OperationalError: a
+        file of TLS cannot be used; settings and certificates are as before.
         """
+        self._check_caller("reload")
         if self._is_closed:
             raise OperationalError(
                 f"node {self.id} was closed: it cannot be used any more", sqlstate="55000"
             )
 
-        async def reload() -> None:
+        async def reload() -> list[str]:
             self._hosted.reopen_audit()
-            self._hosted.reload(server)
+            return self._hosted.reload(server)
 
-        self._thread.call(reload())
+        return self._thread.call(reload())
+
+    def _check_caller(self, call: str) -> None:
+        """Raise OperationalError 55000 where a call would wait without an end."""
+        if process_generation() != self._generation:
+            raise OperationalError(
+                f"node {self.id}: {call}() in a forked child, which has no node",
+                sqlstate="55000",
+                hint="the node is the parent's; start programs by subprocess, or multiprocessing's "
+                "spawn",
+            )
+        try:
+            self._thread.check_caller()
+        except IllegalOperationError:
+            raise OperationalError(
+                f"node {self.id}: {call}() in the node's own thread, which would wait for itself",
+                sqlstate="55000",
+                hint="call it in another thread: this one runs handlers of logs, for example",
+            ) from None
 
     def close(self) -> None:
         """Have other nodes lead what this one leads, if any are level, and end; repeatable.
 
         What open transactions have, and how long it may take, are settings: `drain_timeout_s` of
         the server. Its bookie ends behind it. While ZooKeeper is away it ends after some seconds.
-        Error: something could not be closed; all else is.
+        While another thread closes it this waits for the same end; so does a handler of a signal
+        that comes meanwhile. Error: something could not be closed; all else is.
         """
-        if self._is_closed or process_generation() != self._generation:
+        if process_generation() != self._generation:
             return
-        self._is_closed = True
-        local.keep_at_exit(self)
-        _end(self._hosted, self._thread)
+        self._check_caller("close")
+        with self._mutex:
+            is_first, self._is_closed = not self._is_closed, True
+        if is_first:
+            local.keep_at_exit(self)
+            _end(self._hosted, self._thread)
+        else:
+            with suppress(ClientClosedError):  # it has ended
+                self._thread.call(self._hosted.close())
 
     def end(self) -> None:
         """End its threads as the interpreter ends, for a program that has not closed it."""

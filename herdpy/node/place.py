@@ -1,19 +1,20 @@
-"""ClusterPlace: which cluster a command means, and how it is let in there.
+"""ClusterPlace: which cluster a command, or a node, means, and how it is let in there.
 
 By ZooKeeper's servers and the root there; by a login, by TLS to ZooKeeper and to the bookies. Made
-of the options of options.py. Passwords come from files that only their owner reads, or from the
-environment: what stands on a command line all users of the machine can see.
+of the options of commands, and by programs (of_files()). Passwords come from files that only their
+owner reads, or from the environment: what stands on a command line all users of the machine can
+see.
 """
 
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bookie.errors import BookieError, BookieStartError, StoreAccessError, StoreUnreachableError
 from bookie.errors import Retry as BookieRetry
-from bookie.runtime.os_input_files import kept, read_given
+from bookie.runtime.os_input_files import kept
 from herdpy.driver.dsn import DEFAULT_ROOT
 from herdpy.errors import OperationalError, ProgrammingError, Retry
 
@@ -32,6 +33,15 @@ _LOOK_AT_FILES_S = 60.0
 """As bookies look at theirs by default (tls_cert_files_refresh_duration_s)."""
 
 
+class PlaceFiles(NamedTuple):
+    """Absolute paths, empty where there is none."""
+
+    login: str = ""
+    tls_trust: str = ""
+    tls: tuple[str, ...] = ()
+    """Certificate and key."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterPlace:
     """See the module."""
@@ -47,6 +57,88 @@ class ClusterPlace:
     zookeeper_tls: "TlsContexts | None" = None
     """None: ZooKeeper is spoken to in clear."""
     bookie_tls: "TlsContexts | None" = None
+    files: "PlaceFiles | None" = None
+    """Of which login and TLS with ZooKeeper were read; None: they are of no files."""
+    node_tls_trust: str = ""
+    """PEM file: who has signed the nodes' certificates, for connect() of a RunningNode; empty: the
+    system's authorities."""
+    node_tls: tuple[str, str] | None = None
+    """PEM files, certificate and key, that connect() shows nodes; None: the node's own."""
+
+    @classmethod
+    def of_files(
+        cls,
+        zookeeper: str,
+        root: str = DEFAULT_ROOT,
+        *,
+        zookeeper_login: str | Path | None = None,
+        is_secured: bool = False,
+        zookeeper_readers: str | None = None,
+        zookeeper_tls_trust: str | None = None,
+        zookeeper_tls: tuple[str, str] | None = None,
+        bookie_tls_trust: str | None = None,
+        bookie_tls: tuple[str, str] | None = None,
+        node_tls_trust: str = "",
+        node_tls: tuple[str, str] | None = None,
+    ) -> "ClusterPlace":
+        """Return the place that these name, as options of the same names do for `herdpy node`.
+
+        zookeeper_login: file of the login; None: of the environment (HERDPY_ZOOKEEPER_LOGIN), or
+        none. is_secured: what is made there is for it alone (--zk-enable-security), and to be read
+        by the logins of the file zookeeper_readers, or "anyone". The rest are PEM files: who has
+        signed the certificates of ZooKeeper, bookies and nodes, and what they are shown,
+        (certificate, key). ProgrammingError 22023: a file cannot be used, or one is missing.
+        """
+        logins = read_logins(None if zookeeper_login is None else Path(zookeeper_login))
+        if is_secured and not logins:
+            raise ProgrammingError(
+                "--zk-enable-security: expected a login for which nodes are made, found none",
+                sqlstate="22023",
+                hint=f"name it: --zookeeper-login FILE, or {LOGIN_VARIABLE}",
+            )
+        return cls(
+            zookeeper,
+            root,
+            logins=logins,
+            is_secured=is_secured,
+            readers=read_readers(zookeeper_readers),
+            zookeeper_tls=read_tls(
+                zookeeper_tls_trust, zookeeper_tls, "--zookeeper-tls-trust", "TLS to ZooKeeper"
+            ),
+            bookie_tls=read_tls(
+                bookie_tls_trust, bookie_tls, "--bookie-tls-trust", "TLS to bookies"
+            ),
+            files=PlaceFiles(
+                "" if zookeeper_login is None else absolute(zookeeper_login),
+                "" if zookeeper_tls_trust is None else absolute(zookeeper_tls_trust),
+                tuple(map(absolute, zookeeper_tls or ())),
+            ),
+            node_tls_trust=node_tls_trust,
+            node_tls=node_tls,
+        )
+
+    def url_options(self) -> dict[str, str]:
+        """Return by which options of herd+zk:// URLs a driver of this machine is let in as this is.
+
+        ProgrammingError 22023: by none, since what this has is of no files.
+        """
+        files = self.files or PlaceFiles()
+        if (self.logins and not files.login) or (self.zookeeper_tls and not files.tls_trust):
+            what = "the login for ZooKeeper" if not files.login and self.logins else "its TLS"
+            raise ProgrammingError(
+                f"node: {what} is of no file that a URL could name",
+                sqlstate="22023",
+                hint="make the place by ClusterPlace.of_files(), with zookeeper_login=, or connect "
+                "by a URL of your own: docs/reference/url.md",
+            )
+        found: dict[str, str] = {}
+        if files.login:
+            found["zookeeper_login"] = files.login
+        if files.tls_trust:
+            found |= {"zookeeper_tls": "on", "zookeeper_tls_authority": files.tls_trust}
+        if files.tls:
+            found["zookeeper_tls_certificate"], found["zookeeper_tls_key"] = files.tls
+        return found
 
     @asynccontextmanager
     async def session(
@@ -141,27 +233,25 @@ def read_tls(
 
     option: that trust comes from, "-trust" at its end. ProgrammingError 22023 names the file.
     """
-    of_certificate = option.removesuffix("-trust")
-    if trust is None:
-        if certificate is not None:
-            raise ProgrammingError(
-                f"{of_certificate}: expected {option} FILE with it", sqlstate="22023"
-            )
+    if trust is None and certificate is None:
         return None
-    from bookie.runtime.os_tls.files import TrustError, client_contexts
+    from bookie.runtime.os_tls.files import OptionError, contexts_of_options  # of an extra
 
     try:
-        return client_contexts(trust, certificate, what)
-    except BookieStartError as error:
-        named = option if isinstance(error, TrustError) else of_certificate
-        raise ProgrammingError(f"{named}: {error}", sqlstate="22023") from None
+        return contexts_of_options(trust, certificate, option, what)
+    except OptionError as error:
+        raise ProgrammingError(str(error), sqlstate="22023") from None
 
 
 def _logins(path: Path | None, option: str, variable: str | None) -> "tuple[Login, ...]":
-    from bookie.metadata.zookeeper_login import parse_logins  # of an extra
+    from bookie.metadata import zookeeper_login  # of an extra
 
     try:
-        text, where = read_given(option, path, variable)
-        return parse_logins(text, where) if where else ()
+        return zookeeper_login.read_logins(option, None if path is None else str(path), variable)
     except BookieStartError as error:
         raise ProgrammingError(str(error), sqlstate="22023") from None
+
+
+def absolute(path: str | Path) -> str:
+    """Return a path for any working directory; of what a link names, which may change."""
+    return str(Path(path).absolute())

@@ -18,6 +18,8 @@ from herdpy.config import ServerConfig
 from herdpy.errors import Error, OperationalError
 from herdpy.server.common import Common
 from herdpy.server.listening import listening
+from herdpy.server.login.audit import Audit
+from herdpy.server.login.gate import check_addresses
 from herdpy.server.operations.health import HealthServer
 from herdpy.server.server import Server
 from herdpy.server.shared_port import SharedPort
@@ -37,7 +39,10 @@ class NodeServices:
         lines: Sequence[LineWriter] = (),
         write_audit: Callable[[bytes], None] | None = None,
     ) -> None:
-        """lines: what writes the process's logs; write_audit: see server/login/audit.py."""
+        """lines: what writes the process's logs; write_audit: see server/login/audit.py.
+
+        OperationalError F0000: a file of TLS cannot be used.
+        """
         self.config = config
         self.write_audit = write_audit
         self.lines = lines
@@ -48,11 +53,29 @@ class NodeServices:
         """What open transactions get when a server stops: none where the copy has to be closed."""
         self.servers: dict[Server, None] = {}
         self._common = Common(config, clock)
-        self.port = SharedPort(self._common)
+        self._audit = Audit(clock, write_audit)
+        self.port = SharedPort(self._common, self._audit)
 
     def new(self, tablespace: str, copy: DatabaseCopy) -> "NodeService":
         self.port.carry(tablespace)
         return NodeService(self, tablespace, copy)
+
+    async def listen(self) -> None:
+        """Listen where clients are to come, until close(): the addresses are this node's alone.
+
+        OperationalError: one is taken, or F0000: others would reach it in clear.
+        """
+        config, loop = self.config, asyncio.get_running_loop()
+        with listening("node", config.host, config.port, "--port, server.port"):
+            found = await loop.getaddrinfo(config.host, config.port)
+            # Whether there is a user is each server's own question, and may change.
+            has_tls, addresses = self._common.tls is not None, [str(each[4][0]) for each in found]
+            check_addresses(addresses, config, has_tls=has_tls, has_user=True)
+            await self.port.open(config.host, config.port)
+        if config.grpc_port >= 0:
+            option = "--grpc-port, server.grpc_port"
+            with listening("node", config.host, config.grpc_port, option):
+                await self.port.open_grpc(config.host, config.grpc_port)
 
     async def start_health(self) -> None:
         """Serve the pages of health.py, where the settings say so; OperationalError."""
@@ -62,15 +85,22 @@ class NodeServices:
                 await self.health.start(host, port)
 
     async def close(self) -> None:
-        """End the port and the workers, behind the servers."""
+        """End the ports and the workers, behind the servers."""
         await self.port.close()
         self._common.close()
 
-    def reload(self, config: ServerConfig) -> None:
-        """Take up settings, and certificates that are read again; Error: all is as before."""
+    def reload(self, config: ServerConfig) -> list[str]:
+        """Take up certificates that were read again, and settings; return those it cannot.
+
+        OperationalError: a file of TLS cannot be used, and all is as before.
+        """
+        if self._common.reload_tls():
+            self._audit.record("certificates_reloaded")
+        self.config, left = self.config.reloaded(config)
+        self._common.reload(self.config)
         for server in self.servers:
-            server.reload(config)
-        self.config = config
+            server.take_up(self.config)
+        return left
 
 
 class NodeService:
@@ -83,7 +113,6 @@ class NodeService:
         self._server: Server | None = None
         self._listening: asyncio.Task[None] | None = None
         self._trying = asyncio.Lock()
-        self._listens = self._has_grpc = False
 
     async def begin(self, part: ServedPart) -> None:
         shared, database = self._shared, self._copy.database
@@ -130,15 +159,8 @@ class NodeService:
         """Let clients in; nothing to do where they are."""
         config = self._shared.config
         async with self._trying:
-            if not self._listens:
-                with listening("node", config.host, config.port, "--port, server.port"):
-                    await server.start(config.host, config.port)
-                self._listens = True
-            if config.grpc_port >= 0 and not self._has_grpc:
-                option = "--grpc-port, server.grpc_port"
-                with listening("node", config.host, config.grpc_port, option):
-                    await server.start_grpc(config.host, config.grpc_port)
-                self._has_grpc = True
+            if not server.is_listening:
+                await server.start(config.host, config.port)
 
     def close(self) -> None:
         self._shared.port.forget(self._tablespace)
@@ -149,7 +171,6 @@ class NodeService:
         if trying is not None:
             trying.cancel()
             await asyncio.wait([trying])
-        self._listens = self._has_grpc = False
         if server is not None:
             del self._shared.servers[server]
             await server.drain(self._shared.drain_s)

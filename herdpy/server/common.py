@@ -1,4 +1,4 @@
-"""Common: what all servers behind one port have together: their workers, and their limits.
+"""Common: what all servers behind one port have together: their workers, limits, and TLS.
 
 A server that has a port for itself has one for itself, too. A node of a cluster has a server for
 each tablespace that it carries, and what the settings name is then the node's: so many connections,
@@ -6,14 +6,16 @@ workers and bytes in all. On the loop of all of them.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bookie.peer_shares import PeerShares
 from bookie.runtime.interfaces import Clock
 from bookie.runtime.os_executors import new_executor
 from herdpy.config import ServerConfig
+from herdpy.errors import Error
 from herdpy.server.limits import Budget, Stalled
 from herdpy.server.login.throttle import Throttle
+from herdpy.server.login.tls import ServerTls, server_tls
 from herdpy.server.pace import Pace
 from herdpy.server.workers import NewExecutor, WorkerPool
 
@@ -24,13 +26,23 @@ HTTP_SHARES = "http_requests"
 """The name of those of connections whose request has not come whole."""
 
 
+class Unauthenticated(Protocol):
+    """A connection that has not said who it is."""
+
+    def give_way(self, error: Error) -> None:
+        """End it for others, which `error` says."""
+        ...
+
+
 class Common:
     """See the module. close() it behind the servers."""
 
     def __init__(
         self, config: ServerConfig, clock: Clock, executor: NewExecutor = new_executor
     ) -> None:
-        """`executor` makes the workers."""
+        """`executor` makes the workers. OperationalError F0000: a file of TLS cannot be used."""
+        self.tls = server_tls(config)
+        """What the port serves TLS with, to connections that come now; None: nothing."""
         self.config = config
         self.clock = clock
         self.pool = WorkerPool(clock, config, executor)
@@ -42,7 +54,7 @@ class Common:
         self.parameters = Budget(config.parameter_bytes_max)
         """Bytes of memory of large parameters whose statements run."""
         self.stalled: Stalled[ServerConnection] = Stalled(config.response_bytes_max)
-        self.unauthenticated: PeerShares[ServerConnection] = PeerShares(
+        self.unauthenticated: PeerShares[Unauthenticated] = PeerShares(
             config.logins_max, config.logins_of_address_max
         )
         self.peer_shares: dict[str, PeerShares[Any]] = {"logins": self.unauthenticated}
@@ -64,6 +76,16 @@ class Common:
             found = PeerShares(config.logins_max, config.logins_of_address_max)
             self.peer_shares[name] = found
         return found
+
+    def reload_tls(self) -> bool:
+        """Read the files of TLS again, for connections to come; False: there is none.
+
+        OperationalError F0000: as before. TLS goes on with the paths that it began with.
+        """
+        if self.tls is None:
+            return False
+        self.tls = ServerTls(self.tls.files)
+        return True
 
     def reload(self, config: ServerConfig) -> None:
         """Take up settings that count at once; repeatable."""

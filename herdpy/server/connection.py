@@ -46,6 +46,7 @@ from herdpy.proto.server_machine import (
 )
 from herdpy.server.limits import PARAMETER_BYTES, REQUEST_BYTES, Account
 from herdpy.server.login.gate import TABLESPACE_KEY, too_slow
+from herdpy.server.login.handshake import LINGER_S, Handshake
 from herdpy.server.login.login_tokens import Proven, proven_of
 from herdpy.server.login.throttle import origin_of
 from herdpy.server.login.tls import ServerTls
@@ -80,8 +81,6 @@ _POSITION_S = 0.005
 """How often a copy's position is looked at that a client waits for."""
 _LOOK_S = 0.05
 """How often a peer that is not read is looked at: the loop does not see that it is gone."""
-_LINGER_S = 5.0
-"""How long the last bytes may take to go."""
 _CANCELLED = "57014"
 _TELLING = messages.ExecuteAll | messages.WaitFor
 """What tells of the copy also when it is cancelled: earlier answers, or where the copy is."""
@@ -124,8 +123,7 @@ class ServerConnection(asyncio.Protocol):
         self._is_writing_paused = False
         self._tls = tls
         self._is_securing = False  # the handshake of TLS runs: nothing else may be sent
-        self._handshake: asyncio.Task[asyncio.Transport | None] | None = None
-        self._early = bytearray()  # what came before it began, or with its end
+        self._handshake: Handshake | None = None
         self._hello: messages.Hello | None = None
         self._login: ScramServer | None = None
         self.proven: Proven | None = None
@@ -158,7 +156,7 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self.peer = _address(transport.get_extra_info("peername"))
+        self.peer = peer_address(transport.get_extra_info("peername"))
         self.protocol = transport.get_extra_info("protocol") or "tcp"
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
         keep_alive(transport)  # else the locks of a client whose machine is gone would stay
@@ -172,11 +170,13 @@ class ServerConnection(asyncio.Protocol):
         self._timer = self._hub.loop.call_later(timeout_s, self._expire, timeout_s)
         if self._tls is not None:
             self._transport.pause_reading()
-            self._hub.secure(self._secure(self._transport, self._tls))
+            self._handshake = Handshake(self._transport, self, self._tls, timeout_s)
+            self._hub.secure(self._secure(self._transport, self._handshake))
 
     def data_received(self, data: bytes) -> None:
         if self._is_securing:
-            self._early += data
+            if self._handshake is not None:
+                self._handshake.early += data
             return
         hub, machine = self._hub, self._machine
         if hub.spins:
@@ -300,11 +300,11 @@ class ServerConnection(asyncio.Protocol):
             return other.has_worker
         return self.user == other.user
 
-    async def _secure(self, transport: asyncio.Transport, tls: ServerTls) -> None:
+    async def _secure(self, transport: asyncio.Transport, handshake: Handshake) -> None:
         """Begin TLS; a client that does not is gone."""
         secured: asyncio.Transport | None = None
         try:
-            secured = await self._shake_hands(transport, tls)
+            secured = await handshake.run()
         except Exception as error:  # noqa: BLE001 - whatever it is, the connection ends
             self._audit("tls_failed", reason=str(error) or "the connection was lost")
         finally:
@@ -317,50 +317,14 @@ class ServerConnection(asyncio.Protocol):
         secured.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
         self._transport = secured
         self._is_securing = False
-        early, self._early = bytes(self._early), bytearray()
+        early = handshake.take_early()
         if early:
             self.data_received(early)
 
-    async def _shake_hands(
-        self, transport: asyncio.Transport, tls: ServerTls
-    ) -> asyncio.Transport | None:
-        """Return the transport by TLS; None, any error: there is none.
-
-        The handshake need not end by itself: uvloop's does not, nor does its time-out count, when
-        the connection was lost before it began. So who takes note of that cancels it.
-        """
-        loop = self._hub.loop
-        self._handshake = handshake = loop.create_task(self._start_tls(transport, tls))
-        try:
-            await asyncio.sleep(0)  # from here on the handshake gets what arrives
-            if self._early and not handshake.done():  # uvloop reads before it can be told not to
-                early, self._early = bytes(self._early), bytearray()
-                loop.call_soon(_feed, transport.get_protocol(), early)
-            await asyncio.wait([handshake])
-            return None if handshake.cancelled() else handshake.result()
-        finally:
-            self._handshake = None
-            handshake.cancel()
-
-    async def _start_tls(
-        self, transport: asyncio.Transport, tls: ServerTls
-    ) -> asyncio.Transport | None:
-        hub = self._hub
-        if transport.is_closing():
-            raise ConnectionResetError("the connection was lost before TLS began")
-        return await hub.loop.start_tls(
-            transport,
-            self,
-            tls.context,
-            server_side=True,
-            ssl_handshake_timeout=hub.config.login_timeout_s,
-            ssl_shutdown_timeout=_LINGER_S,
-        )
-
     def _give_up_tls(self) -> None:
-        """End a handshake that is under way; one that has failed keeps its reason."""
+        """End a handshake that is under way."""
         if self._handshake is not None:
-            self._handshake.cancel()
+            self._handshake.give_up()
 
     def _forget_held(self) -> None:
         """Let what waits for a tenure go; repeatable."""
@@ -659,7 +623,7 @@ class ServerConnection(asyncio.Protocol):
             return
         transport.close()
         # A peer that takes nothing would keep it open.
-        self._timer = self._hub.loop.call_later(_LINGER_S, transport.abort)
+        self._timer = self._hub.loop.call_later(LINGER_S, transport.abort)
 
     def _run(self, message: messages.ToServer) -> None:
         self._is_cancelled = False
@@ -1236,19 +1200,9 @@ class ServerConnection(asyncio.Protocol):
             self._hub.workers.submit(requests.close, is_urgent=True)
 
 
-def _address(peer: Any) -> str:
+def peer_address(peer: Any) -> str:
     """Return host:port of a socket's peer; other transports name theirs."""
     if not isinstance(peer, tuple):
         return str(peer)
     host, port = peer[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _feed(protocol: Any, data: bytes) -> None:
-    """Give a protocol with buffers of its own what arrived before it was there."""
-    while data:
-        buffer = protocol.get_buffer(len(data))
-        count = min(len(buffer), len(data))
-        buffer[:count] = data[:count]
-        protocol.buffer_updated(count)
-        data = data[count:]

@@ -13,7 +13,7 @@ from bookie.runtime.os_log import LineWriter
 from bookie.runtime.os_process import processor_count
 from herdpy.config import ServerConfig
 from herdpy.engine.database import Database
-from herdpy.engine.limit_rows import listed
+from herdpy.engine.limit_rows import CONNECTIONS_MAX, listed
 from herdpy.engine.session.activity import Client
 from herdpy.engine.session.session import Session
 from herdpy.errors import Error, OperationalError, Retry
@@ -225,12 +225,24 @@ class Hub:
                 retry=Retry.SAFE,
                 hint="close some, or share them by a pool",
             )
+        own, own_max = served.connection_count, served.connections_max
+        if own_max is not None and own >= own_max:
+            served.database.refusals.add(CONNECTIONS_MAX)
+            self.metrics.refuse(CONNECTIONS_MAX)
+            raise OperationalError(
+                f"{own} of {own_max} connections of the tablespace are open, more are not allowed",
+                sqlstate="53300",
+                retry=Retry.SAFE,
+                hint="close some, or share them by a pool; each of several tablespaces on a node "
+                "has three quarters of connections_max",
+            )
         if user is not None:
             refusal = served.shares.admit(user)
             if refusal is not None:
                 self.metrics.refuse("user_connections")
                 raise refusal
         self._users[connection] = served, user
+        served.connection_count += 1
         self.common.entered_count += 1
         self.unauthenticated.remove(connection)
         if self.common.on_enter is not None:
@@ -252,11 +264,13 @@ class Hub:
     def leave(self, connection: "ServerConnection") -> None:
         self.connections.pop(connection, None)
         self.unauthenticated.remove(connection)
-        if connection in self._users:
+        entered = self._users.pop(connection, None)
+        if entered is not None:
+            served, user = entered
             self.common.entered_count -= 1
-        served, user = self._users.pop(connection, (self.default, None))
-        if user is not None:
-            served.shares.leave(user)
+            served.connection_count -= 1
+            if user is not None:
+                served.shares.leave(user)
         self.stalled.remove(connection)
         if not self.connections:
             self._empty.set()

@@ -97,6 +97,10 @@ class Served:
         if part is not None:
             database.tablespace.why_follows = part.write_refusal
         self._share_of_workers = tablespace_share(hub.config.workers)
+        self._share_of_connections = tablespace_share(hub.config.connections_max)
+        self.connections_max: int | None = None
+        """How many connections it may have beside others on a node; None: all there may be."""
+        self.connection_count = 0
         self.shares = UserShares(database.maxima_of, database.refusals)
         self.results = Share(hub.results, RESULTS, database)
         self.received = Share(hub.received, REQUEST_BYTES, database, is_halved=True)
@@ -117,5 +121,6 @@ class Served:
         """Have what a tablespace has that is alone behind its port, or that is not."""
         has_all = self.database.name == DEFAULT and is_alone
         self.shares.resize(None if has_all else self._share_of_workers)
+        self.connections_max = None if is_alone else self._share_of_connections
         for share in (self.results, self.received, self.parameters):
             share.resize(is_alone=is_alone)

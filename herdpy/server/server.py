@@ -3,13 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from bookie.runtime.os_executors import new_executor
 from bookie.runtime.os_log import LineWriter
-from herdpy.config import RELOADED, ServerConfig
+from herdpy.config import ServerConfig
 from herdpy.engine.database import Database
 from herdpy.errors import Error, OperationalError, check_extra
 from herdpy.server.common import Common
@@ -87,6 +86,8 @@ class Server:
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Open all tablespaces, and listen; return the address. OSError when it is taken.
 
+        A port that it shares listens already, wherever: clients are let in to it.
+
         A tablespace that cannot be opened is told to the log, and to the clients that name it.
         OperationalError: others reach it, and there is no TLS or no user with a password.
         """
@@ -100,8 +101,8 @@ class Server:
             )
             sockets = self._server.sockets
         else:
-            sockets = await self._port.open(host, port)
-        has_tls = self.gate.tls is not None
+            sockets = self._port.sockets
+        has_tls = self._common.tls is not None
         try:
             self.gate.open_to([each.getsockname()[0] for each in sockets], has_tls=has_tls)
         except Error:
@@ -111,7 +112,7 @@ class Server:
         if self._port is None:
             await self._server.start_serving()
         else:
-            await self._port.let_in(self._tablespace, self._hub, self._shared_connection)
+            self._port.let_in(self._tablespace, self._hub, self._shared_connection)
         self._is_listening = True
         self._watch.start()
         return address
@@ -119,19 +120,17 @@ class Server:
     async def start_grpc(self, host: str, port: int) -> int:
         """Listen for gRPC, too; return the port. OSError when it is taken.
 
-        A port that it shares listens once for all its servers, until that is closed.
+        Of one that shares a port that is SharedPort.open_grpc()'s.
 
         OperationalError: as of start(). InterfaceError: gRPC's packages are not installed.
         """
         check_extra("server", "a gRPC port")
         addresses = await asyncio.get_running_loop().getaddrinfo(host, port)
-        has_tls = self.gate.tls is not None
+        has_tls = self._common.tls is not None
         self.gate.open_to([str(each[4][0]) for each in addresses], has_tls=has_tls)
-        if self._port is not None:
-            return await self._port.open_grpc(host, port, self.gate)
         from herdpy.server.grpc.server import GrpcServer
 
-        self._grpc = GrpcServer(_OneHub(self._hub, self._connection), self._common, self.gate)
+        self._grpc = GrpcServer(_OneHub(self._hub, self._connection), self._common, self.gate.audit)
         return await self._grpc.start(host, port)
 
     async def start_http(self, host: str, port: int) -> int:
@@ -158,20 +157,24 @@ class Server:
 
         OperationalError: a file of TLS cannot be used, and all is as before.
         """
-        self.gate.reload()
-        old = self._hub.config
-        self._hub.reload(replace(old, **{name: getattr(config, name) for name in RELOADED}))
-        changed = (item.name for item in fields(old) if item.name not in RELOADED)
-        return [name for name in changed if getattr(old, name) != getattr(config, name)]
+        if self._common.reload_tls():
+            self.gate.audit.record("certificates_reloaded")
+        now, left = self._hub.config.reloaded(config)
+        self.take_up(now)
+        return left
+
+    def take_up(self, config: ServerConfig) -> None:
+        """Take up settings, of which those differ that count at once."""
+        self._hub.reload(config)
 
     def _connection(self) -> ServerConnection:
         return ServerConnection(self._hub, next(self._numbers))
 
     def _tcp_connection(self) -> ServerConnection:
-        return ServerConnection(self._hub, next(self._numbers), self.gate.tls)
+        return ServerConnection(self._hub, next(self._numbers), self._common.tls)
 
     def _shared_connection(self) -> ServerConnection:
-        return ServerConnection(self._hub, next(self._numbers), self.gate.tls, may_move=True)
+        return ServerConnection(self._hub, next(self._numbers), self._common.tls, may_move=True)
 
     def _leave_port(self) -> None:
         """Take no connection any more."""

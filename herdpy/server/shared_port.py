@@ -2,7 +2,8 @@
 
 A node of a cluster has a server for each tablespace that it carries, as long as its copy is open.
 Which one a client wants it says in Hello: until then its connection is one of the server that was
-let in first. On the loop of all of them.
+let in first. The port is the node's as long as that lives: while none is let in, clients are told
+to try again. On the loop of all of them.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from herdpy.errors import Error, OperationalError, Retry
+from herdpy.server.closed_connection import ClosedConnection
 from herdpy.storage.tablespace_list import DEFAULT
 
 if TYPE_CHECKING:
@@ -18,26 +20,23 @@ if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
     from herdpy.server.grpc.server import GrpcServer
     from herdpy.server.hub import Hub
-    from herdpy.server.login.gate import Gate
+    from herdpy.server.login.audit import Audit
 
 
 class SharedPort:
-    """See the module. Closed with the last server that leaves it, and opened again.
+    """See the module. close() it behind the servers."""
 
-    That of gRPC stays open until close(), and tells who calls meanwhile to try again.
-    """
-
-    def __init__(self, common: "Common") -> None:
-        """Take what its servers have together; the caller's, who closes it behind them."""
+    def __init__(self, common: "Common", audit: "Audit") -> None:
+        """Take what its servers have together; the caller's, who closes it afterwards."""
         self.common = common
+        self.audit = audit
         self._carried: dict[str, Hub | None] = {}
         """By the tablespace's name; None: its server is not let in now."""
         self._new: dict[Hub, Callable[[], ServerConnection]] = {}
-        self._newest: Callable[[], ServerConnection] | None = None
         self._listening: Any = None
-        self._opening = asyncio.Lock()
+        self.closed_connections: dict[ClosedConnection, None] = {}
+        """Those that came while no server was let in."""
         self._grpc: GrpcServer | None = None
-        self._grpc_port = 0
         self.numbers = count(1)
         """Of connections: a number is one connection's, whichever server it comes to."""
 
@@ -56,59 +55,52 @@ class SharedPort:
         for hub in self._new:
             hub.resize()
 
-    async def open(self, host: str, port: int) -> list[Any]:
-        """Return the sockets, on which clients may come only with let_in(). OSError: taken."""
-        async with self._opening:
-            if self._listening is None:
-                self._listening = await asyncio.get_running_loop().create_server(
-                    self._connection, host, port, start_serving=False
-                )
-            return list(self._listening.sockets)
+    async def open(self, host: str, port: int) -> None:
+        """Listen until close(). OSError: the address is taken."""
+        self._listening = await asyncio.get_running_loop().create_server(
+            self._connection, host, port
+        )
 
-    async def let_in(
+    @property
+    def sockets(self) -> list[Any]:
+        """Those that listen, behind open()."""
+        return list(self._listening.sockets)
+
+    def let_in(
         self, tablespace: str, hub: "Hub", new_connection: "Callable[[], ServerConnection]"
     ) -> None:
-        """Let clients of a tablespace in, behind open()."""
+        """Let clients of a tablespace in."""
         self._carried[tablespace], self._new[hub] = hub, new_connection
         hub.resize()  # what is carried may have changed since it was made
-        self._newest = new_connection
-        await self._listening.start_serving()
 
     def leave(self, tablespace: str, hub: "Hub") -> None:
-        """Let no client of it in any more; with the last server the port is closed. Repeatable."""
+        """Let no client of it in any more. Repeatable."""
         if self._carried.get(tablespace) is hub:
             self._carried[tablespace] = None
         self._new.pop(hub, None)
-        if not self._new and self._listening is not None:
-            self._listening.close()
-            self._listening = None
 
-    async def open_grpc(self, host: str, port: int, gate: "Gate") -> int:
-        """Listen for gRPC for all servers, until close(); return the port. OSError: it is taken.
-
-        gate: of one that clients are let in to. Where it listens already that is all.
-        """
+    async def open_grpc(self, host: str, port: int) -> None:
+        """Listen for gRPC, too, until close(). OSError: the address is taken."""
         from herdpy.server.grpc.server import GrpcServer
 
-        async with self._opening:
-            if self._grpc is None:
-                grpc = GrpcServer(self, self.common, gate)
-                self._grpc_port = await grpc.start(host, port)
-                self._grpc = grpc
-            return self._grpc_port
+        self._grpc = grpc = GrpcServer(self, self.common, self.audit)
+        await grpc.start(host, port)
 
     async def close(self) -> None:
-        """Listen for gRPC no more; behind all servers. Repeatable."""
+        """Listen no more; behind all servers. Repeatable."""
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            listening.close()
+        for each in list(self.closed_connections):
+            await each.end()
         grpc, self._grpc = self._grpc, None
         if grpc is not None:
             await grpc.drain()
             await grpc.close()
 
-    def _connection(self) -> "ServerConnection":
-        # Of one that was accepted just before the last server left, which tells it so.
-        new = next(iter(self._new.values()), self._newest)
-        assert new is not None  # none is accepted before let_in()
-        return new()
+    def _connection(self) -> "ServerConnection | ClosedConnection":
+        new = next(iter(self._new.values()), None)
+        return ClosedConnection(self) if new is None else new()
 
     # --- for gRPC --------------------------------------------------------------------------------
 

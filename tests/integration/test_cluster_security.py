@@ -301,6 +301,69 @@ def test_commands_that_are_refused(secured: Secured) -> None:
     assert "(42501)" in secured.run(*node, "--port", str(own_port()), code=1)
 
 
+def test_a_program_starts_a_node_and_connects_by_it(
+    secured: Secured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With login and TLS everywhere, by the files that `herdpy node` is told."""
+    monkeypatch.chdir(secured.folder)  # a connection may be made elsewhere than the node was
+    here = {
+        "zookeeper": secured.zookeeper.hosts,
+        "root": ROOT,
+        "is_secured": True,
+        "zookeeper_readers": secured.of_apps,
+        "zookeeper_tls_trust": secured.authority.path,
+        "zookeeper_tls": secured.machine,
+        "bookie_tls_trust": secured.authority.path,
+        "bookie_tls": secured.machine,
+        "node_tls_trust": Path(secured.authority.path).name,
+    }
+    server = herdpy.ServerConfig(
+        port=own_port(),
+        tls_certificate=secured.machine.certificate,
+        tls_key=secured.machine.key,
+        tls_client_authority=secured.authority.path,
+    )
+
+    def node(place: herdpy.ClusterPlace, name: str) -> herdpy.Node:
+        settings = herdpy.NodeConfig(session_timeout_s=2.0)
+        return herdpy.Node(
+            secured.folder / name, place=place, id=name, server=server, settings=settings
+        )
+
+    with pytest.raises(herdpy.ProgrammingError, match="expected a login"):
+        herdpy.ClusterPlace.of_files(**here)  # type: ignore[arg-type]
+    place = herdpy.ClusterPlace.of_files(
+        zookeeper_login=Path("nodes-login"),
+        **here,  # type: ignore[arg-type]
+    )
+    with node(place, "n3").start() as running:
+        more = ("more", "--replicas", "n3")
+        secured.run(*HERDPY, "cluster", "create", *secured.here, *more)
+        monkeypatch.chdir("/")
+        with running.connect("more", autocommit=True) as connection:
+            connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+            connection.execute("CREATE USER ada PASSWORD 'geheim-of-ada' SUPERUSER")
+        with running.connect("more", user="ada", password="geheim-of-ada") as connection:
+            assert connection.execute("SELECT count(*) FROM t").fetchone() == (0,)
+        with running.connect("sales") as connection:  # which other nodes lead, in other processes
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+        told = running.dsn("more", user="ada")
+        assert "geheim" not in told
+        assert "zookeeper_login=" in told
+        with pytest.raises(herdpy.OperationalError) as caught:
+            herdpy.connect(told, password="wrong")
+        assert caught.value.sqlstate == "28P01"
+
+    monkeypatch.chdir(secured.folder)
+    monkeypatch.setenv("HERDPY_ZOOKEEPER_LOGIN", OURS)
+    place = herdpy.ClusterPlace.of_files(**here)  # type: ignore[arg-type]
+    with node(place, "n3").start() as running:  # it may, but a URL has no place for its login
+        with pytest.raises(herdpy.ProgrammingError, match="the login for ZooKeeper") as refused:
+            running.connect("more")
+        assert refused.value.sqlstate == "22023"
+        assert running.wait(0) is False
+
+
 def test_certificates_that_are_replaced_count(secured: Secured) -> None:
     """At SIGHUP: the node's own, for its clients, and those for ZooKeeper and bookies."""
     name = secured.leader()

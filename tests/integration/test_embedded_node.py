@@ -206,6 +206,11 @@ def test_a_start_that_is_refused_leaves_nothing(cluster: Cluster) -> None:
     with cluster.node(1).start():
         for node, sqlstate, said in (
             (cluster.node(1), "58000", "cannot listen on 127.0.0.1:"),
+            (
+                cluster.node(2, server=herdpy.ServerConfig(port=cluster.ports[1])),
+                "58000",
+                f"cannot listen on 127.0.0.1:{cluster.ports[1]}",  # which carries nothing yet
+            ),
             (cluster.node(2, folder="n1", node_id="n1"), "55006", "is in use by pid"),
             (cluster.node(3, node_id="n1"), "55006", "another process runs as node n1"),
             (cluster.node(2, folder="b1"), "58P01", "is no node's directory"),
@@ -401,6 +406,93 @@ def test_a_program_that_forgets_it_ends_all_the_same(cluster: Cluster) -> None:
     assert "node n1: the program ends and has not closed it" in errors
 
 
+class Handler(logging.Handler):
+    """Calls what it is given, in the thread of what the node logs at its end."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        super().__init__()
+        self.call = call
+        self.errors: list[herdpy.Error] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "stopping" in record.getMessage():
+            try:
+                self.call()
+            except herdpy.Error as error:
+                self.errors.append(error)
+
+
+def test_the_nodes_own_thread_cannot_wait_for_it(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.make(ack=1)
+    running = cluster.node(1).start()
+    logger = logging.getLogger("herdpy.node.hosted")
+    calls = (running.close, running.wait, lambda: running.reload(herdpy.ServerConfig()))
+    handlers = list(map(Handler, calls))
+    with caplog.at_level(logging.INFO, logger.name):
+        for handler in handlers:
+            logger.addHandler(handler)
+        try:
+            running.close()
+        finally:
+            for handler in handlers:
+                logger.removeHandler(handler)
+    for handler in handlers:
+        (error,) = handler.errors
+        assert (error.sqlstate, "own thread" in str(error)) == ("55000", True)
+    with cluster.node(1).start() as again:  # it was closed whole
+        assert again.id == "n1"
+
+
+def test_close_waits_for_the_end_that_another_thread_has_begun(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.make(ack=1)
+    running = cluster.node(1).start()
+    has_begun, may_go_on = threading.Event(), threading.Event()
+
+    def stop() -> None:
+        has_begun.set()
+        assert may_go_on.wait(60)
+
+    handler = Handler(stop)
+    logger = logging.getLogger("herdpy.node.hosted")
+    ended: list[str] = []
+
+    def close() -> None:
+        running.close()
+        ended.append("close")
+
+    def wait() -> None:
+        assert running.wait()
+        ended.append("wait")
+
+    with caplog.at_level(logging.INFO, logger.name):
+        logger.addHandler(handler)
+        try:
+            threads = [threading.Thread(target=each) for each in (close, close, wait)]
+            threads[0].start()
+            assert has_begun.wait(60)
+            for thread in threads[1:]:
+                thread.start()
+            previous = signal.signal(signal.SIGALRM, lambda *_: running.close())
+            try:  # also in the thread that waits itself
+                assert not ended
+                may_go_on.set()
+                signal.raise_signal(signal.SIGALRM)
+            finally:
+                signal.signal(signal.SIGALRM, previous)
+            for thread in threads:
+                thread.join(60)
+        finally:
+            logger.removeHandler(handler)
+    assert sorted(ended) == ["close", "close", "wait"]
+    assert running.wait()
+    with cluster.node(1).start() as again:
+        assert again.id == "n1"
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_forked_child_leaves_it_alone(cluster: Cluster) -> None:
@@ -409,10 +501,20 @@ def test_a_forked_child_leaves_it_alone(cluster: Cluster) -> None:
         child = os.fork()
         if child == 0:
             running.close()
-            os._exit(0)
+            calls = (running.wait, lambda: running.reload(herdpy.ServerConfig()))
+            told = [told_in_child(call) for call in calls]
+            os._exit(0 if told == ["55000", "55000"] else 1)
         assert os.waitpid(child, 0)[1] == 0
         cluster.create("n1")
         wait_for(lambda: running.parts == {"default": "leading"}, "it does not lead")
+
+
+def told_in_child(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except herdpy.Error as error:
+        return error.sqlstate or ""
+    return ""
 
 
 @pytest.fixture(autouse=True)

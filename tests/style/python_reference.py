@@ -20,7 +20,11 @@ INNER = {
     "AsyncConnection.run_aside",
     "AsyncPipeline.run",
     "Connection.live_session",
+    "ClusterPlace.look_at_files",
+    "ClusterPlace.session",
+    "ClusterPlace.url_options",
     "Node.bookie_config",
+    "Node.url_options",
     "RunningNode.end",
     "Cursor.take",
     "Pipeline.is_full",
@@ -69,7 +73,10 @@ SECTIONS = (
         "With the extra `bookie`. Its settings are [`ServerConfig`, `Config` and"
         " `NodeConfig`](config.md), names of the module. Guide: [a node in your own"
         " program](../guides/embedded-node.md).",
-        (*_parts("herdpy/node/node.py", "Node RunningNode"),),
+        (
+            *_parts("herdpy/node/node.py", "Node RunningNode"),
+            *_parts("herdpy/node/place.py", "ClusterPlace"),
+        ),
     ),
     Section(
         "Snapshots and staging",

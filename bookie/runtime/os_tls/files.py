@@ -147,3 +147,32 @@ def client_contexts(
 
 class TrustError(BookieStartError):
     """The file of authorities cannot be used."""
+
+
+class OptionError(Exception):
+    """An option of a command cannot be used; the command says so in its own way."""
+
+    def __init__(self, option: str, reason: str) -> None:
+        super().__init__(f"{option}: {reason}")
+        self.option = option
+        self.reason = reason
+
+
+def contexts_of_options(
+    trust_path: str | None, certificate: tuple[str, str] | None, option: str, what: str
+) -> TlsContexts | None:
+    """Return client_contexts() of what a command was given; None: to speak in clear.
+
+    option: that trust_path comes from, "-trust" at its end; the certificate's begins so, too.
+    OptionError names the one of the two that cannot be used.
+    """
+    of_certificate = option.removesuffix("-trust")
+    if trust_path is None:
+        if certificate is not None:
+            raise OptionError(of_certificate, f"expected {option} FILE with it")
+        return None
+    try:
+        return client_contexts(trust_path, certificate, what)
+    except BookieStartError as error:
+        named = option if isinstance(error, TrustError) else of_certificate
+        raise OptionError(named, str(error).removeprefix("TLS: ")) from error

@@ -83,9 +83,11 @@ def _reload(hosted: HostedNode, load: Callable[[], Loaded]) -> None:
     hosted.reopen_audit()
     try:
         config = load().server
-        hosted.reload(config)
+        left = hosted.reload(config)
     except Error as error:
         _log.error("reload: settings and certificates stay as they were: %s", error)
         return
     logging.getLogger().setLevel(config.log_level.upper())
+    if left:
+        _log.warning("reload: these count from the next start on: %s", ", ".join(left))
     _log.info("reloaded")

@@ -10,16 +10,8 @@ import click
 
 from herdpy.cli.console import reporting
 from herdpy.driver.dsn import DEFAULT_ROOT
-from herdpy.errors import ProgrammingError
 from herdpy.node.addresses import DEFAULT_ZOOKEEPER, are_places, is_path
-from herdpy.node.place import (
-    ALL_READERS,
-    LOGIN_VARIABLE,
-    ClusterPlace,
-    read_logins,
-    read_readers,
-    read_tls,
-)
+from herdpy.node.place import ALL_READERS, LOGIN_VARIABLE, ClusterPlace
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -141,28 +133,16 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
         **options: Any,
     ) -> None:
         with reporting():
-            logins = read_logins(zookeeper_login)
-            if is_secured and not logins:
-                raise ProgrammingError(
-                    "--zk-enable-security: expected a login for which nodes are made, found none",
-                    sqlstate="22023",
-                    hint=f"name it: --zookeeper-login FILE, or {LOGIN_VARIABLE}",
-                )
-            place = ClusterPlace(
+            place = ClusterPlace.of_files(
                 zookeeper,
                 root,
-                logins=logins,
+                zookeeper_login=zookeeper_login,
                 is_secured=is_secured,
-                readers=read_readers(zookeeper_readers),
-                zookeeper_tls=read_tls(
-                    zookeeper_tls_trust,
-                    zookeeper_tls,
-                    "--zookeeper-tls-trust",
-                    "TLS to ZooKeeper",
-                ),
-                bookie_tls=read_tls(
-                    bookie_tls_trust, bookie_tls, "--bookie-tls-trust", "TLS to bookies"
-                ),
+                zookeeper_readers=zookeeper_readers,
+                zookeeper_tls_trust=zookeeper_tls_trust,
+                zookeeper_tls=zookeeper_tls,
+                bookie_tls_trust=bookie_tls_trust,
+                bookie_tls=bookie_tls,
             )
             command(*arguments, place=place, **options)
 

@@ -70,7 +70,7 @@ def caller_of(context: Any, tokens: Tokens, hub: "Hub") -> Caller:
     found = [value for key, value in metadata if key == "authorization"]
     named = [value for key, value in metadata if key == TABLESPACE_KEY]
     if not found:
-        return Caller()
+        return Caller(tablespace=named_tablespace(context))
     token = bearer_of(context)
     if token is not None:
         proven = tokens.proven_by(token, certificate_of(context))

@@ -20,7 +20,7 @@ from herdpy.server.grpc.standard import add_standard_services
 
 if TYPE_CHECKING:
     from herdpy.server.common import Common
-    from herdpy.server.login.gate import Gate
+    from herdpy.server.login.audit import Audit
     from herdpy.server.login.tls import ServerTls
 
 _CALLS_BESIDE = 100
@@ -34,12 +34,11 @@ _PING_STRIKES_MAX = 2
 
 
 class GrpcServer:
-    def __init__(self, hubs: Hubs, common: "Common", gate: "Gate") -> None:
-        """`gate` is that of the first server; what it serves TLS with all do."""
+    def __init__(self, hubs: Hubs, common: "Common", audit: "Audit") -> None:
         common.shares_of(FIRST_MESSAGES)  # which are shown from the start
         self._hubs = hubs
         self._common = common
-        self._gate = gate
+        self._audit = audit
         self._watch: ConnectionWatch | None = None
         config = common.config
         # Unauthenticated are those that log in, and those whose first message has not come.
@@ -60,12 +59,12 @@ class GrpcServer:
         except RuntimeError as error:
             raise OSError(str(error)) from error
         await self._server.start()
-        self._watch = ConnectionWatch(self._common, self._gate.audit, bound)
+        self._watch = ConnectionWatch(self._common, self._audit, bound)
         await self._health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
         return bound
 
     def _add_port(self, address: str) -> int:
-        first = self._gate.tls
+        first = self._common.tls
         if first is None:
             return self._server.add_insecure_port(address)
         credentials = cast(Any, grpc).dynamic_ssl_server_credentials(
@@ -77,10 +76,7 @@ class GrpcServer:
 
     def _certificates(self) -> Any:
         """Return what counts now, at the begin of each handshake; in a thread of grpc's."""
-        hubs = self._hubs.let_in_now()
-        if hubs:  # those that have left read no new files
-            self._gate = hubs[0].gate
-        tls = self._gate.tls
+        tls = self._common.tls
         assert tls is not None
         return _certificates(tls)
 

@@ -19,7 +19,6 @@ from herdpy.proto.scram import ScramServer
 from herdpy.server.login.audit import Audit
 from herdpy.server.login.certificates import names_of
 from herdpy.server.login.throttle import Throttle
-from herdpy.server.login.tls import ServerTls, TlsFiles
 from herdpy.storage.tablespace_list import DEFAULT
 
 if TYPE_CHECKING:
@@ -35,17 +34,14 @@ class Gate:
         config: ServerConfig,
         throttle: Throttle,
     ) -> None:
-        """OperationalError: a file of TLS cannot be used, or one of two is missing.
-
-        `secret` makes the salts of users who do not exist while the database has none for it.
-        """
+        """`secret` makes the salts of users who do not exist while the database has none for it."""
         self.audit = audit
         self.throttle = throttle
         self._database = database
         self._secret = secret
+        self._config = config
         self._rule = config.authentication
         self._client_check = config.tls_client_check
-        self.tls = server_tls(config)
         self._is_public = False
         self.tablespace = DEFAULT
         """What a cluster calls the database itself."""
@@ -54,37 +50,9 @@ class Gate:
 
     def open_to(self, addresses: list[str], *, has_tls: bool) -> None:
         """Say where the server will listen; OperationalError: not without TLS and a password."""
-        public = [each for each in addresses if not _is_loopback(each)]
-        if not public:
-            return
-        if self._rule == "trust":
-            raise OperationalError(
-                f"serve: others reach {public[0]}, and authentication is 'trust'",
-                sqlstate="F0000",
-                hint="listen on 127.0.0.1, or leave authentication at 'auto'",
-            )
-        missing: list[str] = []
-        if not has_tls:
-            missing.append("TLS (--tls-certificate, --tls-key)")
-        if not self._database.has_logins and self._client_check != "cert":
-            missing.append("a user with a password")
-        if missing:
-            raise OperationalError(
-                f"serve: others reach {public[0]}, which needs {' and '.join(missing)}",
-                sqlstate="F0000",
-                hint="listen on 127.0.0.1 and let others in by an SSH tunnel, or see the guide: "
-                "docs/guides/security.md",
-            )
-        self._is_public = True
-
-    def reload(self) -> None:
-        """Read the files of TLS again, for connections to come; OperationalError: as before.
-
-        TLS goes on with the paths that it began with.
-        """
-        if self.tls is not None:
-            self.tls = ServerTls(self.tls.files)
-            self.audit.record("certificates_reloaded")
+        has_user = self._database.has_logins or self._client_check == "cert"
+        if check_addresses(addresses, self._config, has_tls=has_tls, has_user=has_user):
+            self._is_public = True
 
     def begin(
         self,
@@ -204,33 +172,35 @@ class Gate:
         return "no valid password" if found.verifier is None else "wrong password"
 
 
-def server_tls(config: ServerConfig) -> ServerTls | None:
-    """Return what the settings serve TLS with; None: nothing.
+def check_addresses(
+    addresses: list[str], config: ServerConfig, *, has_tls: bool, has_user: bool
+) -> bool:
+    """Return whether others reach one of these; OperationalError F0000: they must not, as it is.
 
-    OperationalError: a file cannot be used, or one of two is missing.
+    has_user: one with a password, or whose certificate does.
     """
-    if bool(config.tls_certificate) != bool(config.tls_key) or (
-        config.tls_client_authority and not config.tls_certificate
-    ):
+    public = [each for each in addresses if not _is_loopback(each)]
+    if not public:
+        return False
+    if config.authentication == "trust":
         raise OperationalError(
-            "serve: expected tls_certificate and tls_key together, and tls_client_authority only "
-            "with them",
+            f"serve: others reach {public[0]}, and authentication is 'trust'",
             sqlstate="F0000",
+            hint="listen on 127.0.0.1, or leave authentication at 'auto'",
         )
-    if config.tls_client_check != "verify-ca" and not config.tls_client_authority:
+    missing: list[str] = []
+    if not has_tls:
+        missing.append("TLS (--tls-certificate, --tls-key)")
+    if not has_user:
+        missing.append("a user with a password")
+    if missing:
         raise OperationalError(
-            f"serve: tls_client_check is {config.tls_client_check!r}, which needs "
-            "tls_client_authority",
+            f"serve: others reach {public[0]}, which needs {' and '.join(missing)}",
             sqlstate="F0000",
+            hint="listen on 127.0.0.1 and let others in by an SSH tunnel, or see the guide: "
+            "docs/guides/security.md",
         )
-    if not config.tls_certificate:
-        return None
-    files = TlsFiles(
-        certificate=config.tls_certificate,
-        key=config.tls_key,
-        client_authority=config.tls_client_authority or None,
-    )
-    return ServerTls(files)
+    return True
 
 
 def _is_loopback(address: str) -> bool:

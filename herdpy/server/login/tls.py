@@ -7,6 +7,7 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
+from herdpy.config import ServerConfig
 from herdpy.errors import OperationalError
 from herdpy.proto.scram import certificate_binding
 
@@ -53,6 +54,35 @@ class ServerTls:
             # A session taken up again would not look at the client's certificate once more.
             context.options |= ssl.OP_NO_TICKET
             context.num_tickets = 0
+
+
+def server_tls(config: ServerConfig) -> ServerTls | None:
+    """Return what the settings serve TLS with; None: nothing.
+
+    OperationalError: a file cannot be used, or one of two is missing.
+    """
+    if bool(config.tls_certificate) != bool(config.tls_key) or (
+        config.tls_client_authority and not config.tls_certificate
+    ):
+        raise OperationalError(
+            "serve: expected tls_certificate and tls_key together, and tls_client_authority only "
+            "with them",
+            sqlstate="F0000",
+        )
+    if config.tls_client_check != "verify-ca" and not config.tls_client_authority:
+        raise OperationalError(
+            f"serve: tls_client_check is {config.tls_client_check!r}, which needs "
+            "tls_client_authority",
+            sqlstate="F0000",
+        )
+    if not config.tls_certificate:
+        return None
+    files = TlsFiles(
+        certificate=config.tls_certificate,
+        key=config.tls_key,
+        client_authority=config.tls_client_authority or None,
+    )
+    return ServerTls(files)
 
 
 def _first_certificate(pem: str) -> bytes:

@@ -6,7 +6,7 @@ The numbers are the loop's; rows are made of them by any thread.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from herdpy.engine.limit_rows import LimitRow, WaitRow, role_maxima
+from herdpy.engine.limit_rows import CONNECTIONS_MAX, LimitRow, WaitRow, role_maxima
 from herdpy.model.role_settings import CONNECTIONS, OPEN_RESULTS, RUNNING_STATEMENTS, TIMEOUTS
 from herdpy.server.pace import PER_S
 from herdpy.server.user_shares import WORKERS_OF_TABLESPACE
@@ -66,6 +66,9 @@ def tablespace_limits(served: "Served") -> Iterator[LimitRow]:
         waits = refusals.wait_count(WORKERS_OF_TABLESPACE)
         count = shares.usual_count
         yield LimitRow(WORKERS_OF_TABLESPACE, "", shares.usual_max, count, 0, waits)
+    if served.connections_max is not None:
+        name, count = CONNECTIONS_MAX, served.connection_count
+        yield LimitRow(name, "", served.connections_max, count, refusals.count(name))
     for share in (served.received, served.parameters, served.results):
         name = share.names.of_tablespace
         yield LimitRow(name, "", share.maximum, share.used, refusals.count(name))

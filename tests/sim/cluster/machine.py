@@ -24,6 +24,7 @@ from herdpy.engine.closing import run_all
 from herdpy.engine.resources import Resources
 from herdpy.errors import Error
 from herdpy.server.common import Common
+from herdpy.server.login.audit import Audit
 from herdpy.server.shared_port import SharedPort
 from tests.sim.cluster.checkers import check_closed
 from tests.sim.ledger import world as ledger
@@ -122,7 +123,7 @@ class Machine:
         self.store = node.run(LateStore, world.store_server, StoreLink(world, self.name))
         self.store.on_session(self._on_session)
         self.common = node.run(Common, server_config(world.plan), self.clock, self._new_executor)
-        self.port = node.run(SharedPort, self.common)
+        self.port = node.run(SharedPort, self.common, Audit(self.clock))
         self.resources = node.run(self._new_resources, node)
         node.create_task(self._live(node))
 
@@ -152,6 +153,7 @@ class Machine:
 
     async def _live(self, node: Node) -> None:
         world = self.world
+        await self.port.open(self.name, PORT)
         while self.client is None:
             with suppress(BookieError):
                 self.client = await LedgerClient.connect(

@@ -69,9 +69,11 @@ NEVER_SIMULATED = {
     "server/listening.py",  # of processes, as the next one
     "server/login/audit_file.py",
     "server/login/certificates.py",
+    "server/login/handshake.py",
     "server/login/login_tokens.py",
     "server/login/tls.py",
-    "server/shared_port.py",  # of nodes with several tablespaces
+    "server/closed_connection.py",  # of nodes, as the next one
+    "server/shared_port.py",
     "model/tablespace_limits.py",  # of ALTER TABLESPACE
     "engine/state/ranges.py",  # of iterators over many pages
     "engine/state/system_tables.py",  # constants, as the four below

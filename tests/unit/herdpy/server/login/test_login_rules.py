@@ -25,6 +25,7 @@ from herdpy.server.login.throttle import (
     Throttle,
     origin_of,
 )
+from herdpy.server.login.tls import server_tls
 from tests.fixtures.authorities import Authority, Identity
 from tests.fixtures.engines import Engine, run
 from tests.fixtures.servers import RunningServer, running_server
@@ -205,11 +206,9 @@ class TestClientCertificates:
             assert caught.value.sqlstate == sqlstate
 
     def test_the_setting_needs_an_authority(self, check: str) -> None:
-        own = Engine()
         config = ServerConfig(tls_client_check=check)
         with pytest.raises(OperationalError, match="tls_client_authority"):
-            gate_of(own, config)
-        own.database.close()
+            server_tls(config)
 
 
 def test_names_of_what_is_no_certificate() -> None:

@@ -27,13 +27,11 @@ from herdpy.proto.messages import (
     decode_to_driver,
     encode_frame,
 )
-from herdpy.server.login.audit import Audit
-from herdpy.server.login.gate import Gate
-from herdpy.server.login.throttle import Throttle
+from herdpy.server.login.tls import server_tls
 from herdpy.server.operations.metrics import families
 from tests.fixtures import faces
 from tests.fixtures.authorities import Authority, Identity
-from tests.fixtures.engines import engine, rows
+from tests.fixtures.engines import rows
 from tests.fixtures.servers import RunningServer, running_server
 
 PASSWORD = "correct horse"
@@ -432,7 +430,7 @@ class TestTls:
         theirs = url(secured, tls="on", tls_authority=foreign.path)
         with herdpy.connect(ours) as before:
             foreign.issue("server", "127.0.0.1")  # in place of the old files
-            secured.server.gate.reload()
+            secured.server.reload(secured.server._hub.config)
             assert before.execute("SELECT 1").fetchone() == (1,)
             herdpy.connect(theirs).close()
             with pytest.raises(OperationalError, match="not trusted"):
@@ -444,7 +442,7 @@ class TestTls:
     ) -> None:
         Path(identity.key).write_text("none")
         with pytest.raises(OperationalError, match=r"server\.pem") as caught:
-            secured.server.gate.reload()
+            secured.server.reload(secured.server._hub.config)
         assert caught.value.sqlstate == "F0000"
         herdpy.connect(url(secured, tls="on", tls_authority=authority.path)).close()
 
@@ -469,14 +467,8 @@ class TestTls:
     )
     def test_settings_that_make_no_sense(self, settings: dict[str, str]) -> None:
         config = ServerConfig(**settings)  # type: ignore[arg-type]
-        with engine() as own, pytest.raises(OperationalError) as caught:
-            Gate(
-                own.database,
-                Audit(own.database.clock),
-                b"secret",
-                config,
-                Throttle(own.database.clock, config),
-            )
+        with pytest.raises(OperationalError) as caught:
+            server_tls(config)
         assert caught.value.sqlstate == "F0000"
 
 
