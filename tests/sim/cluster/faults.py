@@ -485,16 +485,16 @@ class Faults:
                 self.world.fault("client cut")
 
     def _cancel_some_later(self) -> None:
-        """Have clients wait no more, about when a leader without the store holds its answers."""
-        for _ in range(self._cancels.choice((0, 4, 12))):
-            self.world.call_later(
-                SESSION_TIMEOUT_S * (0.75 + 0.5 * self._cancels.random()), self._cancel
-            )
+        """Have clients wait no more, while a leader without the store holds its answers."""
+        for _ in range(self._cancels.choice((0, 1, 4))):
+            after_s = SESSION_TIMEOUT_S * (0.7 + 0.35 * self._cancels.random())
+            self.world.call_later(after_s, self._cancel)
 
     def _cancel(self) -> None:
-        client = self._cancels.choice(self.clients)
-        for connection in (client.current, client.alone):
-            if connection is not None and client.node.is_alive:
+        for client in self.clients:
+            for connection in (client.current, client.alone):
+                if connection is None or not client.node.is_alive or self._cancels.random() < 0.3:
+                    continue
                 cancelling = in_thread(client.node, partial(_cancel, connection))
                 cancelling.add_done_callback(raise_of)
 
