@@ -636,8 +636,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def get_exception_handler(self) -> None:
         return None
 
-    def get_debug(self) -> bool:
-        return False
+    get_debug = staticmethod(bool)  # type: ignore[assignment]
+    """False; each future and task asks, so that it is no function of Python."""
 
     def set_debug(self, enabled: bool) -> None:
         """Stay as it is; there is only one way to run."""

@@ -24,7 +24,7 @@ from greenlet import getcurrent
 from bookie.runtime.drivers import mutexes_of, run_by
 from bookie.runtime.ticket import Ticket
 from herdpy.aio.switching import can_wait, switched, wait_for, wait_for_ticket
-from tests.fixtures.shared_plans import forget_plans
+from tests.fixtures.shared_plans import own_plans
 from tests.sim.disk import SimulatedCrash
 from tests.sim.lines import preempted
 from tests.sim.loop import Node, SimulatedLoop
@@ -74,8 +74,8 @@ class LinePreemption:
             yield
             return
         self._draw()
-        forget_plans()  # a statement that is planned is stopped elsewhere than one that is known
-        with preempted(self._at_line):
+        # A statement that is planned is stopped elsewhere than one that is known.
+        with own_plans(), preempted(self._at_line):
             yield
 
     def _draw(self) -> None:

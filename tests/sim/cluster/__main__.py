@@ -22,6 +22,10 @@ WANTED = (
     "a leader whose log or tenure was taken",
     "a leader that takes over from itself",
     "leader without the metadata store",
+    "a leader without bookies",
+    "a leader that is outrun",
+    "a ledger that is listed without an answer",
+    "entries that a ledger leaves out, in a tenure",
     "an answer that waited for a tenure",
     "pause in a take-over",
     "pause in a hand-over",
@@ -79,6 +83,8 @@ WANTED = (
     "pre-emption",
     "pre-emption at lines",
     "two tablespaces",
+    "a secured cluster, whose drivers have their own login",
+    "a secured cluster, whose drivers have the login of nodes",
 )
 
 

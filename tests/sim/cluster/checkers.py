@@ -2,10 +2,13 @@
 
 chain  the list of ledgers is ascending; each listed ledger is CLOSED in the end, and begins with a
        header that names the end of the one before it, under an epoch that never falls; in a ledger
-       of the tablespace that is not listed there is nothing but its header
+       of the tablespace that is not listed there is nothing but its header; no node ever finds the
+       log, or its own copy, damaged
 staleness, monotonic: see readers.py
 memory a node that follows has the rows of a large job in pages, whatever else it does with these;
        a copy that is closed has nothing any more of the memory that its node has for all
+access in a cluster that is secured each node of the metadata store has the ACL that `cluster acl
+       show` and `bookie acl show` want, from when it is made, and who reads it there needs no more
 """
 
 from collections import Counter
@@ -14,6 +17,10 @@ from bookie.client.client import LedgerClient
 from bookie.client.record_frames import split
 from bookie.errors import NoSuchLedgerError, NoSuchLedgerMetadataError
 from bookie.ledger.types import LedgerState
+from bookie.metadata.acl import StoreAccess, acl_text
+from bookie.metadata.acl_walk import Deviation, find_deviations
+from bookie.metadata.interfaces import VersionedStore
+from bookie.metadata.memory_server import MemoryStoreServer
 from herdpy.cluster.ledgers_info import LedgersInfo
 from herdpy.engine.database import Database
 from herdpy.engine.resources import Resources
@@ -23,7 +30,7 @@ from herdpy.log.record import BeginLedger, decode
 from tests.sim.ledger.checkers import CheckError as LedgerCheckError
 from tests.sim.server.checkers import CHECKERS as OF_SERVERS
 
-CHECKERS = (*OF_SERVERS, "chain", "memory", "staleness", "monotonic")
+CHECKERS = (*OF_SERVERS, "chain", "memory", "staleness", "monotonic", "access")
 
 
 class CheckError(LedgerCheckError):
@@ -60,6 +67,22 @@ def check_closed(resources: Resources) -> None:
     resources.memory.governor.settle()
     if resources.memory.bytes_used or resources.results.used:
         raise CheckError("memory", f"{resources.memory.figures()} without an open copy")
+
+
+def check_made(server: MemoryStoreServer, path: str, access: StoreAccess) -> None:
+    """Look at a node of the metadata store that was just made."""
+    acl, _ = server.tree.read_acl(path)
+    if acl != access.secured_acl(path):
+        raise CheckError("access", f"{path} is made with {acl_text(acl)}")
+
+
+async def check_access(store: VersionedStore, *roots: str) -> None:
+    """Look at all nodes of the metadata store below some roots, as `acl show` does."""
+    found: list[Deviation] = []
+    for root in roots:
+        await find_deviations(store, root, store.access.secured_acl, found.append)
+    if found:
+        raise CheckError("access", ", ".join(f"{each.path}: {each.text}" for each in found))
 
 
 async def check_chain(

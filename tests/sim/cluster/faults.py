@@ -33,6 +33,12 @@ _STEP_WEIGHTS = (3, 3, 3, 2, 2, 2)
 _HAND_OVER_WEIGHTS = (2, 2, 2, 3, 3)
 """Of the steps of a hand-over: the last ones come late, if nothing else has come before."""
 _PATIENT_S = (0.5, 1.5)
+_BEGIN_SHARE = 0.3
+"""Of the seeds: their first fault is in a hand-over, whose steps few come to later on."""
+_ROLL_S = 0.012
+"""Of which the most take less, where nothing is slow."""
+_WITHOUT_BOOKIES_S = (0.6, 1.2)
+"""Longer than adds may take, each at another bookie."""
 _LONG_GAP_S = 0.5
 _SLOW_S = 0.3
 _MAINTENANCE, _MAINTAINED_S = 150, 0.01
@@ -63,7 +69,7 @@ class Faults:
             self.crash_bookie,
             self.crash_both,
             self.block_bookie,
-            self.block_bookie,
+            self.leave_bookies,
             self.cut_bookie,
             self.slow_bookie,
             self.full_bookie,
@@ -82,9 +88,10 @@ class Faults:
             self.delay_follower,
             self.hand_over,
             self.crash_in_hand_over,
-            self.crash_in_hand_over,
             self.pause_in_hand_over,
             self.silence_leader,
+            self.outrun_leader,
+            self.lose_listing,
         ]
         themes = rng.choices(
             (self._take_overs(), self._hand_overs(), self._others()), (0.35, 0.45, 0.2)
@@ -97,6 +104,9 @@ class Faults:
         self._rest_s = 0.0
         """Before the next fault, so that what was begun comes to where it is to fail."""
         self._left = world.plan.fault_count
+        begins_so = rng.random() < _BEGIN_SHARE
+        self._first = self.crash_in_hand_over if begins_so else None
+        """What happens before all others."""
 
     def _take_overs(self) -> list[Theme]:
         return [
@@ -104,13 +114,13 @@ class Faults:
             [self.pause_in_take_over, self.crash_in_take_over],
             [self.pause_in_take_over, self.crash_in_roll, self.roll],
             [self.crash_in_take_over, self.crash_in_take_over, self.checkpoint],
-            [self.crash_leader, self.crash_in_take_over],
+            [self.lose_listing, self.crash_in_take_over],
             [self.crash_in_take_over, self.depose],
             [self.crash_in_take_over],
             [self.depose, self.roll, self.roll_in_take_over],
-            [self.roll_in_take_over],
+            [self.roll_in_take_over, self.lose_listing],
             [self.depose, self.pause_leader, self.pause_leader],
-            [self.isolate_leader, self.pause_leader],
+            [self.isolate_leader, self.outrun_leader, self.pause_leader],
             [self.hang_leader, self.hang_leader, self.cut_client],
             [self.hang_leader, self.crash_follower],
             [self.silence_leader, self.crash_follower],
@@ -143,9 +153,9 @@ class Faults:
             [self.crash_follower, self.checkpoint, self.depose],
             [self.crash_bookie, self.crash_leader],
             [self.crash_both, self.crash_in_roll, self.crash_in_roll],
-            [self.crash_bookie, self.crash_bookie, self.depose],
+            [self.leave_bookies, self.crash_bookie, self.depose],
             [self.block_bookie, self.slow_link, self.slow_bookie],
-            [self.block_bookie, self.cut_bookie, self.depose],
+            [self.leave_bookies, self.cut_bookie, self.depose],
             [self.slow_bookie, self.crash_leader, self.checkpoint],
             [self.full_bookie, self.roll, self.crash_in_take_over],
             [self.full_disk, self.slow_disk, self.checkpoint, self.depose],
@@ -193,8 +203,10 @@ class Faults:
         before = world.fault_count
         for _ in range(_TRIES):
             self.space = rng.choice(world.spaces)
-            rng.choice(self.everything if rng.random() < self._any_share else self.kinds)()
+            kinds = self.everything if rng.random() < self._any_share else self.kinds
+            (self._first or rng.choice(kinds))()
             if world.fault_count > before:
+                self._first = None
                 self._left -= 1
                 break
         self._happen_later()
@@ -263,9 +275,11 @@ class Faults:
 
     def crash_in_hand_over(self) -> None:
         """Have a hand-over end behind one of its steps, at either side of it."""
-        if (leader := self._leader()) is not None:
-            (leader.crash_after,) = self.rng.choices(HAND_OVER_STEPS, _HAND_OVER_WEIGHTS)
-            self._rest_s = 2 * _REST_S
+        leader = self._leader()
+        if leader is None or not self._ready():
+            return
+        (leader.crash_after,) = self.rng.choices(HAND_OVER_STEPS, _HAND_OVER_WEIGHTS)
+        self._rest_s = 2 * _REST_S
         if self.rng.random() < 0.3:
             for host in self.nodes:
                 host.crash_after = host.crash_after or self.rng.choice(STEPS)
@@ -285,6 +299,14 @@ class Faults:
             self.world.leave_store(leader.machine, self.rng.choice((0.3, 1.5, 3.0)))
             self._cut_some_later()
             self._cancel_some_later()
+
+    def outrun_leader(self) -> None:
+        """Have another node take over, of which the leader does not hear in its tenure."""
+        leader = self._leader()
+        if leader is not None and self._ready():
+            self.world.fault("a leader that is outrun")
+            self.world.leave_store(leader.machine, self.rng.choice((0.3, 0.8, 1.5)))
+            self.depose()
 
     def wipe(self) -> None:
         """Have a node lose its disk: the log has all."""
@@ -384,9 +406,23 @@ class Faults:
 
     def roll_in_take_over(self) -> None:
         """Have another node take over, and the leader roll while it does."""
+        if self._leader() is None or not self._ready():
+            return
         for host in self.nodes:
             host.at_step = partial(self._roll_again, self.space)
-        self.depose()
+        # A first one may come between the other node's reading of the list and its claim.
+        self.roll()
+        delay_s = self.rng.random() * _ROLL_S
+        self.world.call_later(delay_s, self._of, self.space, self.depose)
+
+    def lose_listing(self) -> None:
+        """Have the leader not hear whether its next ledger is listed, while another node claims."""
+        leader = self._leader()
+        if leader is not None and self._ready():
+            self.world.lose_listing(leader.machine)
+            self.world.fault("a ledger that is listed without an answer")
+            self.roll()
+            self.depose()
 
     def _roll_again(self, space: Space) -> None:
         self.world.happen("roll in a take-over")
@@ -458,6 +494,20 @@ class Faults:
         for each in ways:
             network.block(*each)
             self.world.call_later(seconds, network.open, *each)
+
+    def leave_bookies(self) -> None:
+        """Let the leader reach one bookie alone for a while: what it appends is in no quorum."""
+        leader, world = self._leader(), self.world
+        if leader is None:
+            return
+        network, kept = world.loop.network, self.rng.choice(world.hosts)
+        seconds = self.rng.choice(_WITHOUT_BOOKIES_S)
+        for bookie in world.hosts:
+            if bookie is not kept:
+                for way in ((leader.name, bookie.name), (bookie.name, leader.name)):
+                    network.block(*way)
+                    world.call_later(seconds, network.open, *way)
+        world.fault("a leader without bookies")
 
     def cut_bookie(self) -> None:
         network = self.world.loop.network

@@ -120,7 +120,8 @@ class Machine:
         for host in self.hosts:
             host.disk.latency = host.wait_for_disk
         self._is_suspended = False
-        self.store = node.run(LateStore, world.store_server, StoreLink(world, self.name))
+        link = StoreLink(world, self.name)
+        self.store = node.run(LateStore, world.store_server, link, world.access)
         self.store.on_session(self._on_session)
         self.common = node.run(Common, server_config(world.plan), self.clock, self._new_executor)
         self.port = node.run(SharedPort, self.common, Audit(self.clock))

@@ -33,8 +33,8 @@ from herdpy.engine.instance import Instance
 from herdpy.engine.maintenance.file_logs import LogSource
 from herdpy.engine.resources import Tenant
 from herdpy.engine.state.tablespace import Tablespace
-from herdpy.errors import Error, OperationalError
-from herdpy.log.ledger_log import OnAdded
+from herdpy.errors import CorruptionError, Error, OperationalError
+from herdpy.log.ledger_log import LedgerLog, OnAdded
 from herdpy.model.lsn import Lsn
 from herdpy.server.server import Server
 from tests.sim.cluster.checkers import CheckError, check_copy_closed, check_memory
@@ -113,6 +113,11 @@ class SteppedChain(BlockingChain):
     def replay(self, after: Lsn) -> Any:
         yield from super().replay(after)
         self._host.step("replayed")
+
+    def end(self) -> int:
+        last = super().end()
+        self._host.ended(last)
+        return last
 
     def send(self, payload: bytes, on_added: OnAdded) -> None:
         """Send an entry, when the log hangs no more that it is of."""
@@ -263,6 +268,10 @@ class NodeHost:
         is_forced = self.member is not None and self.member.machine.is_forced
         if state is State.TAKING_OVER and is_forced:
             world.happen("a take-over from a silent leader")
+        reason = None if self.member is None else self.member.machine.reason
+        if isinstance(reason, CorruptionError):
+            error = CheckError("chain", f"{self.name} finds a damaged log: {reason}")
+            world.call_later(0.0, _raise, error)
         if was is State.LEADING and state is State.RESIGNING:
             if self.store.state is not SessionState.CONNECTED:
                 world.happen("a leader that ends by itself, without a session")
@@ -326,6 +335,16 @@ class NodeHost:
             check()
         except CheckError as error:
             self.world.call_later(0.0, _raise, error)
+
+    def ended(self, last: int) -> None:
+        """A ledger that it wrote ends with an entry; what is behind was never told."""
+        database = None if self.copy is None else self.copy.database
+        tenure = self.tenure
+        if database is None or tenure is None or not tenure.holds():
+            return
+        log = database.tablespace.log
+        if isinstance(log, LedgerLog) and any(each.entry_id > last for each in log._in_flight):
+            self.world.happen("entries that a ledger leaves out, in a tenure")
 
     def maintain(self) -> None:
         """Checkpoint and compact as long as it follows; the disk fails at times."""

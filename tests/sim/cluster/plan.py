@@ -36,6 +36,10 @@ class WorldPlan(server.WorldPlan):
     churn: float = 0.0
     is_maintained: bool = False
     """Nodes that follow checkpoint and compact all the time, on a slow disk that fails at times."""
+    is_secured: bool = False
+    """All sessions with the metadata store log in, and its nodes are for them."""
+    has_readers: bool = False
+    """Drivers then have a login of their own, which may read what they need."""
     tablespace_count: int = 1
     """Each node has a copy of each, and each has leaders and clients of its own."""
     acknowledged_min: int = 0
@@ -60,6 +64,7 @@ _LINED = 0.55
 _TIMEOUT_OF_STOPPED_S = 0.5
 _TWO_SHARE = 0.15
 """Of the seeds: their nodes have copies of two tablespaces."""
+_SECURED_SHARE = 0.3
 
 
 def draw_plan(rng: random.Random) -> WorldPlan:
@@ -108,6 +113,8 @@ def draw_plan(rng: random.Random) -> WorldPlan:
     if plan.line_share and plan.statement_timeout_s:
         # Threads that are stopped for milliseconds would end few statements within less.
         plan = replace(plan, statement_timeout_s=_TIMEOUT_OF_STOPPED_S)
+    is_secured = rng.random() < _SECURED_SHARE
+    plan = replace(plan, is_secured=is_secured, has_readers=is_secured and rng.random() < 0.6)
     if plan.is_long or rng.random() < 0.87:
         return plan
     # Jobs of more rows than go one by one, beside what nodes that follow do with theirs.

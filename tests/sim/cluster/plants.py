@@ -7,6 +7,7 @@ from typing import Any
 
 from bookie.client.record_frames import join
 from bookie.errors import BookieError
+from bookie.metadata.acl import OPEN, Acl, StoreAccess
 from bookie.metadata.interfaces import Check, Write
 from bookie.metadata.patience import BROKEN
 from herdpy.cluster.chain import LedgerChain
@@ -29,6 +30,7 @@ from herdpy.server.requests.requests import Requests
 from tests.fixtures.plants import Plant
 
 DATA = ("durability", "content", "refusal", "bank", "lists", "position", "digest", "atomicity")
+OF_FOLLOWERS = ("chain", "staleness", "monotonic")
 
 
 def _keep_the_memory(_right: Any) -> Any:
@@ -313,11 +315,21 @@ def _as_if_it_only_read(right: Any) -> Any:
     return has_only_read
 
 
+def _open_wishes(right: Any) -> Any:
+    """The node by which another leader is wanted is for all to write."""
+
+    def acl_of_new(self: StoreAccess, path: str) -> Acl:
+        return OPEN if "/wishes/" in path else right(self, path)
+
+    return acl_of_new
+
+
 PLANTS: dict[str, Plant] = {
     "a held write that is told as cancelled": Plant(
         Requests, "has_only_read", _as_if_it_only_read, DATA
     ),
     "a silent leader that is left alone": Plant(Member, "_could_write", _never, ("liveness",)),
+    "a wish that all may write": Plant(StoreAccess, "acl_of_new", _open_wishes, ("access",)),
     "staleness by a ledger that is not the last": Plant(
         LedgerTail, "look_for_end", _of_any_ledger, ("staleness",)
     ),
@@ -359,27 +371,29 @@ PLANTS: dict[str, Plant] = {
     "records before the ledger is listed": Plant(
         LedgerChain, "begin", _record_before_listing, (*DATA, "chain")
     ),
-    "roll without a close": Plant(LedgerChain, "end", _roll_without_close, (*DATA, "chain")),
+    "roll without a close": Plant(
+        LedgerChain, "end", _roll_without_close, (*DATA, "chain", "liveness")
+    ),
     "acknowledged at the sending": Plant(
-        LedgerLog, "_send_all", _acknowledge_at_the_sending, (*DATA, "errors")
+        LedgerLog, "_send_all", _acknowledge_at_the_sending, (*DATA, "chain", "errors")
     ),
     "all acknowledged at a ledger's end": Plant(
-        LedgerLog, "_end", _acknowledge_all_at_the_end, DATA
+        LedgerLog, "_end", _acknowledge_all_at_the_end, (*DATA, "chain")
     ),
     "COMMIT acknowledged behind a lost entry": Plant(
-        LedgerLog, "_on_added", _ignore_a_lost_entry, DATA
+        LedgerLog, "_on_added", _ignore_a_lost_entry, (*DATA, "chain")
     ),
     "no ROLLBACK by the new leader": Plant(
         recovery, "end_abandoned", _leave_open, (*DATA, "liveness", "errors")
     ),
     "a ledger left by a follower before it is CLOSED": Plant(
-        LedgerTail, "_runs_of", _leave_before_closed, (*DATA, "errors", "liveness")
+        LedgerTail, "_runs_of", _leave_before_closed, (*DATA, *OF_FOLLOWERS, "errors", "liveness")
     ),
     "offset kept at a ledger switch": Plant(
-        LedgerTail, "_runs_of", _keep_the_offset, (*DATA, "errors", "liveness")
+        LedgerTail, "_runs_of", _keep_the_offset, (*DATA, *OF_FOLLOWERS, "errors", "liveness")
     ),
     "a take-over that does not read the rest": Plant(
-        LedgerLog, "replay", _take_over_where_it_is, (*DATA, "errors")
+        LedgerLog, "replay", _take_over_where_it_is, (*DATA, "chain", "errors")
     ),
-    "last entry not replayed": Plant(LedgerChain, "entries", _one_entry_less, DATA),
+    "last entry not replayed": Plant(LedgerChain, "entries", _one_entry_less, (*DATA, "chain")),
 }

@@ -13,18 +13,20 @@ from dataclasses import replace
 from functools import partial
 from unittest.mock import patch
 
+from bookie.metadata.memory import MemoryStore
 from herdpy.cluster import tail
 from herdpy.engine.session.commit_outcomes import CommitOutcomes
 from herdpy.engine.state.commit_tokens import Outcome as Fated
 from tests.fixtures.small_sizes import small_sizes
-from tests.sim.cluster.checkers import CheckError
+from tests.sim.cluster.checkers import CheckError, check_access
 from tests.sim.cluster.faults import Faults
 from tests.sim.cluster.node_host import NodeHost
 from tests.sim.cluster.plan import draw_plan
 from tests.sim.cluster.readers import LOOK_S, Reader
 from tests.sim.cluster.space import Space
-from tests.sim.cluster.world import World
+from tests.sim.cluster.world import ROOT, World
 from tests.sim.ledger.run_seed import check_nothing_left
+from tests.sim.ledger.world import ROOT as LEDGERS
 from tests.sim.server.checkers import Fate
 from tests.sim.server.clients import Client, check_end, fill
 from tests.sim.simulation import Outcome, run_life
@@ -143,6 +145,10 @@ async def _lead_again(world: World) -> None:
         await space.check_level()
         last = world.loop.add_node("last reader")
         await in_thread(last, partial(check_end, space))
+    if world.plan.is_secured:
+        store = MemoryStore(world.store_server, access=world.access)
+        await check_access(store, ROOT, LEDGERS)
+        await store.close()
     for machine in world.machines:
         assert machine.node is not None
         await world.act(machine.node, machine.close())
@@ -177,3 +183,6 @@ def _count(world: World) -> None:
         world.happen("pre-emption at lines")
     if len(world.spaces) > 1:
         world.happen("two tablespaces")
+    if world.plan.is_secured:
+        login = "their own login" if world.plan.has_readers else "the login of nodes"
+        world.happen(f"a secured cluster, whose drivers have {login}")

@@ -54,7 +54,9 @@ class LeaderDirectory:
         self._lookup = LeaderLookup(self._open, "the metadata store", patience_s=_PATIENCE_S)
 
     async def _open(self) -> MemoryStore:
-        return MemoryStore(self._world.store_server, StoreLink(self._world, self._node.name))
+        world = self._world
+        link = StoreLink(world, self._node.name)
+        return MemoryStore(world.store_server, link, world.access_of_drivers)
 
     def find(self, root: str, tablespace: str, read: str, done: Callable[[Told], object]) -> None:
         def tell(found: list[NodePlace] | Error) -> None:
@@ -159,7 +161,7 @@ class Space:
 
     async def make(self) -> None:
         """Make it in the metadata store."""
-        store = MemoryStore(self.world.store_server)
+        store = MemoryStore(self.world.store_server, access=self.world.access)
         nodes = TablespaceNodes(store)
         await nodes.initialize()
         names = tuple(host.name for host in self.nodes)
@@ -195,7 +197,7 @@ class Space:
 
     async def hand_over(self, host: NodeHost, keep_s: float) -> None:
         """Have a node be handed the part, by an operator whose patience is so long."""
-        store = MemoryStore(self.world.store_server)
+        store = MemoryStore(self.world.store_server, access=self.world.access)
         wish = Wish(store, TablespaceNodes(store).wish_path(self.id))
         try:
             epoch = (await TablespaceNodes(store).read(self.name)).record.epoch

@@ -9,7 +9,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+from bookie.metadata.acl import Identity, StoreAccess
+from herdpy.cluster.tablespace_nodes import readable
 from herdpy.storage.tablespace_list import DEFAULT
+from tests.sim.cluster.checkers import check_made
 from tests.sim.cluster.machine import Machine
 from tests.sim.cluster.node_host import NodeHost
 from tests.sim.cluster.plan import WorldPlan
@@ -18,6 +21,9 @@ from tests.sim.ledger import world as ledger
 from tests.sim.ledger.world import SESSION_TIMEOUT_S
 from tests.sim.switching import LinePreemption, Mutexes
 
+ROOT = "/herd"
+_NODES = Identity("digest", "herd:of nodes")
+_DRIVERS = Identity("digest", "app:of drivers")
 _KEEP_ALIVE_S = 5.0
 _FAULTS_MIN = 3
 """Of a seed: its clients go on until they have happened."""
@@ -33,6 +39,9 @@ class World(ledger.World):
     ) -> None:
         super().__init__(seed, plan, rng, say)  # type: ignore[arg-type]
         self.seed = seed
+        self.access_of_drivers = StoreAccess()
+        if plan.is_secured:
+            self._secure()
         self.loop.network.delay_s = plan.link_delay_s
         self.mutexes = Mutexes(self.loop, random.Random(rng.getrandbits(64)), plan.preemption)
         self.fault_count = 0
@@ -50,11 +59,20 @@ class World(ledger.World):
                 space.nodes.append(host)
         self._away: dict[str, float] = {}
         """Until when a node does not reach the metadata store."""
+        self._losing: set[str] = set()
+        """Nodes whose next change of a list of ledgers gets no answer."""
         self.lines = LinePreemption(self.loop, random.Random(f"lines {seed}"), plan.line_share)
         self._placed = ExitStack()
         self._placed.enter_context(self.mutexes.placed())
         self._placed.enter_context(self.lines.placed())
         self.loop.world.run(self._probe)
+
+    def _secure(self) -> None:
+        """Have all sessions log in: drivers as what may read a little, or as nodes do."""
+        readers = (_DRIVERS,) if self.plan.has_readers else ()
+        self.access = StoreAccess((_NODES,), is_secured=True, readable=readable(ROOT, readers))
+        self.access_of_drivers = StoreAccess(readers or (_NODES,))
+        self.store_server.on_made = lambda path: check_made(self.store_server, path, self.access)
 
     def _probe(self) -> None:
         self.loop.network.probe()
@@ -100,9 +118,16 @@ class World(ledger.World):
         machine.store.late_s = machine.draw() * min(seconds, 2 / 3 * SESSION_TIMEOUT_S)
         self.store_server.disconnect(machine.store.session_id, reconnect_s=seconds)
 
+    def lose_listing(self, machine: Machine) -> None:
+        """Have a node's next change of a list of ledgers get no answer, done or not."""
+        self._losing.add(machine.name)
+
     def store_trouble(self, owner: str, path: str, *, is_write: bool) -> float:
         """Return how likely a request to the metadata store goes wrong now."""
         if self._away.get(owner, 0.0) > self.loop.time():
+            return 1.0
+        if is_write and owner in self._losing and path.startswith(f"{ROOT}/ledgers/"):
+            self._losing.remove(owner)
             return 1.0
         is_trouble = self.is_rough and self.is_filled and owner.startswith(("n", "c"))
         return self.plan.store_trouble if is_trouble else 0.0
@@ -116,6 +141,7 @@ class World(ledger.World):
         if self.is_rough:
             super().calm()
             self._away.clear()
+            self._losing.clear()
             self.loop.network.silent_death_chance = 0.0
             for machine in self.machines:
                 machine.heal()

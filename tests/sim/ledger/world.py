@@ -15,7 +15,9 @@ from bookie.client.client import LedgerClient
 from bookie.config import BookieConfig, ClientConfig
 from bookie.errors import BookieError, BookieStartError
 from bookie.ledger.types import Status
+from bookie.metadata.acl import StoreAccess
 from bookie.metadata.cluster import initialize
+from bookie.metadata.interfaces import Create
 from bookie.metadata.memory import Fate, MemoryStore, MemoryStoreServer
 from bookie.metadata.memory import Plan as LinkPlan
 from bookie.server.identity import BookieDirectories
@@ -95,6 +97,7 @@ class WatchedStoreServer(MemoryStoreServer):
     """Tells what is written to it."""
 
     on_data: Callable[[str, bytes], object] = staticmethod(lambda path, data: None)
+    on_made: Callable[[str], object] = staticmethod(lambda path: None)
 
     def change(self, session: Any, operations: Any, *, make_parents: bool = False) -> list[str]:
         paths = super().change(session, operations, make_parents=make_parents)
@@ -102,6 +105,8 @@ class WatchedStoreServer(MemoryStoreServer):
             data = getattr(operation, "data", None)
             if data is not None:
                 self.on_data(path, data)
+            if isinstance(operation, Create):
+                self.on_made(path)
         return paths
 
 
@@ -155,7 +160,7 @@ class BookieHost:
 
     async def _live(self, node: Node) -> None:
         world = self.world
-        store = MemoryStore(world.store_server, StoreLink(world, self.name))
+        store = MemoryStore(world.store_server, StoreLink(world, self.name), world.access)
         self.session_of_life = store
         is_rough = world.is_rough  # what went wrong before the faults ended may show afterwards
         try:
@@ -275,7 +280,8 @@ class ClientHost:
         world = self.world
         while self.client is None:
             if self.store is None:
-                self.store = MemoryStore(world.store_server, StoreLink(world, self.name))
+                link = StoreLink(world, self.name)
+                self.store = MemoryStore(world.store_server, link, world.access)
             try:
                 self.client = await LedgerClient.connect(
                     self.store,
@@ -352,6 +358,8 @@ class World:
             LoopClock(self.loop), session_timeout_s=SESSION_TIMEOUT_S
         )
         self.store_server.on_data = self._stored
+        self.access = StoreAccess()
+        """Of all sessions with the metadata store that are the cluster's own."""
         self.is_rough = True
         """Faults may happen still."""
         self.wire = Wire(
@@ -479,7 +487,7 @@ class World:
 
     async def format(self) -> None:
         """Make the cluster in the metadata store."""
-        store = MemoryStore(self.store_server)
+        store = MemoryStore(self.store_server, access=self.access)
         await initialize(store, ROOT, rng=SeededRng(self.rng.getrandbits(64)))
         await store.close()
 
