@@ -375,7 +375,7 @@ PLANTS: dict[str, Plant] = {
         LedgerChain, "end", _roll_without_close, (*DATA, "chain", "liveness")
     ),
     "acknowledged at the sending": Plant(
-        LedgerLog, "_send_all", _acknowledge_at_the_sending, (*DATA, "chain", "errors")
+        LedgerLog, "_send_all", _acknowledge_at_the_sending, (*DATA, "chain", "errors", "liveness")
     ),
     "all acknowledged at a ledger's end": Plant(
         LedgerLog, "_end", _acknowledge_all_at_the_end, (*DATA, "chain")
@@ -395,5 +395,7 @@ PLANTS: dict[str, Plant] = {
     "a take-over that does not read the rest": Plant(
         LedgerLog, "replay", _take_over_where_it_is, (*DATA, "chain", "errors")
     ),
-    "last entry not replayed": Plant(LedgerChain, "entries", _one_entry_less, (*DATA, "chain")),
+    "last entry not replayed": Plant(
+        LedgerChain, "entries", _one_entry_less, (*DATA, "chain", "errors")
+    ),
 }
