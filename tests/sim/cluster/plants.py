@@ -26,7 +26,6 @@ from herdpy.log.ledger_log import LedgerLog
 from herdpy.log.record import BeginLedger, encode
 from herdpy.model.lsn import Lsn
 from herdpy.proto.server_machine import ServerMachine
-from herdpy.server.requests.requests import Requests
 from tests.fixtures.plants import Plant
 
 DATA = ("durability", "content", "refusal", "bank", "lists", "position", "digest", "atomicity")
@@ -306,15 +305,6 @@ def _never(right: Any) -> Any:
     return could_write
 
 
-def _as_if_it_only_read(right: Any) -> Any:
-    """What is in the log is told as cancelled, when its client waits for the answer no more."""
-
-    def has_only_read(self: Requests, message: Any) -> bool:
-        return True
-
-    return has_only_read
-
-
 def _open_wishes(right: Any) -> Any:
     """The node by which another leader is wanted is for all to write."""
 
@@ -325,9 +315,6 @@ def _open_wishes(right: Any) -> Any:
 
 
 PLANTS: dict[str, Plant] = {
-    "a held write that is told as cancelled": Plant(
-        Requests, "has_only_read", _as_if_it_only_read, DATA
-    ),
     "a silent leader that is left alone": Plant(Member, "_could_write", _never, ("liveness",)),
     "a wish that all may write": Plant(StoreAccess, "acl_of_new", _open_wishes, ("access",)),
     "staleness by a ledger that is not the last": Plant(
