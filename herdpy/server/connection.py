@@ -390,10 +390,7 @@ class ServerConnection(asyncio.Protocol):
         refusal = neighbours.refusal() if hub is None else None
         if hub is not None and hub is not self._hub:
             self._hub.leave(self)
-            self.received.give(self._received_bytes)
-            self._received_bytes = 0
-            self._hub, self._served = hub, hub.default
-            self.received = Account(hub.received, REQUEST_BYTES)
+            self._hub, self._served = hub, hub.default  # bytes received are the port's still
             refusal = hub.admit(self)
         if refusal is not None:
             self._audit("refused", reason=refusal.message)

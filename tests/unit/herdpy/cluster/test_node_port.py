@@ -179,9 +179,12 @@ def test_what_counts_from_a_restart_on_does_not_count_for_a_copy_that_is_opened_
     config = ServerConfig(port=port, workers=4, connections_max=20)
     cluster.serve("n1", config)
     (services,) = cluster.services
-    new = ServerConfig(port=own_port(), workers=40, connections_max=400, login_timeout_s=3.0)
+    now = {"login_timeout_s": 3.0, "logins_max": 9, "logins_of_address_max": 7}
+    new = ServerConfig(port=own_port(), workers=40, connections_max=400, **now)  # type: ignore[arg-type]
     assert services.reload(new) == ["port", "connections_max", "workers"]
-    assert services.port.common.config.login_timeout_s == 3.0
+    common = services.port.common
+    assert common.config.login_timeout_s == 3.0
+    assert (common.unauthenticated.count_max, common.unauthenticated.of_origin_max) == (9, 7)
     sales, more = carry(cluster, "sales", "more")
     for hub in (sales, more):
         assert (hub.config.workers, hub.config.connections_max) == (4, 20)
@@ -357,6 +360,27 @@ def test_a_hello_in_parts_is_counted_where_it_goes(cluster: NodeCluster) -> None
         peer.sendall(said[20:] + b"\0\0\0\x20")  # and the begin of the next
         assert peer.recv(1)
         cluster.until(lambda: received.used == 4)
+    assert_nothing_is_held(cluster, services)
+
+
+def test_who_begins_a_login_and_does_not_end_it_has_a_time_wherever_it_goes(
+    cluster: NodeCluster,
+) -> None:
+    port = own_port()
+    config = ServerConfig(port=port, connections_max=40)
+    cluster.serve("n1", config)
+    (services,) = cluster.services
+    carry(cluster, "sales", "more")
+    for name in ("sales", "more"):
+        with herdpy.connect(f"herd://127.0.0.1:{port}/{name}", autocommit=True) as connection:
+            connection.execute("CREATE USER ada PASSWORD 'a long secret' SUPERUSER")
+    services.reload(ServerConfig(port=port, connections_max=40, login_timeout_s=0.1))
+    for name in ("sales", "more", "absent"):
+        with opened(port, hello(name, "ada")) as peer:
+            said = b""
+            while data := peer.recv(4096):
+                said += data
+            assert b"no login within 0.1 s" in said
     assert_nothing_is_held(cluster, services)
 
 

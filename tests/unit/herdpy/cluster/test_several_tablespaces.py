@@ -253,6 +253,7 @@ def test_a_login_by_grpc_is_of_one_of_the_tablespaces(by_grpc: tuple[NodeCluster
             connection.execute("CREATE TABLE t (of TEXT PRIMARY KEY)")
             connection.execute("INSERT INTO t VALUES (?)", (name,))
             connection.execute(f"CREATE USER ada PASSWORD 'a secret of {name}' SUPERUSER")
+            connection.execute("CREATE USER bob PASSWORD 'of both' SUPERUSER")
     with grpc_client(url) as client:
 
         def basic(name: str) -> str:
@@ -266,6 +267,11 @@ def test_a_login_by_grpc_is_of_one_of_the_tablespaces(by_grpc: tuple[NodeCluster
             (reply,) = client.Login(iter(()), **in_metadata(name, basic(name)))
             return f"Bearer {reply.logged_in.token}"
 
+        bob = f"Basic {b64encode(b'bob:of both').decode()}"
+        with pytest.raises(grpc.RpcError) as unproved:  # a user of the same name is another one
+            ask("sales", **in_metadata("more", bob))
+        assert error_of(unproved.value).sqlstate == "28000"
+        assert ask("sales", **in_metadata("sales", bob)) == [["sales"]]
         tokens = {name: login(name) for name in ("sales", "more")}
         for name, other in (("sales", "more"), ("more", "sales")):
             assert ask(name, **in_metadata(name, basic(name))) == [[name]]
