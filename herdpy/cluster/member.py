@@ -732,7 +732,7 @@ class Member:
                 self._is_taking_in = True
                 await self._through(lambda run=run: self._copy.follow(run))
                 self._is_taking_in = False
-                self.machine.on_progress()
+                self.machine.on_progress(self._copy.position)
         finally:
             self._tail, self.machine.is_silent = None, False
             looking.cancel()

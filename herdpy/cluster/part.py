@@ -32,6 +32,7 @@ from typing import NamedTuple
 
 from bookie.metadata.interfaces import SessionState
 from herdpy.errors import Error
+from herdpy.model.lsn import Lsn
 
 
 class State(Enum):
@@ -133,6 +134,8 @@ class PartMachine:
         self._has_leader = True  # until the store says that there is none
         self._session = SessionState.CONNECTED
         self._again_s = waits.again_first_s
+        self._farthest: Lsn | None = None
+        """How far any copy has followed."""
         self._other_s = waits.other_s
         self._is_wanted = False
         self._is_successor = False
@@ -274,9 +277,14 @@ class PartMachine:
             self._look(now_s)
         return []
 
-    def on_progress(self) -> None:
-        """Take in that the copy has followed for a while: what failed before is over."""
-        self._again_s = self._waits.again_first_s
+    def on_progress(self, position: Lsn) -> None:
+        """Take in how far the copy has followed; what failed before is over behind that alone.
+
+        A copy that is opened again has to come as far as it had before it failed.
+        """
+        if self._farthest is None or position > self._farthest:
+            self._farthest = position
+            self._again_s = self._waits.again_first_s
 
     def on_time(self, now_s: float) -> list[Do]:
         """Do what is due at wakes_at_s."""

@@ -7,6 +7,7 @@ import pytest
 from bookie.metadata.interfaces import SessionState
 from herdpy.cluster.part import HAND_OVER, TAKE_OVER, Do, PartMachine, State, Waits
 from herdpy.errors import Error, OperationalError
+from herdpy.model.lsn import Lsn
 
 WAITS = Waits(candidate_s=0.2, other_s=6.0, other_max_s=300.0, again_first_s=0.1, again_max_s=1.0)
 FAILED = OperationalError("the bookies are away", sqlstate="58030")
@@ -538,3 +539,20 @@ def test_the_reason_of_a_failure_is_forgotten_when_it_leads() -> None:
     script.wait()
     script.done(*TAKE_OVER)
     assert script.machine.reason is None
+
+
+def test_a_copy_that_fails_at_one_place_again_and_again_waits_longer_and_longer() -> None:
+    """Though it takes in what is before that each time."""
+    script, waits = following(), list[float]()
+    for _ in range(4):
+        script.machine.on_progress(Lsn(7, 20, 0))
+        script.fail(Do.FOLLOW)
+        script.stopped()
+        waits.append(script.wait())
+        script.done(Do.OPEN)
+    assert waits == sorted(waits)
+    assert waits[-1] >= 4 * waits[0]
+    script.machine.on_progress(Lsn(7, 21, 0))
+    script.fail(Do.FOLLOW)
+    script.stopped()
+    assert script.wait() == waits[0]
