@@ -39,6 +39,8 @@ class Nodes:
         for name in ("sales", "more"):
             cluster.create(name, "n1", "n2", tablespace_id=name.encode().hex().ljust(32, "0"))
         cluster.until(lambda: all(map(self.is_level, ("sales", "more"))))
+        # Until then clients are told 57P03: each server is let in by a task of its own.
+        cluster.until(lambda: all(len(each.port.let_in_now()) == 2 for each in cluster.services))
 
     def is_level(self, name: str) -> bool:
         """One leads the tablespace, and the other follows."""
