@@ -359,5 +359,9 @@ def test_a_probe_writes_to_bookies_claims_nothing_and_leaves_no_ledger() -> None
         assert [each async for each in other.client.ledger_ids()] == before
         await leader.add(b"a")  # it leads on
         assert await leader.chain.end() == 1
+        for bookie in cluster.bookies.values():
+            await bookie.kill(is_registered=True)
+        with pytest.raises((BookieError, TimeoutError)):  # the store alone answers
+            await other.chain.probe(1, 5.0)
 
     simulate(body)

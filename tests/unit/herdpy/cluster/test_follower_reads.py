@@ -168,6 +168,24 @@ def test_sessions_stay_when_their_node_comes_to_lead(
         assert tenure.holds()
 
 
+def test_leases_have_their_whole_time_again_at_another_leader(
+    cluster: ServedCluster, nodes: list[Node]
+) -> None:
+    """Which of them were used lately only the one before knew."""
+    first, second = nodes
+    with herdpy.connect(cluster.url(first), autocommit=True) as writer:
+        lease = writer.lease(60)
+        cluster.level(second, first)
+    held = second.database.tablespace.applier.leases.find(lease.id)
+    assert held is not None
+    held.used_s -= 1_000.0
+    before_s = held.used_s
+    cluster.thread.call(first.close())
+    cluster.nodes.remove(first)
+    cluster.until(second, State.LEADING)
+    assert held.used_s > before_s + 900.0
+
+
 def test_what_is_too_old_is_refused(cluster: ServedCluster, nodes: list[Node]) -> None:
     url = cluster.url(nodes[1], read="follower", max_staleness_s="0.000001", retry_timeout_s="0")
     error = refusal(url)

@@ -18,6 +18,7 @@ from herdpy.cluster.cluster_record import ClusterRecord, cluster_path, create_cl
 from herdpy.cluster.node import Node
 from herdpy.cluster.node_identity import FILE, LOCK, NodeIdentity
 from herdpy.cluster.part import State
+from herdpy.cluster.registration import NodeRecord
 from herdpy.cluster.status import read_status
 from herdpy.cluster.tablespace_nodes import TablespaceNodes
 from herdpy.config import Config, NodeConfig
@@ -100,6 +101,9 @@ def test_a_directory_is_one_node_s_of_one_cluster() -> None:
         disks = Disks()
         first = world.node(disks)
         await first.start()
+        data, _ = await world.store.read(f"{ROOT}/nodes/n1")
+        said = NodeRecord.of_bytes(data, "the node")  # else no node would see that it is silent
+        assert said.inactivity_limit_s == NodeConfig().inactivity_limit_s > 0
         await first.close()
         found = msgspec.json.decode(disks.folders[""].read(FILE), type=NodeIdentity)
         assert found == NodeIdentity(id="n1", cluster=CLUSTER)
