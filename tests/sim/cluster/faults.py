@@ -351,11 +351,16 @@ class Faults:
         if not ready:
             return
         host, network, world = self.rng.choice(ready), self.world.loop.network, self.world
+
+        def block(source: str, target: str) -> None:
+            if world.is_rough:
+                network.block(source, target)
+
         for bookie in world.hosts:
             way = (bookie.name, host.name)
             network.link(*way).delay_s = 0.2
             for number in range(1, 5):
-                world.call_later(number, network.block, *way)
+                world.call_later(number, block, *way)
                 world.call_later(number + 0.5, network.open, *way)
         world.fault("answers that are long on their way")
 

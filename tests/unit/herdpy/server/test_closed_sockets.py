@@ -12,7 +12,7 @@ import uvloop
 import herdpy
 from herdpy.proto.messages import MAGIC, VERSION, Execute, Fetch, Hello, encode_frame
 from herdpy.proto.server_machine import WAITING_MAX
-from herdpy.server.connection import _LINGER_S
+from herdpy.server.login.handshake import LINGER_S
 from tests.fixtures.servers import RunningServer, running_server
 
 HELLO = encode_frame(Hello(MAGIC, VERSION, VERSION, "gone", "default", autocommit=True))
@@ -77,7 +77,7 @@ def test_what_runs_for_a_closed_socket_ends(
 
 
 def test_who_takes_no_answers_is_killed_at_once(server: RunningServer) -> None:
-    """It would not hear why; the last bytes of others have _LINGER_S to go."""
+    """It would not hear why; the last bytes of others have LINGER_S to go."""
     with (
         herdpy.connect(server.url, autocommit=True) as other,
         socket.create_connection(("127.0.0.1", server.port), 60) as peer,
@@ -96,4 +96,4 @@ def test_who_takes_no_answers_is_killed_at_once(server: RunningServer) -> None:
         other.execute(f"KILL CONNECTION {other.execute(query).fetchall()[0][0]}")
         while other.execute(query).fetchall() or hub.results.used:
             pass
-        assert time.monotonic() - begun_s < _LINGER_S / 2
+        assert time.monotonic() - begun_s < LINGER_S / 2
