@@ -166,6 +166,7 @@ class Config:
 
 RELOADED = (
     "login_timeout_s", "logins_max", "logins_of_address_max", "login_failure_delay_s",
+    "grpc_requests_per_s",
     "drain_timeout_s", "slow_statement_s", "log_level", "statement_timeout_s", "lock_timeout_s",
     "idle_in_transaction_timeout_s", "unread_result_timeout_s", "unread_export_timeout_s",
 )  # fmt: skip
@@ -207,6 +208,14 @@ class ServerConfig:
         10_000,
         "connections",
         "of them from one address, or IPv6 network; for one more its oldest goes, with 53300",
+    )
+    grpc_requests_per_s: int = _setting(
+        800,
+        0,
+        1_000_000,
+        "requests",
+        "of one user over gRPC a second while clients of the frame protocol are answered, more "
+        "wait; a call counts as four of a session's; 0: no limit",
     )
     login_timeout_s: float = _setting(
         10.0, 0.01, 3_600, "seconds", "from a connection's first byte, TLS included, to its login"

@@ -63,7 +63,7 @@ class Common:
         """Connections that were told Welcome, of all servers."""
         self.answers = 0
         """Frames that were sent over sockets, of all servers."""
-        self.pace = Pace(clock.monotonic, lambda: self.answers)
+        self.pace = Pace(clock.monotonic, lambda: self.answers, config.grpc_requests_per_s)
         """Of requests over gRPC, of all servers."""
         self.on_enter: Callable[[ServerConnection], object] | None = None
         """Called with each connection that enters."""
@@ -91,6 +91,7 @@ class Common:
         """Take up settings that count at once; repeatable."""
         self.config = config
         self.throttle.reload(config)
+        self.pace.per_s = config.grpc_requests_per_s
         for name, shares in self.peer_shares.items():
             if name != HTTP_SHARES:  # which are not a setting
                 shares.count_max = config.logins_max

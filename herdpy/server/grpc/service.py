@@ -33,6 +33,7 @@ from herdpy.server.grpc.callers import (
 from herdpy.server.grpc.message_costs import made
 from herdpy.server.grpc.session import CallSession, SessionStream
 from herdpy.server.login.login_tokens import Tokens
+from herdpy.server.pace import CALL
 
 if TYPE_CHECKING:
     from herdpy.server.connection import ServerConnection
@@ -79,7 +80,7 @@ class GrpcService:
     async def run(self, name: str, context: Any) -> None:
         """Carry out a call of a method; Error: as it says."""
         caller = self._caller(context, is_for_all=name in _FOR_ALL)
-        await self._hub.common.pace.wait(caller.paced_as(context))
+        await self._hub.common.pace.wait(caller.paced_as(context), CALL)
         call = Call(self._hub, context, self._new_connection, caller, self._unauthenticated)
         if name == "Login":
             await self._login(call)

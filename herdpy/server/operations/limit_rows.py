@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from herdpy.engine.limit_rows import CONNECTIONS_MAX, LimitRow, WaitRow, role_maxima
 from herdpy.model.role_settings import CONNECTIONS, OPEN_RESULTS, RUNNING_STATEMENTS, TIMEOUTS
-from herdpy.server.pace import PER_S
 from herdpy.server.user_shares import WORKERS_OF_TABLESPACE
 
 if TYPE_CHECKING:
@@ -40,7 +39,9 @@ def server_limits(hub: "Hub", served: "Served") -> Iterator[LimitRow]:
     yield from peer_limits(hub)
     running = workers.usual_count - workers.waiting_count
     yield LimitRow("workers", "", config.workers, running, 0, workers.pool.waits)
-    yield LimitRow("grpc_requests_per_s", "", PER_S, 0, 0, hub.common.pace.waits)
+    yield LimitRow(
+        "grpc_requests_per_s", "", config.grpc_requests_per_s, 0, 0, hub.common.pace.waits
+    )
     for setting, field in TIMEOUTS.items():
         yield LimitRow(setting, "", int(getattr(config, field) * _MS_PER_S), 0)
     for lines in hub.lines:

@@ -2,7 +2,13 @@
 
 import asyncio
 
-from herdpy.server.pace import BESIDE_S, BURST, PER_S, Pace
+import pytest
+
+from herdpy.server.pace import BESIDE_S, CALL, Pace
+
+PER_S = 500
+BURST = 10
+"""Of 20 ms."""
 
 
 class World:
@@ -10,13 +16,13 @@ class World:
 
     def __init__(self) -> None:
         self.now_s, self.answers = 100.0, 0
-        self.pace = Pace(lambda: self.now_s, lambda: self.answers)
+        self.pace = Pace(lambda: self.now_s, lambda: self.answers, PER_S)
 
     def answer(self) -> None:
         self.answers += 1
 
-    def delays(self, count: int, caller: str = "ada@default") -> list[float]:
-        return [self.pace.delay_s(caller) for _ in range(count)]
+    def delays(self, count: int, caller: str = "ada@default", each: int = 1) -> list[float]:
+        return [self.pace.delay_s(caller, each) for _ in range(count)]
 
 
 def test_no_request_waits_while_no_socket_is_answered() -> None:
@@ -69,7 +75,7 @@ def test_callers_that_need_not_wait_are_forgotten() -> None:
         world.answer()
         world.now_s += 1.0 / PER_S
         world.pace.delay_s(f"192.0.2.{number}")
-    assert len(world.pace._next_s) <= 1_100
+    assert len(world.pace._due_s) <= 1_100
 
 
 def test_wait_waits_as_long_as_it_says() -> None:
@@ -86,3 +92,17 @@ def test_wait_waits_as_long_as_it_says() -> None:
         return slept[0]
 
     assert asyncio.run(wait()) >= 0.9 / PER_S
+
+
+def test_a_call_counts_as_several_requests() -> None:
+    world = World()
+    world.answer()
+    assert world.delays(BURST // CALL, each=CALL) == [0.0] * (BURST // CALL)
+    assert world.delays(1, each=CALL) == [pytest.approx(2 / PER_S)]
+
+
+def test_a_limit_of_none_is_no_limit() -> None:
+    world = World()
+    world.pace.per_s = 0
+    world.answer()
+    assert world.delays(10 * PER_S) == [0.0] * (10 * PER_S)

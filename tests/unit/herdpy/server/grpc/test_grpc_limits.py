@@ -15,7 +15,6 @@ import herdpy
 from herdpy.proto import herdpy_pb2 as pb
 from herdpy.server.grpc import server as grpc_server
 from herdpy.server.grpc import service as grpc_service
-from herdpy.server.pace import BURST
 from tests.fixtures.grpc_clients import WAIT_S, Client, Stream, error_of, grpc_client, plain
 from tests.fixtures.servers import RunningServer, running_server
 from tests.sim.clock import SimulatedClock
@@ -395,19 +394,19 @@ def test_a_long_error_fits_into_a_status(client: Client) -> None:
 @pytest.fixture
 def stopped() -> Iterator[RunningServer]:
     """A server whose clock stands still: all that it is asked comes at once."""
-    with running_server(clock=SimulatedClock()) as running:
+    with running_server(clock=SimulatedClock(), grpc_requests_per_s=500) as running:
         yield running
 
 
 def test_calls_are_spaced_while_sockets_are_answered(stopped: RunningServer) -> None:
     pace = stopped.server._hub.common.pace
     with grpc_client(stopped.grpc_url) as client:
-        for _ in range(2 * BURST):
+        for _ in range(20):
             client.rows("SELECT 1")
         assert pace.waits == 0
         with herdpy.connect(stopped.url, autocommit=True) as reader:
             reader.execute("SELECT 1").fetchall()
-            for _ in range(BURST + 1):
+            for _ in range(3):
                 client.rows("SELECT 1")
             assert pace.waits == 1
             query = "SELECT waits FROM syslimits WHERE name = 'grpc_requests_per_s'"
@@ -418,7 +417,7 @@ def test_requests_of_a_session_are_spaced_as_calls_are(stopped: RunningServer) -
     pace, url = stopped.server._hub.common.pace, stopped.grpc_url
     with herdpy.connect(stopped.url) as reader, herdpy.connect(url, autocommit=True) as caller:
         reader.execute("SELECT 1").fetchall()
-        for _ in range(BURST + 3):
+        for _ in range(13):
             caller.execute("SELECT 1").fetchall()
         assert pace.waits >= 3
 
@@ -426,8 +425,8 @@ def test_requests_of_a_session_are_spaced_as_calls_are(stopped: RunningServer) -
 def test_pieces_of_an_answer_are_spaced_as_calls_are(stopped: RunningServer) -> None:
     pace = stopped.server._hub.common.pace
     with grpc_client(stopped.grpc_url) as client, herdpy.connect(stopped.url) as reader:
-        text = f"VALUES {', '.join('(1)' for _ in range(BURST + 3))}"
+        text = f"VALUES {', '.join('(1)' for _ in range(13))}"
         query = pb.QueryRequest(statement=pb.ExecuteRequest(text=text), rows_max=1)
         reader.execute("SELECT 1").fetchall()
-        assert len(list(client.Query(query))) > BURST + 3
+        assert len(list(client.Query(query))) > 13
         assert pace.waits >= 3
