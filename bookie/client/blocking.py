@@ -17,8 +17,8 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, Generic, TypeVar
 
 from bookie.client.client import DEFAULT_ROOT, LedgerClient
 from bookie.client.interfaces import BytesLike
@@ -33,10 +33,54 @@ from bookie.ledger.types import DigestType, LedgerMetadata
 from bookie.metadata.interfaces import VersionedStore
 from bookie.runtime.interfaces import Clock, Driver, Rng
 from bookie.runtime.os_executors import new_loop
+from bookie.runtime.ticket import Ticket
 
 T = TypeVar("T")
 _ITEMS_MAX = 256
 """Entries or ids handed from the loop's thread to the caller's at once."""
+
+
+class _Call(Generic[T]):
+    """A coroutine that a thread waits for. begin() and cancel() on the loop, end() behind it."""
+
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, T], waiting: "dict[_Call[Any], None]"
+    ) -> None:
+        """`waiting` has it until it has ended."""
+        self.ticket: Ticket[T] = Ticket()
+        self._coroutine = coroutine
+        self._task: asyncio.Task[T] | None = None
+        self._waiting = waiting
+        waiting[self] = None
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._task = loop.create_task(self._coroutine)
+        self._task.add_done_callback(self._take_end)
+
+    def _take_end(self, task: asyncio.Task[T]) -> None:
+        self._waiting.pop(self, None)
+        if task.cancelled():
+            self._fail()
+        elif (error := task.exception()) is not None:
+            self.ticket.fail(error)
+        else:
+            self.ticket.complete(task.result())
+
+    def cancel(self) -> None:
+        if self._task is None:  # an interrupt came before it was to begin
+            self.end()
+        else:
+            self._task.cancel()
+
+    def end(self) -> None:
+        """End the wait for what does not run. Repeatable."""
+        self._waiting.pop(self, None)
+        if self._task is None:
+            self._coroutine.close()
+        self._fail()
+
+    def _fail(self) -> None:
+        self.ticket.fail(ClientClosedError("the client was closed during the call"))
 
 
 class LoopThread:
@@ -52,8 +96,9 @@ class LoopThread:
         self._loop = new_loop()
         self._around = around
         self._is_closed = False
-        self._waiting: dict[Any, None] = {}
-        """Futures of calls under way: _end() ends those that came too late for _finish()."""
+        self._driver = driver
+        self._waiting: dict[_Call[Any], None] = {}
+        """Calls under way: _end() ends those that came too late for _finish()."""
         self._worker = driver.spawn(name, self._run)
 
     def _run(self) -> None:
@@ -66,26 +111,30 @@ class LoopThread:
             self.check_caller()
             if self._is_closed:
                 raise ClientClosedError("the ledger client was closed")
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except BookieError:
             coroutine.close()
             raise
-        except RuntimeError:  # the loop was closed just now
-            coroutine.close()
-            raise ClientClosedError("the ledger client was closed") from None
-        self._waiting[future] = None
-        if self._loop.is_closed():
-            future.cancel()  # _end() may not have seen it
+        return self._call(coroutine)
+
+    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Wait for a Ticket, which an interrupt at any place leaves usable for the loop's thread.
+
+        A lock that it holds for a moment, as that of concurrent.futures, might stay taken.
+        """
+        call = _Call(coroutine, self._waiting)
         try:
-            return future.result()
+            try:
+                self._loop.call_soon_threadsafe(call.begin, self._loop)
+            except RuntimeError:  # the loop was closed just now
+                call.end()
+            if self._loop.is_closed():
+                call.end()  # _end() may not have seen it
+            self._driver.wait(call.ticket)
         except BaseException:
-            if future.cancelled() and self._is_closed:
-                coroutine.close()  # it may not have begun
-                raise ClientClosedError("the client was closed during the call") from None
-            future.cancel()
+            with suppress(RuntimeError):  # the loop was closed
+                self._loop.call_soon_threadsafe(call.cancel)
             raise
-        finally:
-            del self._waiting[future]
+        return call.ticket.result()
 
     def post(self, function: Callable[[], object]) -> None:
         """Have a function called on the loop soon; in the order of the calls. Any thread."""
@@ -112,7 +161,7 @@ class LoopThread:
             return
         self._is_closed = True
         try:
-            asyncio.run_coroutine_threadsafe(self._finish(), self._loop).result()
+            self._call(self._finish())
         finally:
             self._end()
 
@@ -135,8 +184,8 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._worker.join()
         self._loop.close()
-        for future in list(self._waiting):
-            future.cancel()
+        for call in list(self._waiting):
+            call.end()
 
 
 class BlockingWriter:

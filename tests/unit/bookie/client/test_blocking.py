@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -18,6 +19,7 @@ from bookie.metadata.memory import MemoryStore
 from bookie.runtime.drivers import ThreadDriver
 from bookie.runtime.os_clock import OsClock
 from bookie.runtime.os_rng import OsRng
+from tests.fixtures.interrupts import LineInterrupter
 from tests.fixtures.ledger_cluster import ledger_cluster
 
 
@@ -138,6 +140,28 @@ def test_a_call_under_way_ends_with_the_thread() -> None:
     thread.close()
     caller.join(60)
     assert len(ended) == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_ctrl_c_at_any_line_of_a_call_leaves_the_thread_as_it_was() -> None:
+    """One that comes before the loop has the coroutine leaves it where it was made."""
+    thread = LoopThread(ThreadDriver())
+
+    async def answer() -> int:
+        await asyncio.sleep(0)
+        return 1
+
+    number, where = 0, "begun"
+    while where:
+        number += 1
+        with LineInterrupter(number) as interrupter, suppress(KeyboardInterrupt):
+            assert thread.call(answer()) == 1
+        where = interrupter.where
+        assert thread.call(answer()) == 1  # and what was cancelled before it has ended
+        assert not thread._waiting
+    assert number > 10
+    thread.close()
 
 
 def test_a_callback_cannot_call_the_client_that_calls_it() -> None:
