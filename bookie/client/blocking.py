@@ -46,7 +46,7 @@ class _Call(Generic[T]):
     def __init__(
         self, coroutine: Coroutine[Any, Any, T], waiting: "dict[_Call[Any], None]"
     ) -> None:
-        """`waiting` has it until it has ended."""
+        """Be among `waiting` until it has ended."""
         self.ticket: Ticket[T] = Ticket()
         self._coroutine = coroutine
         self._task: asyncio.Task[T] | None = None
