@@ -1,5 +1,7 @@
 """Commit tokens: decided once, by the log's order, and remembered through crash and checkpoint."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from bookie.runtime.ticket import Ticket
@@ -226,6 +228,15 @@ def test_who_is_in_a_transaction_keeps_his_session(monkeypatch: pytest.MonkeyPat
         insert(a, 100, 1)
 
 
+def commit_in_new_sessions(db: Engine, keys: Iterable[int]) -> None:
+    """Insert each key by a session that ends, and look after the database behind it."""
+    for key in keys:
+        session = db.session()
+        insert(session, key, 1)
+        session.close()
+        db.database.run_maintenance_once()
+
+
 def test_who_is_always_in_a_transaction_lets_outcomes_expire(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -236,11 +247,7 @@ def test_who_is_always_in_a_transaction_lets_outcomes_expire(
         table(a)
         insert(a, 0, 1)
         a.execute("BEGIN")  # it has committed before: what is kept of it lets it commit
-        for number in range(1, 20):
-            session = db.session()
-            insert(session, number, 1)
-            session.close()
-            db.database.run_maintenance_once()
+        commit_in_new_sessions(db, range(1, 20))
         assert len(db.database.tablespace.applier.tokens.to_plain()) <= 5
         insert(a, 100, 2, 1)
 
@@ -254,11 +261,7 @@ def test_a_transaction_without_end_keeps_outcomes_up_to_a_limit(
         a = db.session()
         table(a)
         a.execute("BEGIN")
-        for number in range(20):
-            session = db.session()
-            insert(session, number, 1)
-            session.close()
-            db.database.run_maintenance_once()
+        commit_in_new_sessions(db, range(20))
         assert len(db.database.tablespace.applier.tokens.to_plain()) <= 8
         run(a, "INSERT INTO t VALUES (100, 0)")
         use(a, 1)
