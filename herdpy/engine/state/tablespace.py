@@ -43,6 +43,7 @@ from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
 from herdpy.engine.state.transactions import Savepoint, Transaction, TransactionState
 from herdpy.errors import Error, InternalError, InvariantViolation
 from herdpy.limits import (
+    monitor_locks_max,
     monitor_rows_alone_max,
     monitor_rows_max,
     record_bytes_max,
@@ -596,6 +597,11 @@ class Tablespace:
         """How many rows of an INSERT, or of a COMMIT, may be dealt with while it is held."""
         return monitor_rows_max if self.has_others() else monitor_rows_alone_max
 
+    @property
+    def locks_at_once(self) -> int:
+        """How many locks may be given back while it is held."""
+        return monitor_locks_max if self.has_others() else monitor_rows_alone_max
+
     def let_others_in(self) -> None:
         """Let others have the monitor between two parts of a statement, if any may want it."""
         if self.others_run():
@@ -711,9 +717,9 @@ class Tablespace:
             if entry.ends:
                 entry.transaction.state = TransactionState.ENDED
                 # As _release() does, without its call.
-                few = monitor_rows_max
+                few = monitor_locks_max
                 if len(entry.transaction.locks) > few:
-                    few = self.rows_at_once
+                    few = self.locks_at_once
                 if not self.locks.release_some(entry.transaction, few):
                     self.is_applying = True
                     return
@@ -1064,10 +1070,10 @@ class Tablespace:
                 transaction.abort_error = reason
             if transaction.id is not None and transaction.id in self.applier.transactions:
                 self.log_rollback(transaction)
-            if len(transaction.locks) <= self.rows_at_once:
+            if len(transaction.locks) <= self.locks_at_once:
                 self.end(transaction)
                 return
-        while not self.run(partial(self.locks.release_some, transaction, self.rows_at_once)):
+        while not self.run(partial(self.locks.release_some, transaction, self.locks_at_once)):
             if self.has_others():  # of a session that is closed no statement runs
                 let_others_in()
         self.run(partial(self.end, transaction))

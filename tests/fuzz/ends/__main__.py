@@ -1,7 +1,7 @@
 """`python -m tests.fuzz.ends --rounds 5 --seed 1`: how soon does a statement end that must?
 
 Statements that are long in one phase each are ended at moments that a seed chooses, by a cancel, a
-KILL, a time-out, a closed socket, over a server, and by Ctrl-C, embedded. What is measured is the
+KILL, a time-out, a closed socket, of a served process, and by Ctrl-C, embedded. Measured is the
 time until they have ended: that of a machine with nothing else to do. Exit code 1 where one took
 longer than 200 ms. Statements that wait for the disk, or for who reads, are those of waits.py.
 """
@@ -10,10 +10,12 @@ import argparse
 import random
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -26,7 +28,7 @@ from herdpy.limits import (
     vector_subqueries_max,
 )
 from tests.fixtures.seed_runner import table
-from tests.fixtures.servers import RunningServer, running_server
+from tests.fixtures.served import served
 from tests.fuzz.ends import waits
 from tests.fuzz.ends.ways import WAYS, Ended
 
@@ -34,7 +36,11 @@ _BAR_MS = 200.0
 _LENGTH_MAX_S = 1.5  # of a statement, before it is ended
 _ROWS = 60_000
 _AGAIN_S = 0.02
+_LOOK_S = 0.005  # looks without a pause would take the interpreter from what they look at
 _PATIENCE_S = 3.0  # for what the bar is missed by far
+_SETTINGS = ("server.workers=2", "server.slow_statement_s=0")
+"""Two workers, as processors; and no line for each slow statement."""
+_STATE = "SELECT (SELECT sum(id + length(s)) FROM t), (SELECT count(*) FROM u)"
 _Sql = str | list[Any]
 
 
@@ -96,10 +102,14 @@ def _run(connection: herdpy.Connection, text: str) -> str:
     return "rows"
 
 
-def _by_another(server: RunningServer, phase: str, way: str, after_s: float) -> Ended:
+def _by_another(url: str, phase: str, way: str, after_s: float) -> Ended:
     """End a statement over the network."""
-    with closing(herdpy.connect(f"{server.url}/?retry_timeout_s=0", autocommit=True)) as connection:
+    with (
+        closing(herdpy.connect(f"{url}/?retry_timeout_s=0", autocommit=True)) as connection,
+        closing(herdpy.connect(url, autocommit=True)) as other,
+    ):
         ended: list[str] = []
+        before = other.execute(_STATE).fetchone()
         blank = " " * random.randrange(1, 1_000)
         text = PHASES[phase] + blank  # another text: no plan of it is kept
         thread = threading.Thread(target=lambda: ended.append(_run(connection, text)))
@@ -109,22 +119,23 @@ def _by_another(server: RunningServer, phase: str, way: str, after_s: float) -> 
         thread.start()
         time.sleep(after_s)
         if way != "time-out":
-            begun_s, after_s = WAYS[way](server, connection), 0.0
+            begun_s, after_s = WAYS[way](url, connection), 0.0
             # Between two pieces of a result nothing runs that they end: who wants it asks again.
             while way != "closed socket" and thread.is_alive():
                 thread.join(_AGAIN_S)
                 if time.monotonic() - begun_s < _PATIENCE_S:
-                    WAYS[way](server, connection)
+                    WAYS[way](url, connection)
                 else:
-                    WAYS["closed socket"](server, connection)
+                    WAYS["closed socket"](url, connection)
                     break
         thread.join()
-        with closing(herdpy.connect(server.url, autocommit=True)) as other:
-            seen = "SELECT text FROM sysstatements"
-            while way == "closed socket" and other.execute(seen).fetchall() != [(seen,)]:
-                pass
+        seen = "SELECT text FROM sysstatements"
+        while way == "closed socket" and other.execute(seen).fetchall() != [(seen,)]:
+            time.sleep(_LOOK_S)
         took_ms = (time.monotonic() - begun_s - after_s) * 1e3
-    return Ended(phase, way, took_ms, ended[0])
+        # A COMMIT that the log has is carried out: only the client that is gone knows no better.
+        is_done = way == "closed socket" and other.execute(_STATE).fetchone() != before
+    return Ended(phase, way, took_ms, "rows" if is_done else ended[0])
 
 
 def _by_signal(connection: herdpy.Connection, phase: str, after_s: float) -> Ended:
@@ -164,16 +175,17 @@ def measure(rounds: int, chance: random.Random, phases: list[str]) -> Iterator[E
     if not phases:
         return
     with (
-        running_server(workers=2) as server,
-        _filled(server.url) as connection,
-        herdpy.connect(server.url) as holder,
+        tempfile.TemporaryDirectory() as folder,
+        served(Path(folder) / "data", _SETTINGS) as server,
+        _filled(url := server.url.partition("?")[0]) as connection,
+        herdpy.connect(url) as holder,
     ):
         holder.execute("UPDATE held SET s = 'b'")
         for phase in phases:
             length_s = _length_s(connection, phase)
             for way in (*WAYS, "time-out"):
                 for _ in range(rounds):
-                    yield _by_another(server, phase, way, chance.random() * length_s)
+                    yield _by_another(url, phase, way, chance.random() * length_s)
             connection.execute("DELETE FROM u")
     with _filled(":memory:") as connection:
         for phase in phases:

@@ -114,7 +114,7 @@ def _one(server: _Server, phase: str, way: str, chance: random.Random, *, commit
             server.until("syswaits", "waits_for = 'memory'", 1)
             time.sleep(chance.random() * _AFTER_S_MAX)
             due_s = time.monotonic()
-            WAYS[way](server.running, connection)
+            WAYS[way](server.running.url, connection)
         statement.join()
         server.until("syswaits", "waits_for = 'memory'", 0)  # of a client that has gone, too
         ended_s = statement.ended_s if way != "closed socket" else time.monotonic()
@@ -156,7 +156,7 @@ def _commit(server: _Server, phase: str, way: str, chance: random.Random) -> End
         if way == "time-out":
             time.sleep(_TIME_OUT_S)
         else:
-            WAYS[way](server.running, connection)
+            WAYS[way](server.running.url, connection)
         time.sleep(chance.random() * _AFTER_S_MAX)
         if server.count("sysstatements", "text = 'COMMIT'") != 1:
             raise AssertionError(f"{way} has ended a COMMIT that waited for the log")

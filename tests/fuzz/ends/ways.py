@@ -1,11 +1,10 @@
-"""The ways to end a statement, each of which returns when it must end."""
+"""The ways to end a statement of a server, each of which returns when it must end."""
 
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import herdpy
-from tests.fixtures.servers import RunningServer
 
 
 class Ended(NamedTuple):
@@ -15,15 +14,15 @@ class Ended(NamedTuple):
     how: str
 
 
-def _cancel(_server: RunningServer, connection: herdpy.Connection) -> float:
+def _cancel(_url: str, connection: herdpy.Connection) -> float:
     asked_s = time.monotonic()
     connection.cancel()
     return asked_s
 
 
-def _kill(server: RunningServer, _connection: herdpy.Connection) -> float:
+def _kill(url: str, _connection: herdpy.Connection) -> float:
     """End it as an administrator does, who has logged in and looked: that has a bar of its own."""
-    with herdpy.connect(server.url, autocommit=True) as other:
+    with herdpy.connect(url, autocommit=True) as other:
         found = other.execute("SELECT id, text FROM sysstatements").fetchall()
         asked_s = time.monotonic()
         for number, text in found:
@@ -36,7 +35,7 @@ def _kill(server: RunningServer, _connection: herdpy.Connection) -> float:
     return asked_s
 
 
-def _close(_server: RunningServer, connection: herdpy.Connection) -> float:
+def _close(_url: str, connection: herdpy.Connection) -> float:
     session: Any = connection
     session = session._session
     asked_s = time.monotonic()
@@ -44,6 +43,6 @@ def _close(_server: RunningServer, connection: herdpy.Connection) -> float:
     return asked_s
 
 
-WAYS: dict[str, Callable[[RunningServer, herdpy.Connection], float]] = {
+WAYS: dict[str, Callable[[str, herdpy.Connection], float]] = {
     "cancel": _cancel, "KILL": _kill, "closed socket": _close,
 }  # fmt: skip

@@ -41,6 +41,7 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Between:
     """Have something done between two visits to the monitor; parts are small."""
     for module in (tablespace, row_writes):
         monkeypatch.setattr(module, "monitor_rows_max", PART)
+    monkeypatch.setattr(tablespace, "monitor_locks_max", PART)
     monkeypatch.setattr(tablespace, "let_others_in", lambda: None)
 
     def watch(act: Callable[[], object]) -> None:
