@@ -1,10 +1,11 @@
 """A replicated tablespace against HerdDB's, PostgreSQL's, and our own server: `make bench-cluster`.
 
-Side by side on loopback, and by turns: our cluster (`herdpy cluster up`: ZooKeeper, three bookies,
+On loopback, and by turns: our cluster (`herdpy cluster up`: ZooKeeper, three bookies,
 three nodes), HerdDB's own (ZooKeeper, three of Apache's bookies, three nodes, its JDBC client),
 PostgreSQL with one synchronous standby, and `herdpy serve` over its file log. Both clusters have
 the same session time-out, copies, bookies and quorums (3, 3, 2), and all wait for fsync. Our
 clients and psycopg's are processes (cluster_client.py), HerdDB's are threads of one, as it has it.
+HerdDB runs in its own turn of each round alone; the others stand by, which costs nothing.
 
 Behind the rounds: how far followers lag, how long the leader's clients hear nothing once it is
 killed, and what an idle cluster asks of ZooKeeper and bookies. What the machine has not is left
@@ -18,7 +19,8 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
+from itertools import count
 from pathlib import Path
 from random import Random
 from time import perf_counter
@@ -60,6 +62,7 @@ SESSION_TIMEOUT_S = 6.0
 READERS = (1, 8)
 _BEFORE_KILL_S = 2.0
 _SETTLE_S = 10.0
+_WARM_TURNS = 3
 _AT_REST = 0.9
 _REST_S = 0.5
 _COMMIT_BARS = {
@@ -114,15 +117,32 @@ def _idle_s() -> float:
         return float(uptime.read().split()[1])
 
 
-def run_rounds(sides: Sequence[Side], sizes: Sizes) -> Found:
-    """Let all do the same by turns; round 0 warms up, and does not count."""
+def run_rounds(sides: Sequence[Side], apart: HerdDbSide | None, sizes: Sizes) -> Found:
+    """Let all do the same by turns; round 0 warms up, and does not count.
+
+    `apart` runs in a turn of each round behind it, in which it warms up, too.
+    """
     found: Found = {}
     chance = Random(len(sides))
+    for number in range(sizes.rounds + 1):
+        print(f"round {number} of {sizes.rounds}{'' if number else ' (warm-up)'}", flush=True)
+        _run_round(number, sides, sizes, chance, found)
+        if number and apart is not None:
+            with apart.running():
+                apart.load(sizes.rows)
+                for counts_as in (*(0 for _ in range(_WARM_TURNS)), number):
+                    _run_round(counts_as, [apart], sizes, chance, found)
+    return found
 
-    def turn(number: int, what: str, clients: int, do: Callable[[Side], Taken]) -> None:
+
+def _run_round(
+    number: int, sides: Sequence[Side], sizes: Sizes, chance: Random, found: Found
+) -> None:
+    def turn(what: str, clients: int, do: Callable[[Side], Taken]) -> None:
         # By chance: what one leaves to its disk and its background would always hit the same next.
         for side in chance.sample(sides, len(sides)):
-            wait_for_rest(_SETTLE_S)
+            if not isinstance(side, HerdDbSide):  # which never rests
+                wait_for_rest(_SETTLE_S)
             taken = do(side)
             print(
                 f"  {number} {what:8} {clients:2} clients {side.name:14} {taken.rate:10,.0f} 1/s, "
@@ -132,16 +152,10 @@ def run_rounds(sides: Sequence[Side], sizes: Sizes) -> Found:
             if number:
                 found.setdefault((what, clients, side.name), []).append(taken)
 
-    for number in range(sizes.rounds + 1):
-        print(f"round {number} of {sizes.rounds}{'' if number else ' (warm-up)'}", flush=True)
-        for clients in CLIENTS:
-            turn(number, "commits", clients, lambda side, n=clients: side.commits(n, sizes.seconds))
-        for clients in READERS:
-            turn(
-                number, "reads", clients,
-                lambda side, n=clients: side.reads(n, sizes.rows, sizes.seconds),
-            )  # fmt: skip
-    return found
+    for clients in CLIENTS:
+        turn("commits", clients, lambda side, n=clients: side.commits(n, sizes.seconds))
+    for clients in READERS:
+        turn("reads", clients, lambda side, n=clients: side.reads(n, sizes.rows, sizes.seconds))
 
 
 # --- followers ------------------------------------------------------------------------------------
@@ -234,20 +248,43 @@ def herddb_silence(cluster: HerdDbCluster) -> float:
     return found
 
 
-def measure_silences(
-    ours: RealCluster, theirs: HerdDbCluster | None, kills: int
-) -> tuple[list[float], list[float]]:
-    """Return the silences of both, in seconds."""
-    found: tuple[list[float], list[float]] = ([], [])
-    if theirs is not None:
-        theirs.allow_failover()
+def measure_silences(ours: RealCluster, kills: int) -> list[float]:
+    """Return how long clients of ours heard nothing, in seconds."""
+    found: list[float] = []
     for number in range(1, kills + 1):
-        found[0].append(our_silence(ours))
-        print(f"  {number} silence {OURS:14} {found[0][-1]:6.2f} s", flush=True)
-        if theirs is not None:
-            found[1].append(herddb_silence(theirs))
-            print(f"  {number} silence {herddb_cluster.NAME:14} {found[1][-1]:6.2f} s", flush=True)
+        found.append(our_silence(ours))
+        print(f"  {number} silence {OURS:14} {found[-1]:6.2f} s", flush=True)
     return found
+
+
+class Peer(NamedTuple):
+    """What is seen of HerdDB's cluster behind the rounds."""
+
+    silences: list[float]
+    """In seconds."""
+    idle_processors: float
+    """That it keeps busy when no client asks."""
+
+
+def measure_peer(side: HerdDbSide, sizes: Sizes) -> Peer:
+    """As measure_silences() and idle_processors(), of a cluster that runs for this."""
+    found: list[float] = []
+    with side.running():
+        side.load(sizes.rows)
+        time.sleep(_SETTLE_S)
+        idle = idle_processors(sizes.idle_s)
+        side.cluster.allow_failover()
+        for number in range(1, sizes.kills + 1):
+            found.append(herddb_silence(side.cluster))
+            print(f"  {number} silence {side.name:14} {found[-1]:6.2f} s", flush=True)
+    return Peer(found, idle)
+
+
+def idle_processors(seconds: float) -> float:
+    """Return how many processors are busy, as a mean over so many seconds."""
+    before, begun = _idle_s(), perf_counter()
+    time.sleep(seconds)
+    return (os.cpu_count() or 1) - (_idle_s() - before) / (perf_counter() - begun)
 
 
 def _url(cluster: RealCluster) -> str:
@@ -346,8 +383,10 @@ def report_silences(bench: Bench, ours: list[float], theirs: list[float]) -> Non
     )
 
 
-def report_idle(bench: Bench, idle: Idle) -> None:
-    """Add requests a second of an idle cluster, for each node."""
+def report_idle(bench: Bench, idle: Idle, processors: float, peer: float | None) -> None:
+    """Add requests a second of an idle cluster, for each node; and what it keeps busy, in all."""
+    name = None if peer is None else herddb_cluster.NAME
+    bench.add("processors that an idle cluster keeps busy", "", processors, peer, name)
     for title, rate in (
         ("renewals of tenures", idle.renewals),
         ("looks and watches, to ZooKeeper", idle.looks_store),
@@ -368,8 +407,8 @@ def report_curves(bench: Bench, copies: dict[int, Points], tablespaces: Points) 
                 f"{clients} client{'s' * (clients > 1)}, {number} cop{'ies' if number > 1 else 'y'}"
             )
             bench.add(f"commits, {many}", "1/s", taken.rate, None, None, better="higher")
-    for count, taken in tablespaces:
-        many = f"{CLIENTS_OF_ALL} clients over {count} tablespace{'s' * (count > 1)}"
+    for spaces, taken in tablespaces:
+        many = f"{CLIENTS_OF_ALL} clients over {spaces} tablespace{'s' * (spaces > 1)}"
         bench.add(f"commits, {many}", "1/s", taken.rate, None, None, better="higher")
 
     def curve(points: Points) -> list[list[float]]:
@@ -399,10 +438,10 @@ def measure(folder: Path, sizes: Sizes, *, is_quick: bool, without: Sequence[str
             )
         )
         metrics = with_metrics(cluster)
-        herddb = None if HERDDB in without else start_herddb(stack, folder / "herddb")
+        herddb = None if HERDDB in without else new_herddb(folder)
         with ExitStack() as of_rounds:
             ours = ProcessSide(of_rounds, OURS, OURS, _url(cluster))
-            sides: list[Side] = [ours] if herddb is None else [ours, HerdDbSide(herddb)]
+            sides: list[Side] = [ours]
             if POSTGRES.lower() not in without:
                 sides += start_postgres(of_rounds, folder / "postgres")
             url, _ = of_rounds.enter_context(herdpy_server(folder / "served"))
@@ -410,36 +449,43 @@ def measure(folder: Path, sizes: Sizes, *, is_quick: bool, without: Sequence[str
             for side in sides:
                 side.load(sizes.rows)
                 print(f"  {side.name}: {sizes.rows:,} rows are there", flush=True)
-            found = run_rounds(sides, sizes)
+            found = run_rounds(sides, herddb, sizes)
             calibrations.append(fdatasync_us(folder))
             lags = measure_lags(cluster, ours, sizes)
-        silences = measure_silences(cluster, herddb, sizes.kills)
+        silences = measure_silences(cluster, sizes.kills)
         print(f"  idle for {sizes.idle_s:g} s", flush=True)
         time.sleep(min(_SETTLE_S, sizes.idle_s))
+        processors = idle_processors(sizes.idle_s)
         idle = measure_idle(cluster, metrics, sizes.idle_s)
         tablespaces = measure_tablespaces(cluster, sizes.rounds, sizes.seconds)
         calibrations.append(fdatasync_us(folder))
     copies = measure_copies(folder, timeout, range(1, COPIES + 1), sizes.rounds, sizes.seconds)
+    peer = None if herddb is None else measure_peer(herddb, sizes)
+    names = [OURS, *([] if herddb is None else [herddb.name]), *(side.name for side in sides[1:])]
     bench.fdatasync_us = round(statistics.median(calibrations), 1)
     print()
-    report(bench, found, [side.name for side in sides])
+    report(bench, found, names)
     report_lags(bench, lags, sizes.staged_rows)
-    report_silences(bench, *silences)
-    report_idle(bench, idle)
+    report_silences(bench, silences, [] if peer is None else peer.silences)
+    report_idle(bench, idle, processors, None if peer is None else peer.idle_processors)
     report_curves(bench, copies, tablespaces)
     return bench
 
 
-def start_herddb(stack: ExitStack, folder: Path) -> HerdDbCluster | None:
+def new_herddb(folder: Path) -> HerdDbSide | None:
     try:
         program, java = herddb_cluster.new_program(), release("current")
     except (NoHerdDbError, CannotFetchError) as error:
         print(f"*** SKIPPED: without HerdDB: {error}", flush=True)
         return None
     print(f"peer: {herddb_cluster.NAME} on bookies of Apache BookKeeper {java.version}", flush=True)
-    return stack.enter_context(
-        herddb_cluster.herddb_cluster(program, java, folder, COPIES, SESSION_TIMEOUT_S)
-    )
+    numbers = count(1)
+
+    def start() -> AbstractContextManager[HerdDbCluster]:
+        place = folder / f"herddb{next(numbers)}"
+        return herddb_cluster.herddb_cluster(program, java, place, COPIES, SESSION_TIMEOUT_S)
+
+    return HerdDbSide(start)
 
 
 def start_postgres(stack: ExitStack, folder: Path) -> list[Side]:

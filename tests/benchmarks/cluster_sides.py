@@ -3,8 +3,8 @@
 Ours and psycopg's clients are processes (cluster_client.py), HerdDB's are threads of one.
 """
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
@@ -98,12 +98,30 @@ def taken_together(sides: "Sequence[ProcessSide]", clients: int, seconds: float)
 
 
 class HerdDbSide:
-    """HerdDB: a thread for each client."""
+    """HerdDB: a thread for each client.
+
+    It runs for its own turns alone: its followers ask for entries all the time, so that idle it
+    keeps more than one processor from all others. What it begins with in a turn does not count,
+    while its virtual machines compile.
+    """
 
     name = herddb_cluster.NAME
 
-    def __init__(self, cluster: HerdDbCluster) -> None:
-        self.cluster = cluster
+    def __init__(self, start: Callable[[], AbstractContextManager[HerdDbCluster]]) -> None:
+        self._start = start
+        self._cluster: HerdDbCluster | None = None
+
+    @contextmanager
+    def running(self) -> Generator[None]:
+        """Have a new one run in the block."""
+        with self._start() as self._cluster:
+            yield
+        self._cluster = None
+
+    @property
+    def cluster(self) -> HerdDbCluster:
+        assert self._cluster is not None, "outside of running()"
+        return self._cluster
 
     def load(self, rows: int) -> object:
         return self.cluster.ask(f"load {rows}")
