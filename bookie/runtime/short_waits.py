@@ -58,21 +58,18 @@ MEAN_OF = 16
 class SyncSpeed:
     """See the module."""
 
-    __slots__ = ("_not_before_s", "_sync_s_max", "mean_s")
+    __slots__ = ("_sync_s_max", "mean_s", "slow_until_s")
 
     def __init__(self, sync_s_max: float) -> None:
         """sync_s_max: what syncs may take on the average; 0: no sync is fast."""
         self._sync_s_max = sync_s_max
         self.mean_s = 0.0
         """What one takes, in seconds."""
-        self._not_before_s = float("-inf")
+        self.slow_until_s = float("-inf") if sync_s_max else float("inf")
+        """From this moment on the loop may do the next one: PAUSE_S behind a slow time."""
 
-    def note(self, took_s: float) -> None:
-        """Count a sync, in whichever thread it was."""
+    def note(self, took_s: float, now_s: float) -> None:
+        """Count a sync that has ended now, in whichever thread it was."""
         self.mean_s += (took_s - self.mean_s) / MEAN_OF
-
-    def is_fast(self, now_s: float) -> bool:
-        """Return whether the loop may do the next one; after a slow time not for PAUSE_S."""
-        if self.mean_s > self._sync_s_max or not self._sync_s_max:
-            self._not_before_s = now_s + PAUSE_S
-        return now_s >= self._not_before_s
+        if self.mean_s > self._sync_s_max:
+            self.slow_until_s = max(self.slow_until_s, now_s + PAUSE_S)

@@ -82,11 +82,11 @@ class LoopSync:
         if durability is not Durability.SYNC:
             syncer.ask(durability)
         elif not self._is_due:
-            ended_s = self._syncs.ended_s
+            ended_s, now_s = self._syncs.ended_s, self._clock.monotonic()
             if ended_s != self._ended_s:  # several commits share a sync
                 self._ended_s = ended_s
-                self._speed.note(self._syncs.last_s)
-            is_fast = self._speed.is_fast(self._clock.monotonic())
+                self._speed.note(self._syncs.last_s, now_s)
+            is_fast = now_s >= self._speed.slow_until_s
             if self._streak < STREAK or self._workers.jobs or not is_fast:
                 syncer.ask(durability)
             else:

@@ -359,7 +359,7 @@ class Journal:
         """Tell whether the loop may write a batch: syncs are fast, and few others wait."""
         return (
             self._batches >= _STREAK
-            and self._speed.is_fast(self._clock.monotonic())
+            and self._clock.monotonic() >= self._speed.slow_until_s
             and self._others_mean * self._speed.mean_s <= _OTHERS_WAIT_S
             and byte_count <= _ON_LOOP_BYTES_MAX
             and self._writer.is_short(byte_count)
@@ -411,7 +411,7 @@ class Journal:
         if error is None:
             if is_synced:
                 self.synced_count += 1
-                self._speed.note(self._writer.last_sync_s)
+                self._speed.note(self._writer.last_sync_s, self._clock.monotonic())
             if self._queue and self._is_for_loop(self._queue_bytes):
                 self._start_soon()  # behind the answers
             elif self._queue:

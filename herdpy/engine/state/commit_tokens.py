@@ -106,7 +106,8 @@ class CommitTokens:
                 sqlstate="40000",
                 hint="run the transaction again, with a new token",
             )
-        self._check_outcomes(kept, used.acknowledged)
+        if kept is not None and len(kept.outcomes) >= token_outcomes_max:
+            _check_outcomes(kept, used.acknowledged)
         return used.token, used.acknowledged
 
     def check_refusal(self, token: CommitToken) -> None:
@@ -125,18 +126,8 @@ class CommitTokens:
                 sqlstate="53400",
                 retry=Retry.SAFE,
             )
-        self._check_outcomes(kept, 0)
-
-    def _check_outcomes(self, kept: _Kept | None, acknowledged: int) -> None:
-        if kept is None or len(kept.outcomes) < token_outcomes_max:
-            return
-        if sum(counter > acknowledged for counter in kept.outcomes) >= token_outcomes_max:
-            raise OperationalError(
-                f"the outcomes of {token_outcomes_max} commits of one session are kept, more are "
-                "not allowed",
-                sqlstate="53400",
-                hint="let the client acknowledge the answers that it has",
-            )
+        if kept is not None and len(kept.outcomes) >= token_outcomes_max:
+            _check_outcomes(kept, 0)
 
     def to_expire(self, live: set[str], busy: Collection[str]) -> list[str]:
         """Return the sessions to take away, least recently used first, when there are too many.
@@ -247,6 +238,17 @@ def checked_token(session: Any, counter: int) -> CommitToken:
             sqlstate="22023",
         )
     return session, counter
+
+
+def _check_outcomes(kept: _Kept, acknowledged: int) -> None:
+    """Raise when more are kept of a session than may be, but for those that are acknowledged."""
+    if sum(counter > acknowledged for counter in kept.outcomes) >= token_outcomes_max:
+        raise OperationalError(
+            f"the outcomes of {token_outcomes_max} commits of one session are kept, more are "
+            "not allowed",
+            sqlstate="53400",
+            hint="let the client acknowledge the answers that it has",
+        )
 
 
 def expired_error() -> OperationalError:
