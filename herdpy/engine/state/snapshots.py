@@ -360,11 +360,16 @@ class Snapshot:
             raise snapshot_too_old()
 
     def check_not_undone(self) -> None:
-        """Raise 24000 when what the transaction wrote, and this shows, was rolled back."""
+        """Raise when what the transaction wrote, and this shows, was rolled back.
+
+        24000: by its own session; else why it was, which says whether to run it again.
+        """
         transaction = self._transaction
         if transaction is None:
             return
         is_undone = transaction.is_undone
+        if is_undone and transaction.abort_error is not None:
+            raise transaction.abort_error
         savepoint = self._savepoint
         while savepoint is not None and not is_undone:
             is_undone = savepoint.is_undone and savepoint.statement < self.statement

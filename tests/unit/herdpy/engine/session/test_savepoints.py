@@ -11,7 +11,7 @@ from herdpy.engine.maintenance.checkpoint import OpenTransaction
 from herdpy.engine.session.session import Session
 from herdpy.engine.state import tablespace
 from herdpy.engine.writes import row_writes, spilled_writes
-from herdpy.errors import Error
+from herdpy.errors import Error, Retry
 from herdpy.limits import savepoints_max
 from herdpy.log.record import Noop, RollbackTo, Rows, decode
 from herdpy.model.lsn import START_LSN
@@ -293,6 +293,19 @@ def test_a_cursor_from_before_goes_on_and_one_from_behind_ends(session: Session,
         behind.fetch_many(1)
     assert caught.value.sqlstate == "24000"
     assert rows(session, ALL) == [(1, 13), (2, 20)]
+
+
+def test_a_cursor_says_why_its_transaction_was_rolled_back(session: Session, db: Engine) -> None:
+    """And not 24000, which says that the program did it, and that to run it again is of no use."""
+    run(session, UPDATE, 12, 1)
+    result = session.execute(ALL, ())
+    assert result.fetch_many(1) == [(1, 12)]
+    transaction = session.transaction
+    assert transaction is not None
+    reason = Error("idle for too long", sqlstate="25P03", retry=Retry.SAFE)
+    db.database.tablespace.rollback(transaction, reason)
+    with pytest.raises(Error, match="25P03"):
+        result.fetch_many(1)
 
 
 def test_a_cursor_of_an_inner_savepoint_ends_with_the_outer_one(session: Session) -> None:
