@@ -94,7 +94,6 @@ class SessionCore:
         self.is_audited = False
         """execute() has changed tables, users or rights, or ended what others do."""
         self._statement_us: int | None = None  # its time, None until something asks for it
-        self._is_loss_told = False  # that the transaction was rolled back under the program
         self._known_access: Access | None = None  # that the user is in, and `maxima` are of
         # Written under the mutex, read without it.
         self.interrupt: StatementInterrupt | None = None
@@ -245,7 +244,6 @@ class SessionCore:
         return self.transaction
 
     def _open_transaction(self, durability: Durability, modes: tree.TransactionModes) -> None:
-        self._is_loss_told = False
         transaction = self.tablespace.begin(durability, is_autocommit=False)
         is_read_only = modes.is_read_only
         if is_read_only is None:
@@ -363,8 +361,8 @@ class SessionCore:
         if transaction is None or transaction.abort_error is None:
             return
         error = transaction.abort_error
-        if not self._is_loss_told:
-            self._is_loss_told = True
+        if not transaction.is_loss_told:
+            transaction.is_loss_told = True
             raise error
         raise InternalError(
             f"the transaction was rolled back before: {getattr(error, 'message', error)}",
@@ -532,7 +530,7 @@ class SessionCore:
         if transaction is not None:
             if isinstance(error, DeadlockError | SerializationError):
                 self.tablespace.rollback(transaction, error)
-                self._is_loss_told = True
+                transaction.is_loss_told = True
             self.tablespace.leave_queues(transaction)
             self._hurry(transaction)
 

@@ -362,14 +362,16 @@ class Snapshot:
     def check_not_undone(self) -> None:
         """Raise when what the transaction wrote, and this shows, was rolled back.
 
-        24000: by its own session; else why it was, which says whether to run it again.
+        24000; but why, where that is not the program's doing and it has not heard it yet: that
+        says whether to run the transaction again.
         """
         transaction = self._transaction
         if transaction is None:
             return
-        is_undone = transaction.is_undone
-        if is_undone and transaction.abort_error is not None:
-            raise transaction.abort_error
+        is_undone, reason = transaction.is_undone, transaction.abort_error
+        if is_undone and reason is not None and not transaction.is_loss_told:
+            transaction.is_loss_told = True
+            raise reason
         savepoint = self._savepoint
         while savepoint is not None and not is_undone:
             is_undone = savepoint.is_undone and savepoint.statement < self.statement

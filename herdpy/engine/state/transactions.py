@@ -146,6 +146,7 @@ class Transaction:
         "held",
         "id",
         "is_autocommit",
+        "is_loss_told",
         "is_read_only",
         "is_undone",
         "isolation",
@@ -181,6 +182,8 @@ class Transaction:
         """Its statements write nothing: READ ONLY."""
         self.has_read = False
         """A statement of it has read."""
+        self.is_loss_told = False
+        """The program has heard why it was rolled back under it (abort_error)."""
         self.savepoint: Savepoint | None = None
         """The newest one."""
         # Monitor of the tablespace.

@@ -306,6 +306,7 @@ def test_a_cursor_says_why_its_transaction_was_rolled_back(session: Session, db:
     db.database.tablespace.rollback(transaction, reason)
     with pytest.raises(Error, match="25P03"):
         result.fetch_many(1)
+    assert refused(session, "ROLLBACK TO a") == "25P02"  # it has heard it by now
 
 
 def test_a_cursor_of_an_inner_savepoint_ends_with_the_outer_one(session: Session) -> None:
