@@ -25,6 +25,7 @@ from tests.fixtures.postgres import NoPostgresError, running_postgres, version
 from tests.fixtures.seed_runner import table
 from tests.pg_regress.comparison import Verdict
 from tests.pg_regress.files import NAMED, files_of
+from tests.pg_regress.outcome import SETUP, Outcome, ended
 from tests.pg_regress.report import (
     COLUMNS,
     by_design,
@@ -36,7 +37,7 @@ from tests.pg_regress.report import (
     section,
     with_section,
 )
-from tests.pg_regress.run_script import SETUP, Outcome, ended, run_file
+from tests.pg_regress.run_script import run_file
 from tests.style.test_layers import ROOT
 
 _LIST = ROOT / "build" / "pg-regress.txt"

@@ -13,7 +13,7 @@ from tests.pg_regress.words import Made, Words
 _OWN_REFUSALS = ("0A000", "42601")
 """A statement that is refused with these would be refused anyway."""
 _MISSING = ("42P01", "42704", "42883")
-_AT_THE_END = ("COMMIT", "END", "SET")
+_AT_THE_END = ("COMMIT", "END")
 """What looks at all that its transaction has done: constraints that are deferred."""
 READ_BY_IT = ("standard_conforming_strings", "backslash_quote", "escape_string_warning")
 """Settings by which strings are read; the rest of a script is written for what it has set."""
@@ -49,19 +49,25 @@ class Causes:
         if ours.sqlstate in _OWN_REFUSALS:
             return None
         found = self._of_setting(words, ours) or self._of_names(words, ours)
-        if found is None and words.head in _AT_THE_END:
+        if found is None and (words.head in _AT_THE_END or words.text(1) == "CONSTRAINTS"):
             found = self._of_transaction
         self._of_transaction = self._of_transaction or found
         return found
 
     def _of_names(self, words: Words, ours: Reply) -> Cause | None:
-        told = _told(ours)
-        for known, named in (
+        told = set(_WORD.findall(ours.answer.message.lower())) if ours.sqlstate else set[str]()
+        named = {
+            "42P01": ((self._relations, told),),
+            "42704": ((self._others, told),),
+            "42883": ((self._functions, told),),
+        }
+        anything = (
             (self._relations, words.relations | words.strings | told),
             (self._functions, words.functions),
             (self._others, words.names),
-        ):
-            for name in sorted(named & known.keys()):
+        )
+        for known, names in named.get(ours.sqlstate or "", anything):
+            for name in sorted(names & known.keys()):
                 return known[name][-1]
         return None
 
@@ -70,7 +76,8 @@ class Causes:
             return self._settings.get(words.name(1))
         if (ours.sqlstate or "").startswith("25"):  # of the transaction's state
             return self._settings.get("transaction_read_only")
-        if not any("\\" in word.text for word in words.words if word.kind == "string"):
+        strings = (word.text for word in words.words if word.kind == "string")
+        if not any("\\" in text and text[0] not in "eE" for text in strings):
             return None
         return next((self._settings[name] for name in READ_BY_IT if name in self._settings), None)
 
@@ -124,8 +131,3 @@ class Causes:
         return {"relation": self._relations, "function": self._functions}.get(
             made.kind, self._others
         )
-
-
-def _told(ours: Reply) -> set[str]:
-    """Return the names in an error's message: of a table that is in the way of another change."""
-    return set(_WORD.findall(ours.answer.message.lower())) if ours.sqlstate else set()

@@ -43,7 +43,7 @@ class Compared(NamedTuple):
 
 def rule_of(compared: Compared) -> str | None:
     """Return how the rule begins that says why both answers differ; None: there is none."""
-    found = next((rule for rule, is_met in _RULES.items() if is_met(compared)), None)
+    found = next((rule for rule, is_met in RULES.items() if is_met(compared)), None)
     return found or _rule_of_columns(compared)
 
 
@@ -67,10 +67,9 @@ def _is_of_doubles(compared: Compared) -> bool:
         return False
     if ours.sqlstate is not None:
         return ours.sqlstate == "22003" and "flow" in ours.answer.message
-    return all(
-        (mine, yours) == (K.DOUBLE, K.DECIMAL) and all(map(_is_near, left, right))
-        for mine, yours, left, right in _differing(compared)
-    )
+    columns = [*_differing(compared)]
+    are_doubles = all(kinds[:2] == (K.DOUBLE, K.DECIMAL) for kinds in columns)
+    return are_doubles and any(all(map(_is_near, left, right)) for _, _, left, right in columns)
 
 
 def _is_near(ours: Cell, theirs: Cell) -> bool:
@@ -113,7 +112,7 @@ def _is_constant_unneeded(compared: Compared) -> bool:
     return is_raised and is_answered and bool(_BRANCHES.search(compared.text))
 
 
-_RULES: dict[str, Callable[[Compared], bool]] = {
+RULES: dict[str, Callable[[Compared], bool]] = {
     "Text too long for varchar(n)": lambda each: (
         each.ours.sqlstate == "22001" and each.theirs.sqlstate is None
     ),

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tests.pg_regress.comparison import Verdict
-from tests.pg_regress.run_script import SETUP, Finding, Outcome
+from tests.pg_regress.outcome import SETUP, Finding, Outcome
 
 _HEADING = "## PostgreSQL's regression SQL\n"
 _NEXT = "\n## "

@@ -1,69 +1,26 @@
 """One file of the corpus on both servers: each statement, its verdict, and what is kept of it."""
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from tests.pg_oracle.answers import Answer
 from tests.pg_regress.causes import READ_BY_IT, Cause, Causes
 from tests.pg_regress.closed_list import FAILED_TRANSACTION, Compared, rule_of
 from tests.pg_regress.comparison import Reply, Verdict, compare
+from tests.pg_regress.outcome import SETUP, Finding, Outcome
 from tests.pg_regress.reasons import reason_of
 from tests.pg_regress.script import Command, Script, Statement
 from tests.pg_regress.servers import HerdpySession, PostgresSession, new_database
 from tests.pg_regress.words import Words
 
-SETUP = "test_setup"
 _FAILED = "25P02"
 _OF_TRANSACTION = ("transaction_isolation", "transaction_read_only", "transaction_deferrable")
 _SKIPPED_ENDINGS = ("gdesc", "watch", "bind")
-_MODES = ("BEGIN", "START", "COMMIT", "END", "ROLLBACK", "SET")
-"""What may say of which kind the next transaction is."""
+_MODES = ("BEGIN", "START", "COMMIT", "END", "ROLLBACK", "SET", "SET SESSION")
+"""What may say of which kind a transaction is; SET where it is of no other setting."""
 _COPIED = re.compile(r"copy\s+(.*?)\s+from\s", re.IGNORECASE | re.DOTALL)
-
-
-class Finding(NamedTuple):
-    """A statement whose answers are not equal."""
-
-    where: str
-    """File and line."""
-    verdict: Verdict
-    head: str
-    """What kind of statement it is."""
-    text: str
-    ours: str
-    theirs: str
-    reason: str
-    """The kind of herdpy's answer."""
-    rule: str | None
-    """Of what differs by design how its rule begins."""
-    cause: Cause | None
-    """Of a consequence."""
-    is_error: bool
-    """Whether herdpy raised an error."""
-    is_answered: bool
-    """By PostgreSQL: it raised no error."""
-
-
-@dataclass
-class Outcome:
-    """What a script did."""
-
-    name: str
-    answered: int = 0
-    """Statements that PostgreSQL raised no error for."""
-    verdicts: Counter[Verdict] = field(default_factory=Counter[Verdict])
-    skipped: Counter[str] = field(default_factory=Counter[str])
-    """What was not compared, by its kind."""
-    findings: list[Finding] = field(default_factory=list[Finding])
-
-    @property
-    def statements(self) -> int:
-        return self.verdicts.total()
 
 
 def run_file(
@@ -82,16 +39,6 @@ def run_file(
             for each in (SETUP, name)
         )  # fmt: skip
     return setup, own
-
-
-def ended(name: str) -> Outcome:
-    """Return the outcome of a file whose process has ended."""
-    outcome = Outcome(name, verdicts=Counter((Verdict.INTERNAL,)))
-    outcome.findings.append(
-        Finding(f"{name}.sql", Verdict.INTERNAL, "", "", "the process has ended", "", "", None,
-                None, is_error=True, is_answered=False)
-    )  # fmt: skip
-    return outcome
 
 
 class Run:
@@ -189,7 +136,7 @@ class Run:
         self._causes.note(words, ours, theirs, cause)
         if ours.sqlstate and words.setting in READ_BY_IT:
             self._causes.note_setting(words.setting or "", cause)
-        elif ours.sqlstate and words.head.startswith(_MODES):
+        elif ours.sqlstate and words.head in _MODES and words.setting is None:
             for name in _OF_TRANSACTION:
                 self._causes.note_setting(name, cause)
 

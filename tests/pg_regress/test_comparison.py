@@ -87,10 +87,11 @@ def of(causes: Causes, text: str, ours: Reply) -> Cause | None:
 def test_what_names_a_table_that_was_refused_is_a_consequence() -> None:
     causes = Causes()
     causes.note(Words("create table t (a box)"), failed("0A000"), OK, CAUSE)
-    missing = failed("42P01")
+    missing = failed("42P01", 'table "t" does not exist')
     assert of(causes, "select * from t", missing) == CAUSE
-    assert of(causes, "select nextval('t')", missing) == CAUSE
-    assert of(causes, "select t from u", missing) is None
+    assert of(causes, "select setval('t', 1)", rows((1,))) == CAUSE
+    assert of(causes, "select t from u", rows((1,))) is None
+    assert of(causes, "select * from t, pg_x", failed("42P01", 'table "pg_x" does')) is None
     assert of(causes, "select * from t", failed("0A000")) is None  # refused by itself
 
 
@@ -122,6 +123,48 @@ def test_functions_and_types_have_consequences() -> None:
     causes = Causes()
     causes.note(Words("create function f(int) returns int"), failed("0A000"), OK, CAUSE)
     causes.note(Words("create domain d as int"), failed("0A000"), OK, CAUSE)
-    assert of(causes, "select f(1)", failed("42883")) == CAUSE
+    assert of(causes, "select f(1)", failed("42883", "function f(integer) does")) == CAUSE
+    assert of(causes, "select g(f(1))", failed("42883", "function g(…) does")) is None
     assert of(causes, "select f from t", failed("42703")) is None
-    assert of(causes, "select 1::d", failed("42704")) == CAUSE
+    assert of(causes, "select 1::d", failed("42704", 'type "d" does')) == CAUSE
+
+
+def test_views_and_children_lead_to_the_rows_below() -> None:
+    causes = Causes()
+    for text in ("create view v as select * from t", "create table c () inherits (u)"):
+        causes.note(Words(text), failed("0A000"), OK, CAUSE)
+    assert of(causes, "select * from t, u", rows((1,))) is None
+    for text in ("update v set a = 1", "insert into c values (1)"):
+        causes.note(Words(text), failed("42P01"), OK, CAUSE)
+    assert of(causes, "select * from t", rows((1,))) == CAUSE
+    assert of(causes, "select * from u", rows((1,))) == CAUSE
+
+
+def test_the_end_of_a_transaction_is_a_consequence_of_what_was_in_it() -> None:
+    causes = Causes()
+    causes.note(Words("insert into t values (1)"), failed("0A000"), OK, CAUSE)
+    assert of(causes, "commit", Reply(Answer(None, row_count=-1))) == CAUSE
+    assert of(causes, "set constraints all immediate", failed("23505")) == CAUSE
+    assert of(causes, "set a = 1", failed("22023")) is None
+    causes.leave_transaction()
+    assert of(causes, "commit", Reply(Answer(None, row_count=-1))) is None
+
+
+def test_a_table_behind_a_dropped_temporary_one_is_still_missing() -> None:
+    causes = Causes()
+    other = Cause("b.sql:2", "no temporary tables")
+    causes.note(Words("create table t (a box)"), failed("0A000"), OK, CAUSE)
+    causes.note(Words("create temp table t (a int)"), failed("0A000"), OK, other)
+    assert of(causes, "select * from t", rows((1,))) == other
+    causes.note(Words("drop table t"), failed("42P01"), OK, CAUSE)
+    assert of(causes, "select * from t", rows((1,))) == CAUSE
+
+
+def test_how_strings_are_read_is_a_setting() -> None:
+    causes = Causes()
+    causes.note_setting("standard_conforming_strings", CAUSE)
+    assert of(causes, r"select 'a\b'", rows(("x",))) == CAUSE
+    assert of(causes, "show standard_conforming_strings", rows(("on",))) == CAUSE
+    assert of(causes, r"select 'ab', E'a\b'", rows(("x",))) is None
+    causes.forget_setting("standard_conforming_strings")
+    assert of(causes, r"select 'a\b'", rows(("x",))) is None

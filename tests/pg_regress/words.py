@@ -178,11 +178,12 @@ class Words:
                 while self.text(place) in ("TABLE", "MATERIALIZED", "VIEW"):
                     place += 1
                 found.add(self._name_at(place)[0])
-        if first in ("CREATE", "ALTER"):  # a foreign key changes what the other table may become
+        if first in ("CREATE", "ALTER"):  # of a foreign key, or of a child, the other table, too
             found.update(
                 self._name_at(index + 1)[0]
                 for index, word in enumerate(self.words)
-                if word.text == "REFERENCES"
+                if word.text in ("REFERENCES", "INHERIT")
+                or (word.text == "PARTITION" and self.text(index - 1) in ("ATTACH", "DETACH"))
             )
         if first == "TRUNCATE":
             found.update(word.name for word in self.words[1:])
