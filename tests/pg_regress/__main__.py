@@ -101,6 +101,11 @@ def report(console: Console, outcomes: Sequence[Outcome], refusals_max: int) -> 
     return 1 if failures else 0
 
 
+def _short(version: str) -> str:
+    """Return "PostgreSQL 15.13" of what the server says of itself."""
+    return " ".join(version.partition("(")[2].replace(")", "").split()[:2])
+
+
 def _say(console: Console, lines: Sequence[Sequence[str]]) -> None:
     for line in lines:
         console.print(" | ".join(line), highlight=False, markup=False, soft_wrap=True)
@@ -132,7 +137,7 @@ def main() -> int:
         console.print(f"*** SKIPPED: no PostgreSQL to compare with: {error}", style="red")
         return 0
     if options.table:
-        _PAGE.write_text(with_section(_PAGE.read_text(), section(outcomes, version())))
+        _PAGE.write_text(with_section(_PAGE.read_text(), section(outcomes, _short(version()))))
     return report(console, outcomes, options.refusals)
 
 

@@ -101,13 +101,15 @@ def _key_columns(words: Words, names: Sequence[str]) -> list[int] | None:
     places: list[int] = []
     for key in words.order or ():
         place = _place(key, names)
+        if place is None and key in words.outputs and len(words.outputs) == len(names):
+            place = words.outputs.index(key)  # an expression that is shown, too
         if place is None:
             return None
         places.append(place)
     return places
 
 
-def _place(key: Sequence[Word], names: Sequence[str]) -> int | None:
+def _place(key: tuple[Word, ...], names: Sequence[str]) -> int | None:
     if len(key) == 1 and key[0].kind == "number":
         return int(key[0].text) - 1
     is_column = len(key) == 1 or (len(key) == 3 and key[1].text == ".")

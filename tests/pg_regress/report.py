@@ -5,16 +5,23 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tests.pg_regress.comparison import Verdict
+from tests.pg_regress.files import NAMED
 from tests.pg_regress.outcome import SETUP, Finding, Outcome
 
 _HEADING = "## PostgreSQL's regression SQL\n"
 _NEXT = "\n## "
 _INTRODUCTION = """\
 Written by `python -m tests.pg_regress CORPUS --table` from a run beside {version}, each file on a
-new database in the collation C and UTC, behind test_setup, which the last line leaves out. `equal`
-are rows, their order where ORDER BY gives one, and column names; `share` is that of what
-PostgreSQL answers. A statement is a consequence where an earlier one, of which it needs what that
-made or changed, was refused. EXPLAIN, backslash commands and the rows of COPY are not counted.
+new database in the collation C and UTC, behind test_setup. The line `named` sums up the fifteen
+files by which the share is measured, `all` every file but test_setup.
+
+- `equal` are rows, their order where ORDER BY gives one, and column names; `share` is that of what
+  PostgreSQL answers.
+- `by design` differs as the [closed list](#what-differs-from-postgresql) says. `refused` is what
+  PostgreSQL answers, `refused too` what it raises another error for.
+- A statement is a consequence where an earlier one was refused, or different, that made or changed
+  what it names.
+- EXPLAIN, backslash commands and the rows of COPY FROM stdin, which are inserted, do not count.
 """
 COLUMNS = (
     "file", " statements", " answered", " equal", " share",
@@ -40,13 +47,22 @@ class Refusal(NamedTuple):
 
 
 def rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
-    """Return a row for each file, and one of all but test_setup, which runs before each."""
+    """Return a row for each file, one of those by which the share is measured, and one of all.
+
+    test_setup, which runs before each, is in neither.
+    """
     counted = [each for each in outcomes if each.name != SETUP]
-    whole = Outcome("all")
-    for each in counted:
+    measured = [each for each in counted if each.name in NAMED]
+    sums = [_sum("named", measured)] if len(measured) == len(NAMED) else []
+    return [_row(each) for each in (*outcomes, *sums, _sum("all", counted))]
+
+
+def _sum(name: str, outcomes: Iterable[Outcome]) -> Outcome:
+    whole = Outcome(name)
+    for each in outcomes:
         whole.answered += each.answered
         whole.verdicts.update(each.verdicts)
-    return [_row(each) for each in (*outcomes, whole)]
+    return whole
 
 
 def _row(outcome: Outcome) -> tuple[str, ...]:

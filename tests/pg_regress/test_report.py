@@ -11,6 +11,7 @@ from tests.pg_regress import closed_list
 from tests.pg_regress.causes import Cause
 from tests.pg_regress.closed_list import FAILED_TRANSACTION, Compared, rule_of
 from tests.pg_regress.comparison import Reply, Verdict
+from tests.pg_regress.files import NAMED
 from tests.pg_regress.outcome import SETUP, Finding, Outcome
 from tests.pg_regress.reasons import reason_of
 from tests.pg_regress.report import refusals, rows, section, with_section
@@ -57,6 +58,10 @@ def test_the_last_row_sums_up_all_files_but_the_setup() -> None:
         ("all", "8", "6", "4", "67%", "2"),
     ]
     assert made[-1][-1] == "1"
+    made = rows([outcome("a", 4, EQUAL=3), *(outcome(name, 2, EQUAL=1) for name in NAMED)])
+    assert [row[:5] for row in made[-2:]] == [
+        ("named", "15", "30", "15", "50%"), ("all", "18", "34", "18", "53%"),
+    ]  # fmt: skip
 
 
 def test_a_section_takes_the_place_of_the_former_one() -> None:

@@ -171,7 +171,7 @@ class Words:
                 or (word.text == "FROM" and before == "DELETE")
                 or (word.text == "UPDATE" and before not in ("FOR", "DO", "KEY", "ON", "BEFORE",
                                                              "AFTER", "OR", "OF"))
-                or (word.text in ("TRUNCATE", "COPY", "REFRESH", "CLUSTER") and not index)
+                or (word.text in ("TRUNCATE", "COPY", "REFRESH") and not index)
             )  # fmt: skip
             if is_target:
                 place = index + 1
@@ -187,7 +187,9 @@ class Words:
             )
         if first == "TRUNCATE":
             found.update(word.name for word in self.words[1:])
-        if first in ("CREATE", "DROP") and self.text(self._kind_index()) in _ON_RELATION:
+        kind = self.text(self._kind_index())
+        is_seen = kind in _ON_RELATION and (kind != "INDEX" or self.text(1) == "UNIQUE")
+        if first in ("CREATE", "DROP") and is_seen:
             found.update(
                 self._name_at(index + 1)[0]
                 for index, word in enumerate(self.words)
@@ -246,7 +248,34 @@ class Words:
     def names(self) -> set[str]:
         return {word.name for word in self.words if word.name}
 
-    # --- how it is sorted ---
+    # --- what it shows, and how it is sorted ---
+
+    @cached_property
+    def _outermost(self) -> list[Word]:
+        """The words without parentheses around all of them."""
+        words = self.words
+        while len(words) > 1 and words[0].text == "(" and _is_closed_by_last(words):
+            words = [word._replace(depth=word.depth - 1) for word in words[1:-1]]
+        return words
+
+    @cached_property
+    def outputs(self) -> list[tuple[Word, ...]]:
+        """The items of the select list of a SELECT without WITH, each without what follows AS."""
+        words = self._outermost
+        if not words or words[0].text != "SELECT":
+            return []
+        found: list[list[Word]] = [[]]
+        is_named = False
+        for word in words[1:]:
+            if not word.depth and word.text in ("FROM", "WHERE", "ORDER", "UNION"):
+                break
+            if not word.depth and word.text == ",":
+                found.append([])
+                is_named = False
+            else:
+                is_named |= not word.depth and word.text == "AS"
+                found[-1] += [] if is_named else [word]
+        return [tuple(item) for item in found]
 
     @cached_property
     def order(self) -> list[tuple[Word, ...]] | None:
@@ -254,9 +283,7 @@ class Words:
 
         Without parentheses around the whole query, and of a query alone.
         """
-        words = self.words
-        while len(words) > 1 and words[0].text == "(" and _is_closed_by_last(words):
-            words = [word._replace(depth=word.depth - 1) for word in words[1:-1]]
+        words = self._outermost
         if not words or words[0].text not in ("SELECT", "WITH", "VALUES", "TABLE", "("):
             return None
         start = max(
