@@ -56,7 +56,7 @@ def verdict(text: str, ours: Reply, theirs: Reply) -> Verdict:
          Verdict.EQUAL),
         ("select a from t", rows(("9.50",), ("9.5000",), kinds="DECIMAL"),
          rows(("9.500",), ("9.5",), kinds="DECIMAL"), Verdict.EQUAL),
-        ("select a, b from t", rows(("9.50", 2), ("9.5000", 1), kinds="DECIMAL INTEGER"),
+        ("select a, b from t", rows(("9.5000", 1), ("9.50", 2), kinds="DECIMAL INTEGER"),
          rows(("9.500", 2), ("9.5", 1), kinds="DECIMAL INTEGER"), Verdict.EQUAL),
         ("select a from t", rows(("-1 days +16:00:00",), kinds="INTERVAL"),
          rows(("-08:00:00",), kinds="INTERVAL"), Verdict.EQUAL),
