@@ -46,7 +46,7 @@ endef
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 .PHONY: full-disk help setup fmt lint proto types layers unit contract sql dbapi exhaustive faces check suites second-tablespace second-tablespace-sample crash crash-sample damage kill kill-server kill-staging kill-bookies kill-cluster restarts sim sim-ledger sim-recovery sim-server sim-storage fuzz fuzz-cost ends fuzz-wire integration long interrupts threads \
-        findings compat pg-oracle docs reference interpreters bare test demo cluster-demo interop soak spark spark-big spark-faults bench-wire bench-server bench-memory bench-calls bench-embedded bench-tablespaces \
+        findings compat pg-oracle pg-regress docs reference interpreters bare test demo cluster-demo interop soak spark spark-big spark-faults bench-wire bench-server bench-memory bench-calls bench-embedded bench-tablespaces \
         bench-ledger bench-recovery bench-herddb bench-cluster bench-network bench-neighbours bench-spark big clean
 
 help: ## list the targets
@@ -85,8 +85,8 @@ types: setup ## pyright, strict for the product
 layers: setup ## the import rule and the house's own rules
 	$(PYTEST) tests/style --ignore tests/style/test_docs.py
 
-unit: setup ## tests of one module each, of the simulated world, of findings, and of what judges kill-cluster
-	$(IN_MEMORY) $(PYTEST) tests/unit tests/sim tests/findings tests/kill_cluster -m "not integration and not long" --turn $(TURN)
+unit: setup ## tests of one module each, of the simulated world, of findings, and of what judges kill-cluster and pg-regress
+	$(IN_MEMORY) $(PYTEST) tests/unit tests/sim tests/findings tests/kill_cluster tests/pg_regress -m "not integration and not long" --turn $(TURN)
 
 exhaustive: setup ## all of which `make check` and `make integration` take a third, by turn: every step, line, planted fault
 	$(IN_MEMORY) $(PYTEST) tests/unit tests/sim tests/findings tests/crash tests/damage tests/integration -m "exhaustive and not long"
@@ -206,6 +206,11 @@ pg-oracle: setup ## generated SQL on herdpy and on a PostgreSQL of its own: make
 	@$(PY) -c 'import psycopg' 2>/dev/null || $(PY) -m pip install $(PIP_FLAGS) -e ".[bench]"
 	$(PY) -m pytest -q tests/pg_oracle
 	$(PY) -m tests.pg_oracle $(runner_flags)
+
+pg-regress: setup ## PostgreSQL 15's regression SQL on herdpy and on a PostgreSQL of its own: make pg-regress CORPUS=dir FILES="boolean int4"
+	@$(PY) -c 'import psycopg' 2>/dev/null || $(PY) -m pip install $(PIP_FLAGS) -e ".[bench]"
+	$(PY) -m pytest -q tests/pg_regress
+	$(PY) -m tests.pg_regress $(CORPUS) $(if $(FILES),--files "$(FILES)")
 
 docs: setup ## run every example and every code block, check references
 	$(PYTEST) tests/style/test_docs.py

@@ -35,7 +35,11 @@ class Postgres:
         self.run(_SETTINGS)
 
     def run(self, text: str) -> Answer:
-        result = self._connection.exec_(text.encode())
+        return self.answer(self._connection.exec_(text.encode()), text)
+
+    @staticmethod
+    def answer(result: pq.abc.PGresult, text: str) -> Answer:
+        """Return what a statement's result says."""
         if result.status not in _GOOD:
             code = result.error_field(pq.DiagnosticField.SQLSTATE)
             message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b""
