@@ -74,7 +74,8 @@ class Causes:
     def _of_setting(self, words: Words, ours: Reply) -> Cause | None:
         if words.head == "SHOW":
             return self._settings.get(words.name(1))
-        if (ours.sqlstate or "").startswith("25"):  # of the transaction's state
+        is_mode = (words.text(0), words.text(1)) == ("SET", "TRANSACTION")
+        if is_mode or (ours.sqlstate or "").startswith("25"):  # of the transaction's state
             return self._settings.get("transaction_read_only")
         strings = (word.text for word in words.words if word.kind == "string")
         if not any("\\" in text and text[0] not in "eE" for text in strings):

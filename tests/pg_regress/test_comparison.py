@@ -182,3 +182,12 @@ def test_how_strings_are_read_is_a_setting() -> None:
     assert of(causes, r"select 'ab', E'a\b'", rows(("x",))) is None
     causes.forget_setting("standard_conforming_strings")
     assert of(causes, r"select 'a\b'", rows(("x",))) is None
+
+
+def test_what_a_transaction_may_do_follows_from_its_modes() -> None:
+    causes = Causes()
+    causes.note_setting("transaction_read_only", CAUSE)
+    assert of(causes, "set transaction read write", rows((1,))) == CAUSE
+    assert of(causes, "insert into t values (1)", failed("25006")) == CAUSE
+    assert of(causes, "show transaction_read_only", rows(("on",))) == CAUSE
+    assert of(causes, "insert into t values (1)", failed("23505")) is None
