@@ -194,6 +194,8 @@ def take_over(tablespace: Tablespace, log: CommitLog, epoch: int) -> None:
 def resume(tablespace: Tablespace, found: Restored) -> None:
     """Go on with a tablespace that is held, behind another log; Tablespace.resume() says how."""
     log, applier = found
+    # A COMMIT that does not wait for the disk may be applied in part: the state has it at its end.
+    tablespace.finish()
     applier.next_row_id = dict(applier.reserved)
     if tablespace.space is not None:
         tablespace.space.spares = log  # the former one's are its own now

@@ -19,6 +19,7 @@ from herdpy.engine.database import Database
 from herdpy.engine.maintenance.file_logs import LogSite, LogSource, open_file_log
 from herdpy.engine.maintenance.recovery import restore
 from herdpy.engine.session.session import Session
+from herdpy.engine.state import tablespace as tablespace_module
 from herdpy.engine.state.locks import Owner
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.tablespace import Tablespace
@@ -220,6 +221,12 @@ def test_a_cut_log_decides_every_commit(kind: str, number: int, seed: int) -> No
         assert keys_of(session_of(db.database)) == expected
 
 
+def _lose_what_is_not_synced(home: FileHome) -> None:
+    for node in home.disk._names.values():
+        node.cached = node.durable.copy()
+        node.unsynced.clear()
+
+
 def test_positions_that_were_seen_are_not_used_again(seed: int) -> None:
     home = FileHome(seed)
     with engine(disk=home.disk) as db:
@@ -231,9 +238,7 @@ def test_positions_that_were_seen_are_not_used_again(seed: int) -> None:
             run(a, "INSERT INTO t VALUES (?, 0)", key)
             tablespace.log.write()
             seen.append(tablespace.state.lsn)
-        for node in home.disk._names.values():
-            node.cached = node.durable.copy()
-            node.unsynced.clear()
+        _lose_what_is_not_synced(home)
         db.database.reopen()
         assert tablespace.state.lsn >= seen[-1]
         b = session_of(db.database)
@@ -242,6 +247,36 @@ def test_positions_that_were_seen_are_not_used_again(seed: int) -> None:
         b.commit()
         assert keys_of(b) == [9]
         assert state_digest(tablespace) == fresh_digest(home, db)
+
+
+def test_a_commit_that_is_applied_in_part_counts_as_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It did not wait for the disk, which has lost it: the log goes on behind its position."""
+    monkeypatch.setattr(tablespace_module, "monitor_rows_max", 2)
+    home = FileHome(1)
+    with engine(disk=home.disk) as db:
+        session = db.session(durability="none")
+        run(session, "CREATE TABLE t (id INTEGER PRIMARY KEY, v INTEGER)")
+        session.commit()
+        for key in range(9):
+            run(session, "INSERT INTO t VALUES (?, 0)", key)
+        run(session, "SAVEPOINT a")  # the log has the rows
+        tablespace = db.database.tablespace
+        tablespace.sync_log()
+        tablespace.has_others = lambda: True
+        assert session.transaction is not None
+        with tablespace.monitor:
+            tablespace.enter()
+            tablespace.log_commit(session.transaction)
+        assert tablespace.is_applying
+        seen = tablespace.log.last_lsn
+        _lose_what_is_not_synced(home)
+        # The thread that tells it of the log's end, and would go on, stands still.
+        monkeypatch.setattr(tablespace, "on_durable", lambda lsn: None)
+        db.database.reopen()
+        monkeypatch.undo()
+        assert tablespace.log.last_lsn >= seen
+        assert tablespace.state.lsn >= seen
+        assert keys_of(session_of(db.database)) == []
 
 
 def test_while_it_is_held_writes_fail_safe_and_reads_go_on() -> None:
