@@ -24,6 +24,8 @@ LIST ?=
 runner_flags = $(if $(N),--runs $(N)) $(if $(SEED),--seed $(SEED)) $(if $(PLANT),--plant "$(PLANT)")
 old_flags = $(if $(OLD),--old $(OLD))
 kill_flags = $(if $(N),--rounds $(N)) $(if $(SEED),--seed $(SEED))
+slt_flags = $(if $(CORPUS),--corpus "$(CORPUS)") $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(if $(STRICT),--strict) \
+            $(if $(ENGINE),--engine $(ENGINE)) $(if $(ONLY),--only $(ONLY))
 
 # A suite whose folder is still empty is skipped aloud; one that has tests has to pass them.
 define suite
@@ -46,7 +48,7 @@ endef
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 .PHONY: full-disk help setup fmt lint proto types layers unit contract sql dbapi exhaustive faces check suites second-tablespace second-tablespace-sample crash crash-sample damage kill kill-server kill-staging kill-bookies kill-cluster restarts sim sim-ledger sim-recovery sim-server sim-storage fuzz fuzz-cost ends fuzz-wire integration long interrupts threads \
-        findings compat pg-oracle pg-regress docs reference interpreters bare test demo cluster-demo interop soak spark spark-big spark-faults bench-wire bench-server bench-memory bench-calls bench-embedded bench-tablespaces \
+        findings compat pg-oracle pg-regress slt docs reference interpreters bare test demo cluster-demo interop soak spark spark-big spark-faults bench-wire bench-server bench-memory bench-calls bench-embedded bench-tablespaces \
         bench-ledger bench-recovery bench-herddb bench-cluster bench-network bench-neighbours bench-spark big clean
 
 help: ## list the targets
@@ -85,8 +87,8 @@ types: setup ## pyright, strict for the product
 layers: setup ## the import rule and the house's own rules
 	$(PYTEST) tests/style --ignore tests/style/test_docs.py
 
-unit: setup ## tests of one module each, of the simulated world, of findings, and of what judges kill-cluster and pg-regress
-	$(IN_MEMORY) $(PYTEST) tests/unit tests/sim tests/findings tests/kill_cluster tests/pg_regress -m "not integration and not long" --turn $(TURN)
+unit: setup ## tests of one module each, of the simulated world, of findings, of what judges kill-cluster and pg-regress, and of slt
+	$(IN_MEMORY) $(PYTEST) tests/unit tests/sim tests/findings tests/kill_cluster tests/pg_regress tests/slt -m "not integration and not long" --turn $(TURN)
 
 exhaustive: setup ## all of which `make check` and `make integration` take a third, by turn: every step, line, planted fault
 	$(IN_MEMORY) $(PYTEST) tests/unit tests/sim tests/findings tests/crash tests/damage tests/integration -m "exhaustive and not long"
@@ -211,6 +213,9 @@ pg-regress: setup ## PostgreSQL 15's regression SQL on herdpy and on a PostgreSQ
 	@$(PY) -c 'import psycopg' 2>/dev/null || $(PY) -m pip install $(PIP_FLAGS) -e ".[bench]"
 	$(PY) -m pytest -q tests/pg_regress
 	$(PY) -m tests.pg_regress $(CORPUS) $(if $(FILES),--files "$(FILES)")
+
+slt: setup ## the public sqllogictest suite: make slt CORPUS=dir SAMPLE=300000 SEED=7 STRICT=1 ONLY="select random/expr"
+	$(PY) -m tests.slt $(slt_flags)
 
 docs: setup ## run every example and every code block, check references
 	$(PYTEST) tests/style/test_docs.py
