@@ -66,7 +66,10 @@ class SyncSpeed:
         self.mean_s = 0.0
         """What one takes, in seconds."""
         self.slow_until_s = float("-inf") if sync_s_max else float("inf")
-        """From this moment on the loop may do the next one: PAUSE_S behind a slow time."""
+        """From this second of the caller's clock on the loop may do the next one.
+
+        PAUSE_S behind the last sync by which the mean was too long.
+        """
 
     def note(self, took_s: float, now_s: float) -> None:
         """Count a sync that has ended now, in whichever thread it was."""

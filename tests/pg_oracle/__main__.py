@@ -6,9 +6,7 @@ generated case for each seed on both, and prints what was generated, what of it 
 those, where more than 2 % of the cases differ by design, or where a kind was never generated.
 """
 
-import os
 import sys
-import tempfile
 from collections import Counter
 from contextlib import closing
 from functools import partial
@@ -16,7 +14,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from tests.fixtures.postgres import NoPostgresError, running_postgres, version
+from tests.fixtures.postgres import NoPostgresError, postgres_folder, running_postgres, version
 from tests.fixtures.seed_runner import (
     FINDINGS_MAX,
     Options,
@@ -106,14 +104,15 @@ def _groups(kinds: Counter[str]) -> list[tuple[str, ...]]:
 def main() -> int:
     options = Options.of(_MODULE, __doc__, PLANTS)
     try:
-        with tempfile.TemporaryDirectory(prefix="pg-oracle-") as folder:
-            os.chmod(folder, 0o711)  # which PostgreSQL's user has to pass
-            with running_postgres(Path(folder) / "postgres") as (conninfo, _):
-                options.console.print(version())
-                if options.is_trace:
-                    trace(options, PLANTS, partial(run_alone, conninfo))
-                    return 0
-                return (run_plants if options.plants else run_all)(options, conninfo)
+        with (
+            postgres_folder("pg-oracle-") as folder,
+            running_postgres(folder / "postgres") as (conninfo, _),
+        ):
+            options.console.print(version())
+            if options.is_trace:
+                trace(options, PLANTS, partial(run_alone, conninfo))
+                return 0
+            return (run_plants if options.plants else run_all)(options, conninfo)
     except NoPostgresError as error:
         options.console.print(f"*** SKIPPED: no PostgreSQL to compare with: {error}", style="red")
         return 0

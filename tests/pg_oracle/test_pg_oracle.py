@@ -4,16 +4,14 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("psycopg", reason="no psycopg: pip install herdpy-db[bench]")
 
-from tests.fixtures.postgres import NoPostgresError, running_postgres
+from tests.fixtures.postgres import NoPostgresError, postgres_folder, running_postgres
 from tests.pg_oracle.answers import Answer, Difference
 from tests.pg_oracle.cases import create_tables, make_case, make_world
 from tests.pg_oracle.comparison import Comparison
@@ -32,11 +30,9 @@ _CLEAN = (
 
 @pytest.fixture(scope="module")
 def conninfo() -> Iterator[str]:
-    # Not in the folder of pytest, another session of which closes that to PostgreSQL's user.
-    with tempfile.TemporaryDirectory(prefix="pg-oracle-") as folder, ExitStack() as stack:
-        Path(folder).chmod(0o711)
+    with postgres_folder("pg-oracle-") as folder, ExitStack() as stack:
         try:
-            found, _ = stack.enter_context(running_postgres(Path(folder) / "postgres"))
+            found, _ = stack.enter_context(running_postgres(folder / "postgres"))
         except NoPostgresError as error:
             pytest.skip(f"no PostgreSQL to compare with: {error}")
         yield found
@@ -84,9 +80,8 @@ with running_postgres(Path(sys.argv[1])) as (conninfo, _):
 
 
 def test_a_runner_that_is_terminated_leaves_no_server(conninfo: str) -> None:
-    with tempfile.TemporaryDirectory(prefix="pg-oracle-") as folder:
-        Path(folder).chmod(0o711)
-        command = [sys.executable, "-c", _ENDED, str(Path(folder) / "postgres")]
+    with postgres_folder("pg-oracle-") as folder:
+        command = [sys.executable, "-c", _ENDED, str(folder / "postgres")]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         with process:
             assert process.stdout is not None

@@ -8,10 +8,8 @@ Exit code 1 for a difference outside the closed list (docs/reference/sql.md) or 
 """
 
 import argparse
-import os
 import shutil
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -21,7 +19,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.fixtures.postgres import NoPostgresError, running_postgres, version
+from tests.fixtures.postgres import NoPostgresError, postgres_folder, running_postgres, version
 from tests.fixtures.seed_runner import table
 from tests.pg_regress.comparison import Verdict
 from tests.pg_regress.files import NAMED, files_of
@@ -126,9 +124,7 @@ def main() -> int:
     names = options.files.replace("named", " ".join(NAMED)).split() or files_of(corpus)
     console = Console(width=max(Console().width, _WIDTH_MIN))
     try:
-        with tempfile.TemporaryDirectory(prefix="pg-regress-") as name:
-            folder = Path(name)
-            os.chmod(folder, 0o711)  # which PostgreSQL's user has to pass
+        with postgres_folder("pg-regress-") as folder:
             shared_with_postgres(corpus, folder)
             with running_postgres(folder / "postgres") as (conninfo, _):
                 console.print(version())

@@ -1,4 +1,4 @@
-"""What earlier statements left different on the two servers, and which of them is to blame.
+"""What earlier statements left different on the two servers, and which of them is the cause.
 
 A statement that PostgreSQL did and herdpy did not, or the other way round, leaves what it makes or
 changes different; a later statement that names it differs for that reason and not for its own.

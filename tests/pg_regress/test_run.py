@@ -1,6 +1,5 @@
 """A script of our own on both servers; where PostgreSQL is there."""
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.postgres import NoPostgresError, running_postgres
+from tests.fixtures.postgres import NoPostgresError, postgres_folder, running_postgres
 from tests.pg_regress.comparison import Verdict
 from tests.pg_regress.outcome import SETUP, Finding, Outcome
 
@@ -18,11 +17,9 @@ pytestmark = pytest.mark.integration
 @pytest.fixture(scope="module")
 def conninfo() -> Iterator[str]:
     pytest.importorskip("psycopg", reason="no psycopg: pip install herdpy-db[bench]")
-    # Not in the folder of pytest, another session of which closes that to PostgreSQL's user.
-    with tempfile.TemporaryDirectory(prefix="pg-regress-") as folder, ExitStack() as stack:
-        Path(folder).chmod(0o711)
+    with postgres_folder("pg-regress-") as folder, ExitStack() as stack:
         try:
-            found, _ = stack.enter_context(running_postgres(Path(folder) / "postgres"))
+            found, _ = stack.enter_context(running_postgres(folder / "postgres"))
         except NoPostgresError as error:
             pytest.skip(f"no PostgreSQL to compare with: {error}")
         yield found

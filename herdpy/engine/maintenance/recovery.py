@@ -194,14 +194,23 @@ def take_over(tablespace: Tablespace, log: CommitLog, epoch: int) -> None:
 def resume(tablespace: Tablespace, found: Restored) -> None:
     """Go on with a tablespace that is held, behind another log; Tablespace.resume() says how."""
     log, applier = found
-    # A COMMIT that does not wait for the disk may be applied in part: the state has it at its end.
-    tablespace.finish()
     applier.next_row_id = dict(applier.reserved)
     if tablespace.space is not None:
         tablespace.space.spares = log  # the former one's are its own now
     end = log.last_lsn
+    while True:
+        _fill_up(tablespace, found)
+        left = abandoned(applier)
+        epoch = max(applier.epoch, tablespace.applier.epoch) + 1
+        if tablespace.resume(log, applier, end, epoch):
+            break
+    end_abandoned(tablespace, left)
+
+
+def _fill_up(tablespace: Tablespace, found: Restored) -> None:
+    """Give away all positions that were seen and are not in the log: none comes a second time."""
+    log, applier = found
     while log.last_lsn < tablespace.state.lsn:
-        # Positions that were seen, and are not in the log: none of them is given a second time.
         filler = Append((NOOP,))
         try:
             log.append(filler, is_urgent=True)
@@ -214,10 +223,6 @@ def resume(tablespace: Tablespace, found: Restored) -> None:
             continue
         log.write()  # an entry of its own
         apply_records(applier, [(log.last_lsn, NOOP)])
-    left = abandoned(applier)
-    epoch = max(applier.epoch, tablespace.applier.epoch) + 1
-    tablespace.resume(log, applier, end, epoch)
-    end_abandoned(tablespace, left)
 
 
 class Abandoned(NamedTuple):

@@ -106,7 +106,7 @@ class CommitTokens:
                 sqlstate="40000",
                 hint="run the transaction again, with a new token",
             )
-        if kept is not None and len(kept.outcomes) >= token_outcomes_max:
+        if kept is not None and len(kept.outcomes) >= token_outcomes_max:  # else it is surely fine
             _check_outcomes(kept, used.acknowledged)
         return used.token, used.acknowledged
 
@@ -126,7 +126,7 @@ class CommitTokens:
                 sqlstate="53400",
                 retry=Retry.SAFE,
             )
-        if kept is not None and len(kept.outcomes) >= token_outcomes_max:
+        if kept is not None:
             _check_outcomes(kept, 0)
 
     def to_expire(self, live: set[str], busy: Collection[str]) -> list[str]:

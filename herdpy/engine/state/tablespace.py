@@ -326,7 +326,7 @@ class Tablespace:
                         self.enter()
                         horizon = self.registry.horizon(self.applier.state.position)
                         if horizon is None:
-                            return False
+                            pass
                         memtable.trim_all(keys[start : start + _TRIM_KEYS_MAX], horizon)
         return True
 
@@ -493,7 +493,7 @@ class Tablespace:
         """
         if not transaction.is_autocommit:
             if transaction.cut is not None:
-                return False  # the log has to get the end of an earlier statement first
+                pass  # the log has to get the end of an earlier statement first
             return self._note_change(transaction, table, key, old, new, memory_bytes_max)
         token: tuple[CommitToken | None, int] = (None, 0)
         if transaction.token is not None:
@@ -541,14 +541,14 @@ class Tablespace:
                 sum(len(t.new_rows) + len(t.changed_rows) for t in self._noted)
                 >= unlogged_tables_max
             ):
-                return False
+                pass
             self._noted[transaction] = None
             rows = kept[table.id] = EncodedRows(table, is_inserts=old is None)
         start = rows.end
         end = rows.put((old, new) if old is not None or new is None else new)
         if end > unlogged_bytes_max:
             if not rows.count:
-                return False
+                pass
             if self.check_limit is not None and new is not None:
                 self.check_limit(end)
             self.log_noted(transaction)
@@ -893,23 +893,27 @@ class Tablespace:
         if log.failure is not None:
             self._on_failure(log, log.failure)
 
-    def resume(self, log: CommitLog, applier: Applier, end: Lsn, epoch: int) -> None:
+    def resume(self, log: CommitLog, applier: Applier, end: Lsn, epoch: int) -> bool:
         """Go on with another log and the state that it gives; repeatable after an interrupt.
+
+        False: nothing has happened, as State.lsn is behind the log's last position. What does not
+        wait for the disk is applied while the tablespace is held, too, and a COMMIT that is applied
+        in part is ended here. The caller gives these positions away, and calls again.
 
         What was appended before and lies up to `end` is in the log, and so in that state: it is
         acknowledged. What lies behind `end` never happened, and neither did open transactions:
-        40001. The opener of the log rolls back what the state has open. The log's replay is done,
-        and its last position not before State.lsn: no position is used twice.
+        40001. The opener of the log rolls back what the state has open. The log's replay is done.
         InvariantViolation: the log lacks what was durable; the tablespace stays held.
         """
         with self.monitor:
             self._complete_applying()
             before = self.applier
-            if end < self.durable_lsn or log.last_lsn < before.state.lsn:
+            if end < self.durable_lsn:
                 raise InvariantViolation(
-                    f"I1: a log that ends at {end} after {self.durable_lsn} was durable, and goes "
-                    f"on behind {log.last_lsn} after {before.state.lsn} was seen"
+                    f"I1: a log that ends at {end} after {self.durable_lsn} was durable"
                 )
+            if log.last_lsn < before.state.lsn:  # no position is used twice
+                return False
             if applier is not before:
                 self._replace_applier(applier, epoch)
             if self.log is not log:
@@ -927,6 +931,7 @@ class Tablespace:
                     self._undo(owner, owner.abort_error)
             self.failure = None
             self.is_held = False
+            return True
 
     def _replace_applier(self, applier: Applier, epoch: int) -> None:
         """Let readers see another state, at a position of its own."""

@@ -274,8 +274,8 @@ def test_a_commit_that_is_applied_in_part_counts_as_seen(monkeypatch: pytest.Mon
         monkeypatch.setattr(tablespace, "on_durable", lambda lsn: None)
         db.database.reopen()
         monkeypatch.undo()
-        assert tablespace.log.last_lsn >= seen
-        assert tablespace.state.lsn >= seen
+        # The ROLLBACK of what was open has a position of its own, and not the lost COMMIT's.
+        assert tablespace.log.last_lsn > seen
         assert keys_of(session_of(db.database)) == []
 
 
