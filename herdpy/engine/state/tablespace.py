@@ -326,7 +326,7 @@ class Tablespace:
                         self.enter()
                         horizon = self.registry.horizon(self.applier.state.position)
                         if horizon is None:
-                            pass
+                            return False
                         memtable.trim_all(keys[start : start + _TRIM_KEYS_MAX], horizon)
         return True
 
@@ -493,7 +493,7 @@ class Tablespace:
         """
         if not transaction.is_autocommit:
             if transaction.cut is not None:
-                pass  # the log has to get the end of an earlier statement first
+                return False  # the log has to get the end of an earlier statement first
             return self._note_change(transaction, table, key, old, new, memory_bytes_max)
         token: tuple[CommitToken | None, int] = (None, 0)
         if transaction.token is not None:
@@ -541,14 +541,14 @@ class Tablespace:
                 sum(len(t.new_rows) + len(t.changed_rows) for t in self._noted)
                 >= unlogged_tables_max
             ):
-                pass
+                return False
             self._noted[transaction] = None
             rows = kept[table.id] = EncodedRows(table, is_inserts=old is None)
         start = rows.end
         end = rows.put((old, new) if old is not None or new is None else new)
         if end > unlogged_bytes_max:
             if not rows.count:
-                pass
+                return False
             if self.check_limit is not None and new is not None:
                 self.check_limit(end)
             self.log_noted(transaction)
