@@ -69,6 +69,8 @@ look_bytes = 24 * 1024
 parameters_max = 65_535
 identifier_bytes_max = 63
 columns_max = 1_600
+# Of a table: each is one more row to be written for each of its rows.
+indexes_max = 64
 join_tables_max = 64
 
 # Tablespaces of one directory, `default` and those being made or removed included: the list of them

@@ -26,7 +26,7 @@ from herdpy.features import TABLES
 from herdpy.model import types
 from herdpy.model.schema import Table
 from herdpy.sql.reading.script import Piece, is_complete, split_statements
-from herdpy.sql.text import create_table_text, name_text
+from herdpy.sql.text import create_index_texts, create_table_text, name_text
 
 T = TypeVar("T")
 
@@ -264,7 +264,8 @@ class Shell:
         if name is not None:
             tables = [_find(tables, name.strip(';"'))]
         for table in tables:
-            self.console.out(f"{create_table_text(table)};")
+            for text in (create_table_text(table), *create_index_texts(table)):
+                self.console.out(f"{text};")
 
     def use_tablespace(self, name: str) -> None:
         """Run what follows in another tablespace, on a connection of its own."""

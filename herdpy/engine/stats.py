@@ -64,7 +64,7 @@ def stats_of(database: "Database") -> DatabaseStats:
         durable_lsn=log.durable_lsn,
         log_entries=log.entry_count,
         log_bytes=log.bytes_appended,
-        tables=len(states),
+        tables=len(tablespace.state.catalog.tables()),
         pages=sum(
             len(level) for state in states for level in (state.pages.base, *state.pages.runs)
         ),

@@ -61,6 +61,14 @@ class RowSource(Protocol):
         """
         ...
 
+    def index(self, number: int) -> "RowSource":
+        """Return the entries of an index, by its place in Table.stores, at the same snapshot."""
+        ...
+
+    def has_many(self, entries: "RowSource", low: Key | None, high: Key | None) -> bool:
+        """Tell whether between bounds are so many entries that a scan of the rows is better."""
+        ...
+
     def count(self) -> int:
         """Return how many rows there are."""
         ...

@@ -1,11 +1,11 @@
 """Tables and columns as immutable facts, and their plain form for log and manifest."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from herdpy.model.keys import compile_key_of, compile_keys_of
-from herdpy.model.types import Key, Kind, Physical, Row, SqlType
+from herdpy.model.types import BOOLEAN, Key, Kind, Physical, Row, SqlType, zero
 
 ROW_ID_NAME = "_rowid"
 
@@ -28,6 +28,22 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Index:
+    """An index of a table: its own id, of the ids of tables, and ordinals of the columns.
+
+    With `nulls_distinct` a unique one has any number of rows with a NULL. `is_constraint`: it was
+    made by UNIQUE in a table's definition.
+    """
+
+    id: int
+    name: str
+    columns: tuple[int, ...]
+    is_unique: bool = False
+    nulls_distinct: bool = True
+    is_constraint: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """A table's definition. `key` holds ordinals in `columns`; never empty.
 
@@ -40,10 +56,18 @@ class Table:
     columns: tuple[Column, ...]
     key: tuple[int, ...]
     version: int = 1
+    indexes: tuple[Index, ...] = ()
+    stores: "tuple[IndexStore, ...]" = field(init=False, repr=False, compare=False)
+    """Where the entries of the indexes are, in their order."""
+    unique_stores: "tuple[IndexStore, ...]" = field(init=False, repr=False, compare=False)
+    store: "IndexStore | None" = field(init=False, repr=False, compare=False)
+    """The index whose entries are this table's rows; None: it is a table with a name."""
     key_of: Callable[[Row], Key] = field(init=False, repr=False, compare=False)
     keys_of: Callable[[Iterable[Row]], list[Key]] = field(init=False, repr=False, compare=False)
     wide_ordinals: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """The DECIMAL columns whose scaled integers may exceed 64 bits (msgpack cannot hold them)."""
+    row_copies: int = field(init=False, repr=False, compare=False)
+    """How often a row is kept in memory: an index has not more of it than the row itself."""
     is_heap: bool = field(init=False, repr=False, compare=False)
     """True when the key is the hidden row id."""
 
@@ -54,6 +78,12 @@ class Table:
         kinds = self.key_kinds
         object.__setattr__(self, "key_of", compile_key_of(self.key, kinds))
         object.__setattr__(self, "keys_of", compile_keys_of(self.key, kinds))
+        object.__setattr__(self, "row_copies", 1 + len(self.indexes))
+        stores = tuple(index_store(self, each) for each in self.indexes)
+        object.__setattr__(self, "stores", stores)
+        unique = tuple(each for each in stores if each.index.is_unique)
+        object.__setattr__(self, "unique_stores", unique)
+        object.__setattr__(self, "store", None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (table_from_plain, (table_to_plain(self),))
@@ -83,12 +113,114 @@ class Table:
         return None
 
 
+class IndexPart(NamedTuple):
+    """What stands at a place of an index's key: a column's value, or whether that is NULL."""
+
+    ordinal: int
+    is_flag: bool
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStore:
+    """How an index is kept: its entries are rows of a table that has no name in the catalog.
+
+    An entry has for each indexed column its value, before it whether that is NULL if it may be, and
+    then what the primary key has beside. A NULL's value is a zero. All of it is the key: so entries
+    lie in the order of the index, each once. The key of a unique one has the values alone, and the
+    primary key only of a row with a NULL that counts as distinct.
+    """
+
+    index: Index
+    table_name: str
+    table: Table
+    parts: tuple[IndexPart, ...]
+    """The leading places of the key: those of the index's columns."""
+    entry_of: Callable[[Row], Row] = field(repr=False, compare=False)
+    """A row of the indexed table → its entry."""
+    key_of: Callable[[Row], Key] = field(repr=False, compare=False)
+    """An entry → the key of its row in the indexed table."""
+    unique_key_of: Callable[[Row], Key | None] = field(repr=False, compare=False)
+    """A row of the indexed table → its entry's key if no other row may have it; else None."""
+
+
+def index_store(table: Table, index: Index) -> IndexStore:
+    """Return how an index of a table is kept."""
+    parts: list[IndexPart] = []
+    columns: list[Column] = []
+    sources: list[str] = []
+    space: dict[str, object] = {}
+    places: dict[int, int] = {}  # of a column of the table, where its value stands
+
+    def add(name: str, sql_type: SqlType, source: str) -> None:
+        columns.append(Column(len(columns) + 1, name, sql_type, not_null=True))
+        sources.append(source)
+
+    def zero_of(sql_type: SqlType) -> str:
+        name = f"zero{len(space)}"
+        space[name] = zero(sql_type.kind)
+        return name
+
+    nullable = [o for o in index.columns if not (table.columns[o].not_null or o in table.key)]
+    has_null = " or ".join(f"r[{ordinal}] is None" for ordinal in nullable)
+    for ordinal in index.columns:
+        column, source = table.columns[ordinal], f"r[{ordinal}]"
+        if ordinal in nullable:
+            parts.append(IndexPart(ordinal, is_flag=True))
+            add(f"{column.name} IS NULL", BOOLEAN, f"{source} is None")
+            source = f"({zero_of(column.type)} if {source} is None else {source})"
+        parts.append(IndexPart(ordinal, is_flag=False))
+        places[ordinal] = len(columns)
+        add(column.name, column.type, source)
+    for ordinal in table.key:
+        if ordinal not in places:
+            places[ordinal] = len(columns)
+            add(table.columns[ordinal].name, table.columns[ordinal].type, f"r[{ordinal}]")
+    key = tuple(range(len(parts) if index.is_unique else len(columns)))
+    has_distinct = index.is_unique and index.nulls_distinct and bool(nullable)
+    if has_distinct:
+        first = len(columns)
+        for ordinal in table.key:
+            column = table.columns[ordinal]
+            source = f"(r[{ordinal}] if {has_null} else {zero_of(column.type)})"
+            add(f"{column.name} beside NULL", column.type, source)
+        key = (*key, *range(first, len(columns)))
+    made = Table(index.id, index.name, tuple(columns), key)
+    space["entry_of"] = entry_of = eval(f"lambda r: ({', '.join(sources)},)", space)  # noqa: S307 - built from integers
+    space["key_of"] = made.key_of
+    unique = "key_of(entry_of(r))" if index.is_unique else "None"
+    if has_distinct:
+        unique = f"None if {has_null} else {unique}"
+    store = IndexStore(
+        index,
+        table.name,
+        made,
+        tuple(parts),
+        entry_of,
+        compile_key_of([places[ordinal] for ordinal in table.key], table.key_kinds),
+        eval(f"lambda r: {unique}", space),  # noqa: S307 - as above
+    )
+    object.__setattr__(made, "store", store)
+    return store
+
+
+def with_stores(tables: Iterable[Table]) -> Iterator[Table]:
+    """Yield tables, and behind each what its indexes are kept in."""
+    for table in tables:
+        yield table
+        for store in table.stores:
+            yield store.table
+
+
 def _is_wide(sql_type: SqlType) -> bool:
     return sql_type.kind is Kind.DECIMAL and (sql_type.precision is None or sql_type.precision > 18)
 
 
 def table_to_plain(table: Table) -> list[Any]:
     """Return lists, numbers, strings and bytes only, for msgpack; see docs/formats/record.md."""
+    indexes = [
+        [each.id, each.name, each.columns, each.is_unique, each.nulls_distinct, each.is_constraint]
+        for each in table.indexes
+    ]
     return [
         table.id,
         table.name,
@@ -114,22 +246,35 @@ def table_to_plain(table: Table) -> list[Any]:
             ]
             for column in table.columns
         ],
+        *([indexes] if indexes else []),
     ]
+
+
+def plain_version(plain: list[Any]) -> int:
+    """Return the version of a definition in its plain form."""
+    return plain[2]
 
 
 def table_from_plain(plain: list[Any]) -> Table:
     """Invert table_to_plain; any malformed input is a ValueError."""
     try:
-        table_id, name, version, key, columns = plain
+        table_id, name, version, key, columns, *rest = plain
+        (indexes,) = rest or ((),)
         return Table(
             id=table_id,
             name=name,
             version=version,
             key=tuple(key),
             columns=tuple(_column_from_plain(item) for item in columns),
+            indexes=tuple(_index_from_plain(item) for item in indexes),
         )
     except (TypeError, KeyError, IndexError) as error:
         raise ValueError(f"malformed table definition: {error}") from error
+
+
+def _index_from_plain(plain: list[Any]) -> Index:
+    index_id, name, columns, is_unique, nulls_distinct, is_constraint = plain
+    return Index(index_id, name, tuple(columns), is_unique, nulls_distinct, is_constraint)
 
 
 def _column_from_plain(plain: list[Any]) -> Column:

@@ -93,6 +93,15 @@ MOMENT_MIN, MOMENT_MAX = DAY_MIN * DAY_US, (DAY_MAX + 1) * DAY_US - 1
 """Of a TIMESTAMP, in microseconds from 1970."""
 
 
+def zero(kind: Kind) -> Physical:
+    """Return the physical value of a column's kind that stands in for NULL in an index."""
+    if kind is Kind.BOOLEAN:
+        return False
+    if kind is Kind.DOUBLE:
+        return 0.0
+    return {Kind.TEXT: "", Kind.BYTEA: b""}.get(kind, 0)
+
+
 def decimal_type(precision: int, scale: int) -> SqlType:
     return SqlType(Kind.DECIMAL, precision=precision, scale=scale)
 

@@ -1,13 +1,13 @@
 """Statements: INSERT, UPSERT, UPDATE, DELETE, CREATE and DROP TABLE; the rest is bind_query's."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from herdpy.limits import columns_max, identifier_bytes_max
-from herdpy.model.schema import ROW_ID_NAME, Column, Table
+from herdpy.model.schema import ROW_ID_NAME, Column, Index, Table
 from herdpy.model.types import (
     BIGINT,
     DATE,
@@ -234,12 +234,61 @@ def _bind_create(node: syntax.CreateTable, context: StatementContext) -> tree.Cr
         key_names = [ROW_ID_NAME]
         columns[ROW_ID_NAME] = Column(0, ROW_ID_NAME, BIGINT, not_null=True, hidden=True)
     names = list(columns)
+    found = tuple(columns.values())
     return tree.CreateTable(
         _new_name(node.table.name, node.table, context),
-        tuple(columns.values()),
+        found,
         tuple(names.index(name) for name in key_names),
+        tuple(_bind_unique(item, found, context) for item in node.uniques),
         node.if_not_exists,
     )
+
+
+def _bind_unique(
+    node: syntax.Unique, columns: Sequence[Column], context: StatementContext
+) -> Index:
+    ordinals = _indexed(node.columns, columns, context)
+    name = "" if node.name is None else _new_name(node.name, node, context)
+    return Index(
+        0, name, ordinals, is_unique=True, nulls_distinct=node.nulls_distinct, is_constraint=True
+    )
+
+
+def _indexed(
+    named: Sequence[tuple[str, int]], columns: Sequence[Column], context: StatementContext
+) -> tuple[int, ...]:
+    """Return the ordinals of an index's columns."""
+    names = [column.name for column in columns if not column.hidden]
+    ordinals: list[int] = []
+    for name, start in named:
+        place = syntax.Column(name, None, start)
+        if name not in names:
+            what = f'column "{name}" of an index does not exist'
+            raise context.error("42703", what, place, suggestion(name, names))
+        if names.index(name) in ordinals:
+            raise context.error("42701", f'an index names column "{name}" twice', place)
+        ordinals.append(names.index(name))
+    return tuple(ordinals)
+
+
+def _bind_create_index(node: syntax.CreateIndex, context: StatementContext) -> tree.CreateIndex:
+    table = context.table(node.table)
+    if table.is_system:
+        what = f'"{table.name}" is a system table: it has no indexes'
+        raise context.error("42501", what, node.table)
+    index = Index(
+        0,
+        "" if node.name is None else _new_name(node.name, node, context),
+        _indexed(node.columns, table.columns, context),
+        is_unique=node.is_unique,
+        nulls_distinct=node.nulls_distinct,
+    )
+    return tree.CreateIndex(table, index, node.if_not_exists)
+
+
+def _bind_drop_index(node: syntax.DropIndex, _context: StatementContext) -> tree.DropIndexes:
+    names = dict.fromkeys(name for name, _ in node.names)
+    return tree.DropIndexes(tuple(names), node.if_exists)
 
 
 def _bind_column_definition(node: syntax.ColumnDefinition, context: StatementContext) -> Column:
@@ -312,6 +361,8 @@ _BINDERS: dict[type[syntax.Node], Callable[[Any, StatementContext], tree.Stateme
     syntax.Update: _bind_update,
     syntax.Delete: _bind_delete,
     syntax.CreateTable: _bind_create,
+    syntax.CreateIndex: _bind_create_index,
+    syntax.DropIndex: _bind_drop_index,
     syntax.DropTable: _bind_drop,
     syntax.Truncate: _bind_truncate,
 }

@@ -84,7 +84,19 @@ class CountAccess(Node, frozen=True):
     """No rows but how many there are, as the one row of the query."""
 
 
-Access = PointAccess | RangeAccess | FullAccess | CountAccess
+class IndexAccess(Node, frozen=True):
+    """Rows that an index has between bounds, in its order; `number` is its place in Table.stores.
+
+    `entries` is an access to the index's entries: constants for its key, of which flags of NULL are
+    a part. Where there are too many entries the vector path is the faster one, unless `is_sure`.
+    """
+
+    number: int
+    entries: PointAccess | RangeAccess
+    is_sure: bool = False
+
+
+Access = PointAccess | RangeAccess | FullAccess | CountAccess | IndexAccess
 
 # --- plans ---------------------------------------------------------------------------------------
 
@@ -135,6 +147,17 @@ class RowFind(Node, frozen=True):
     access: Access
     residual: Expression | None
     by_vector: VectorFind | None = None
+
+    @property
+    def is_scan(self) -> bool:
+        """It filters every row, and the vector path is the faster one where rows are many."""
+        return self.by_vector is not None and not isinstance(self.access, IndexAccess)
+
+    def found_by_vector(self) -> VectorFind:
+        """Return how the vector path finds the rows, where it may."""
+        if self.by_vector is None:
+            raise ValueError("a RowFind without vector path")
+        return self.by_vector
 
 
 Find = RowFind | VectorFind

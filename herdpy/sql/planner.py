@@ -3,10 +3,14 @@
 exec/row must be able to do all that is_row_expression lets through.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from herdpy.limits import interrupt_nodes, row_nodes_max
-from herdpy.model.types import BIGINT, Kind, SqlType
+from herdpy.model.schema import IndexPart
+from herdpy.model.types import BIGINT, BOOLEAN, Kind, SqlType, zero
 from herdpy.sql import tree
 from herdpy.sql.conversions import is_comparable
 from herdpy.sql.plan import (
@@ -16,6 +20,7 @@ from herdpy.sql.plan import (
     ExplainPlan,
     Find,
     FullAccess,
+    IndexAccess,
     InsertPlan,
     Plan,
     PointAccess,
@@ -145,33 +150,115 @@ def is_constant(expression: tree.Expression) -> bool:
 # --- access --------------------------------------------------------------------------------------
 
 
+class _Found(NamedTuple):
+    """An access, what it leaves of WHERE, and how many columns equality fixes."""
+
+    access: Access
+    rest: tree.Expression | None
+    fixed_count: int
+    has_range: bool
+
+
 def _plan_access(
-    ref: tree.TableRef, where: tree.Expression | None
+    ref: tree.TableRef,
+    where: tree.Expression | None,
+    order_by: tuple[tree.SortKey, ...] = (),
 ) -> tuple[Access | None, tree.Expression | None]:
-    """Return the access by key and what it leaves of where; None when the key does not help."""
+    """Return an access by key or index that gives the wanted order, and what it leaves of where.
+
+    None when neither helps. The primary key is preferred where an index fixes no more columns.
+    """
+    found = [each for each in _accesses(ref, where) if _direction(order_by, ref, each.access)]
+    if not found:
+        return None, where
+    best = max(found, key=lambda each: (_is_one(each), each.fixed_count, each.has_range))
+    return best.access, best.rest
+
+
+def _is_one(found: _Found) -> bool:
+    """Tell whether an access finds one row at the most."""
+    access = found.access
+    if isinstance(access, IndexAccess):
+        return isinstance(access.entries, PointAccess)
+    return isinstance(access, PointAccess)
+
+
+def _accesses(ref: tree.TableRef, where: tree.Expression | None) -> Iterator[_Found]:
+    """Yield what the primary key, and each index, make of WHERE, if they help."""
+    table = ref.table
+    if where is None:
+        return
+    parts = tuple(IndexPart(ordinal, is_flag=False) for ordinal in table.key)
+    found = _by_key(ref, where, parts, len(parts))
+    if found is not None:
+        yield found
+    for number, store in enumerate(table.stores):
+        found = _by_key(ref, where, store.parts, len(store.table.key))
+        if found is not None:
+            entries = found.access
+            assert isinstance(entries, PointAccess | RangeAccess)
+            yield found._replace(access=IndexAccess(number, entries))
+
+
+def _by_key(
+    ref: tree.TableRef,
+    where: tree.Expression,
+    parts: Sequence[IndexPart],
+    width: int,
+) -> _Found | None:
+    """Return the access by the leading parts of a key of a width, whose flags are of NULLs."""
     rest = conjuncts(where)
     fixed: list[tree.Expression] = []
-    for ordinal in ref.table.key:
-        constant = _take_test(rest, ref.id, ordinal, "=")
-        if constant is None:
+    fixed_count = 0
+    for place, part in enumerate(parts):
+        if len(fixed) > place:
+            continue  # the value behind a flag
+        constant = _take_test(rest, ref.id, part.ordinal, "=")
+        if constant is not None:
+            fixed += [_NOT_NULL, constant] if part.is_flag else [constant]
+        elif part.is_flag and _take_is_null(rest, ref.id, part.ordinal):
+            column = ref.table.columns[part.ordinal]
+            fixed += [_NULL, tree.Literal(column.type, zero(column.type.kind))]
+        else:
             break
-        fixed.append(constant)
-    if len(fixed) == len(ref.table.key):
-        return PointAccess(tuple(fixed)), _conjunction(rest)
-    ordinal = ref.table.key[len(fixed)]
+        fixed_count += 1
+    if len(fixed) == width:
+        return _Found(PointAccess(tuple(fixed)), _conjunction(rest), fixed_count, False)
+    if len(fixed) == len(parts):
+        access = RangeAccess(tuple(fixed))
+        return _Found(access, _conjunction(rest), fixed_count, False)
+    part = parts[len(fixed)]
     low_inclusive, high_inclusive = True, True
-    low = _take_test(rest, ref.id, ordinal, ">=")
+    low = _take_test(rest, ref.id, part.ordinal, ">=")
     if low is None:
-        low, low_inclusive = _take_test(rest, ref.id, ordinal, ">"), False
-    high = _take_test(rest, ref.id, ordinal, "<=")
+        low, low_inclusive = _take_test(rest, ref.id, part.ordinal, ">"), False
+    high = _take_test(rest, ref.id, part.ordinal, "<=")
     if high is None:
-        high, high_inclusive = _take_test(rest, ref.id, ordinal, "<"), False
-    if not fixed and low is None and high is None:
-        return None, where
+        high, high_inclusive = _take_test(rest, ref.id, part.ordinal, "<"), False
+    has_range = low is not None or high is not None
+    if not fixed and not has_range:
+        return None
+    if has_range and part.is_flag:
+        fixed.append(_NOT_NULL)
     access = RangeAccess(
         tuple(fixed), low, low is None or low_inclusive, high, high is None or high_inclusive
     )
-    return access, _conjunction(rest)
+    return _Found(access, _conjunction(rest), fixed_count, has_range)
+
+
+_NULL, _NOT_NULL = tree.Literal(BOOLEAN, True), tree.Literal(BOOLEAN, False)
+
+
+def _take_is_null(rest: list[tree.Expression], relation: int, ordinal: int) -> bool:
+    for index, conjunct in enumerate(rest):
+        if isinstance(conjunct, tree.Call) and conjunct.function == "is_null":
+            (operand,) = conjunct.arguments
+            if isinstance(operand, tree.ColumnRef) and (
+                (operand.relation, operand.ordinal) == (relation, ordinal)
+            ):
+                del rest[index]
+                return True
+    return False
 
 
 def _take_test(
@@ -226,12 +313,14 @@ def _plan_row_select(query: tree.Query) -> RowSelect | None:
     if not isinstance(body.source, tree.TableRef):
         return None
     ref = body.source
-    access, residual = _plan_access(ref, body.where)
+    access, residual = _plan_access(ref, body.where, query.order_by)
     if residual is not None and not is_row_expression(residual):
         return None
-    direction = _key_direction(query.order_by, ref, access)
-    if direction is None or not is_short(outputs, residual):
+    direction = _direction(query.order_by, ref, access)
+    if not direction or not is_short(outputs, residual):
         return None
+    if isinstance(access, IndexAccess) and residual is None and query.limit is not None:
+        access = msgspec.structs.replace(access, is_sure=True)
     is_scan = access is None and residual is not None and query.limit is None
     if access is None:
         access = FullAccess(is_ordered=bool(query.order_by))
@@ -248,35 +337,48 @@ def _counted_table(query: tree.Query, body: tree.Select) -> tree.TableRef | None
     return body.source if is_bare and isinstance(body.source, tree.TableRef) else None
 
 
-def _key_direction(
+def _direction(
     order_by: tuple[tree.SortKey, ...], ref: tree.TableRef, access: Access | None
-) -> int | None:
-    """Return 1 or -1 when key order, forward or backward, satisfies order_by; None when neither.
+) -> int:
+    """Return 1 or -1 when the order of an access, forward or backward, is the wanted one; else 0.
 
-    Key columns that equality fixes may stand anywhere or be missing; what follows the last key
-    column is without effect, as keys are unique.
+    Columns that equality fixes may stand anywhere or be missing; what follows the last key column
+    is without effect, as keys are unique. Of an index NULLs are the last, which is the order that
+    ORDER BY has.
     """
     if any(not isinstance(key.expression, tree.ColumnRef) for key in order_by):
-        return None
-    key = ref.table.key
+        return 0
+    table = ref.table
+    places = [IndexPart(ordinal, is_flag=False) for ordinal in table.key]
+    entries = access
+    if isinstance(access, IndexAccess):
+        entries = access.entries
+        parts = table.stores[access.number].parts
+        known = {part.ordinal for part in parts}
+        places = [*parts, *(part for part in places if part.ordinal not in known)]
     fixed_count = 0
-    if isinstance(access, PointAccess):
-        fixed_count = len(key)
-    elif isinstance(access, RangeAccess):
-        fixed_count = len(access.prefix)
-    open_columns = list(key[fixed_count:])
+    if isinstance(entries, PointAccess):
+        fixed_count = len(places)
+    elif isinstance(entries, RangeAccess):
+        fixed_count = len(entries.prefix)
+    fixed = {part.ordinal for part in places[:fixed_count] if not part.is_flag}
+    open_columns = [part.ordinal for part in places[fixed_count:] if not part.is_flag]
     direction = 0
     for sort_key in order_by:
         expression = sort_key.expression
         if not open_columns:
             break
         if not isinstance(expression, tree.ColumnRef) or expression.relation != ref.id:
-            return None
-        if expression.ordinal in key[:fixed_count]:
+            return 0
+        if expression.ordinal in fixed:
             continue
         wanted = -1 if sort_key.is_descending else 1
         if expression.ordinal != open_columns[0] or direction == -wanted:
-            return None
+            return 0
+        column = table.columns[expression.ordinal]
+        may_be_null = not (column.not_null or expression.ordinal in table.key)
+        if may_be_null and sort_key.nulls_first != sort_key.is_descending:
+            return 0
         direction = wanted
         del open_columns[0]
     return direction or 1
@@ -330,6 +432,8 @@ def _plan_find(ref: tree.TableRef, where: tree.Expression | None) -> Find:
     if access is None:
         by_vector = _vector_find(ref, where, ()) if residual is not None else None
         return RowFind(ref, FullAccess(), residual, by_vector)
+    if isinstance(access, IndexAccess):
+        return RowFind(ref, access, residual, _vector_find(ref, where, ()))
     return RowFind(ref, access, residual)
 
 

@@ -38,17 +38,13 @@ _OBJECTS = (
     "SEQUENCE", "SERVER", "STATISTICS", "SUBSCRIPTION", "SYSTEM", "TABLE", "TABLESPACE",
     "TRIGGER", "TYPE", "VIEW",
 )  # fmt: skip
-_NO_INDEXES = (
-    "The primary key is the one index; other scans skip pages by the least and greatest values "
-    "of each column."
-)
+_MADE = (("TABLE", ""), ("INDEX", ""), ("UNIQUE", "INDEX"))
+"""What the reader reads behind CREATE and DROP."""
 _NO_TEMPORARY = "CREATE TABLE, and DROP TABLE when it is done with."
 # What to do instead.
 _INSTEAD = {
     "ALTER TABLE": "Make a table as it should be, INSERT INTO it … SELECT, and DROP the other.",
     "ANALYZE": "There is nothing to do: statistics are kept with the pages.",
-    "CREATE INDEX": _NO_INDEXES,
-    "CREATE UNIQUE INDEX": f"Make the columns the PRIMARY KEY. {_NO_INDEXES}",
     "CREATE TEMP TABLE": _NO_TEMPORARY,
     "CREATE TEMPORARY TABLE": _NO_TEMPORARY,
     "CREATE VIEW": "Begin queries by WITH name AS (…).",
@@ -79,7 +75,8 @@ def read_statement(scanned: Scanned) -> tree.Statement | Prefix:
         explain = Prefix(scanned.without_prefix(count), True, count == 2)
     rest = explain.rest
     first = rest.word(0)
-    if first in ("CREATE", "DROP") and rest.word(1) != "TABLE":
+    words = (rest.word(1), rest.word(2) if rest.word(1) == "UNIQUE" else "")
+    if first in ("CREATE", "DROP") and words not in _MADE:
         raise _refused(_object(rest), rest, 1)
     if first in _PARSED:
         return explain

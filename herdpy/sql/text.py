@@ -7,11 +7,11 @@ collected, so that who prints a plan can show it as a tree of its own.
 
 import datetime
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from herdpy.model.intervals import interval_text
-from herdpy.model.schema import Column, Table
+from herdpy.model.schema import Column, Index, Table
 from herdpy.model.types import Kind, Physical, SqlType
 from herdpy.sql import tree
 from herdpy.sql.reading.words import NO_NAMES
@@ -95,8 +95,28 @@ def create_table_text(table: Table) -> str:
     ]
     if keys:
         lines.append(f"PRIMARY KEY ({', '.join(map(name_text, table.key_names))})")
+    for index in table.indexes:
+        if index.is_constraint:
+            nulls = "" if index.nulls_distinct else " NULLS NOT DISTINCT"
+            columns = _indexed_text(table, index)
+            lines.append(f"CONSTRAINT {name_text(index.name)} UNIQUE{nulls} ({columns})")
     body = ",\n    ".join(lines)
     return f"CREATE TABLE {name_text(table.name)} (\n    {body}\n)"
+
+
+def create_index_texts(table: Table) -> Iterator[str]:
+    """Yield CREATE INDEX of those that are not made with the table, without semicolon."""
+    for index in table.indexes:
+        if not index.is_constraint:
+            yield (
+                f"CREATE {'UNIQUE ' if index.is_unique else ''}INDEX {name_text(index.name)} "
+                f"ON {name_text(table.name)} ({_indexed_text(table, index)})"
+                f"{'' if index.nulls_distinct else ' NULLS NOT DISTINCT'}"
+            )
+
+
+def _indexed_text(table: Table, index: Index) -> str:
+    return ", ".join(name_text(table.columns[ordinal].name) for ordinal in index.columns)
 
 
 def _column_text(column: Column, *, is_key: bool) -> str:

@@ -23,7 +23,7 @@ import msgspec
 from herdpy.errors import InternalError
 from herdpy.model.access import CREATE, DELETE, INSERT, UPDATE
 from herdpy.model.isolation import Isolation
-from herdpy.model.schema import Column, Table
+from herdpy.model.schema import Column, Index, Table
 from herdpy.model.types import Physical, SqlType
 
 
@@ -420,15 +420,39 @@ class Definition(Statement, frozen=True):
 
 
 class CreateTable(Definition, frozen=True):
-    """CREATE TABLE; ids of table and columns are given out by the engine (0 here)."""
+    """CREATE TABLE; ids of table and columns are given out by the engine (0 here).
+
+    So are those of its indexes, and the name of one where it is empty.
+    """
 
     name: str
     columns: tuple[Column, ...]
     key: tuple[int, ...]
+    indexes: tuple[Index, ...]
     if_not_exists: bool
 
     def changed(self) -> tuple[Changed, ...]:
         return ((None, CREATE),)
+
+
+class CreateIndex(Definition, frozen=True):
+    """CREATE INDEX of a table, which runs as a write; id and an empty name as in CreateTable."""
+
+    table: Table
+    index: Index
+    if_not_exists: bool
+
+
+class DropIndexes(Definition, frozen=True):
+    """DROP INDEX of these names, each once."""
+
+    frees_space = True
+    names: tuple[str, ...]
+    if_exists: bool
+
+    @property
+    def verb(self) -> str:
+        return "DROP INDEX"
 
 
 class DropTable(Definition, frozen=True):

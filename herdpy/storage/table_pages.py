@@ -236,6 +236,20 @@ class TablePages:
             return sources[0]
         return merge_chunks(sources, self.table.key_of, is_reverse=is_reverse)
 
+    def count_range(self, low: Key | None, high: Key | None) -> int:
+        """Return how many rows are between bounds, both included, as range(); with dead ones."""
+        low, high = low or (), high or ()
+        count = 0
+        for level in self._levels:
+            first = _bound(level.highs, low, is_inclusive=True)
+            last = _bound(level.lows, high, is_inclusive=False)
+            if first < last:
+                entries = level.entries[first:last]
+                count += sum(entry.row_count for entry in entries[:-1])
+                count -= entries[0].page.lower_bound(low, True)
+                count += entries[-1].page.lower_bound(high, False)
+        return count
+
     @property
     def highest(self) -> Key:
         """What no key of a page is above; () without pages."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from herdpy.engine.database import Database
+from herdpy.engine.maintenance.index_check import check_indexes
 from herdpy.engine.state.snapshot_leases import SnapshotLease
 from herdpy.engine.state.snapshots import Snapshot
 from tests.crash.model import Content, Row, ordered
@@ -84,7 +85,12 @@ def lease_content(database: Database, lease: SnapshotLease) -> Rows:
     snapshot = Snapshot(space.registry, lambda: space.state, None, fixed=lease)
     found: Rows = {}
     try:
-        for item in snapshot.state.tables.values():
+        tables = snapshot.state.tables
+        indexes = {index.id for item in tables.values() for index in item.table.indexes}
+        for item in tables.values():
+            check_indexes(snapshot, item.table)
+            if item.table.id in indexes:
+                continue
             rows = list(snapshot.source(item.table).range(None, None))
             assert rows[::-1] == list(
                 snapshot.source(item.table).range(None, None, is_reverse=True)

@@ -22,6 +22,7 @@ class Shape(NamedTuple):
     columns: str
     width: int
     key_width: int
+    is_indexed: bool = False
 
     @property
     def is_heap(self) -> bool:
@@ -30,9 +31,11 @@ class Shape(NamedTuple):
 
 SINGLE = Shape("k BIGINT PRIMARY KEY, v BIGINT, s TEXT", 3, 1)
 PAIR = Shape("k BIGINT, p TEXT, v BIGINT, s TEXT, PRIMARY KEY (k, p)", 4, 2)
+# No two rows have one key: so no UNIQUE of it, and of more, is ever violated.
+INDEXED = Shape("k BIGINT PRIMARY KEY, v BIGINT, s TEXT, UNIQUE (v, k), UNIQUE (s, k)", 3, 1, True)
 HEAP = Shape("k BIGINT, v BIGINT, s TEXT", 3, 0)
 # A name always has the same shape, so that a statement fits whatever table it meets.
-SHAPES = {"a": SINGLE, "b": PAIR, "h": HEAP, "c": SINGLE, "d": HEAP}
+SHAPES = {"a": SINGLE, "b": PAIR, "h": HEAP, "c": INDEXED, "d": HEAP}
 
 ROLES, GRANTS = "sysroles", "sysgrants"
 """Tables that are always there: statements about roles and rights change them."""

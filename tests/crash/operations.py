@@ -394,7 +394,7 @@ def draw(rng: random.Random, *, with_vector: bool) -> Operation:
         return rng.choice((create, drop))(rng.choice("cdcdcdh"))
     if chance < 0.06:
         return truncate(rng.choice("abchd"))
-    if chance < 0.085:
+    if chance < 0.085 and not shape.is_indexed:
         return staged(rng, name)
     if shape.is_heap:
         if with_vector and chance < 0.15:

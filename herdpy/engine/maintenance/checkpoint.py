@@ -38,7 +38,13 @@ from herdpy.model.access import (
 )
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import START_LSN
-from herdpy.model.schema import Table, table_from_plain, table_to_plain
+from herdpy.model.schema import (
+    Table,
+    plain_version,
+    table_from_plain,
+    table_to_plain,
+    with_stores,
+)
 from herdpy.model.types import Key
 from herdpy.storage.checkpoint_writer import TableDelta, WrittenDelta, write_delta
 from herdpy.storage.manifest import (
@@ -237,7 +243,7 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
             table_state.table,
             table_state.pages,
             visible_rows(table_state.frozen, state.position),
-            is_new=table_id not in listed.tables,
+            is_new=_is_new(listed, table_state.table),
             listed=_listed_pages(listed, table_id) if table_state.is_unlisted else None,
         )
         for table_id, table_state in state.tables.items()
@@ -374,6 +380,12 @@ def note_listed(tablespace: Tablespace, open_at: Sequence[OpenAt]) -> None:
             if transaction is not None and transaction.listings == item.listings:
                 numbers = (*item.writes, *item.listed)
                 transaction.listed = dict.fromkeys(numbers, item.whole)
+
+
+def _is_new(listed: ManifestState, table: Table) -> bool:
+    """Return whether the manifest has no table with this id, or another definition of it."""
+    known = listed.tables.get(table.id)
+    return known is None or plain_version(known.definition) != table.version
 
 
 def _listed_pages(listed: ManifestState, table_id: int) -> tuple[PageRef, ...]:
@@ -573,7 +585,7 @@ def restore_engine(
     def table_of(tx: TransactionId, table_id: int) -> Table:
         transaction = applier.transactions[tx]
         transaction.has_spilled = True
-        made = transaction.tables_made(START_LSN)
+        made = with_stores(transaction.tables_made(START_LSN))
         dropped = next((table for table in made if table.id == table_id), None)
         return dropped or applier.find_table(table_id, transaction)
 

@@ -23,9 +23,12 @@ from herdpy.engine.maintenance.directory import (
     tablespace_folders,
 )
 from herdpy.engine.maintenance.file_logs import check_log_files, file_log_reader
+from herdpy.engine.maintenance.index_check import check_indexes
 from herdpy.engine.maintenance.leftovers import check_leftovers
 from herdpy.engine.maintenance.recovery import apply_records, state_at_checkpoint
+from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.memtable import Memtable
+from herdpy.engine.state.snapshots import Snapshot
 from herdpy.engine.state.state import State, TableState
 from herdpy.errors import CorruptionError, Error, damaged, misplaced
 from herdpy.model.access import Grant, Role, right_names
@@ -315,6 +318,18 @@ class Survey:
                 f"{held:,} in {RESERVE}"
             )
 
+    def check_indexes(self, applier: Applier) -> None:
+        """Look whether indexes say what their tables have."""
+        snapshot = Snapshot(applier.registry, lambda: applier.state, None)
+        try:
+            for table in applier.state.catalog.tables():
+                try:
+                    check_indexes(snapshot, table)
+                except Error as error:
+                    self.note(error)
+        finally:
+            snapshot.close()
+
     def check_files(self, listed: ManifestState) -> bool:
         """Look whether the files beside the manifest fit it."""
         disk = self.disk
@@ -365,6 +380,7 @@ class _Doctor:
                 applier = state_at_checkpoint(listed, tables, pinned)
                 apply_records(applier, records)
                 _note_content(examined, applier.state)
+                survey.check_indexes(applier)
             for _ in records:
                 pass  # what was not applied is read all the same
         except MALFORMED as error:
@@ -377,12 +393,17 @@ class _Doctor:
         """Return tables, as far as they are whole. is_now: they are not what a lease keeps."""
         tables: dict[int, TableState] = {}
         report = self.survey.report
-        for table_id, item in listed.items():
-            table = self.survey.definition(table_id, item)
+        found = [
+            (number, item, self.survey.definition(number, item)) for number, item in listed.items()
+        ]
+        known = [table for _, _, table in found if table is not None]
+        indexes = {index.id for table in known for index in table.indexes}
+        for table_id, item, table in found:
             if table is None:
                 continue
             entries = self.survey.pages(table, item, segments)
-            if is_now and table.id == table_id:  # else it is a stage
+            # Else it is a stage, or what an index is kept in.
+            if is_now and table.id == table_id and table_id not in indexes:
                 report.table_count += 1
                 report.row_count += sum(each.row_count - each.dead_count for each in entries)
             try:

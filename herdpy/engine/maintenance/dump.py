@@ -13,7 +13,7 @@ from herdpy.engine.maintenance.directory import DIRECTORY
 from herdpy.engine.state.snapshots import Snapshot
 from herdpy.model.schema import Table
 from herdpy.model.types import Kind, Physical, Row, SqlType
-from herdpy.sql.text import create_table_text, literal_text, name_text
+from herdpy.sql.text import create_index_texts, create_table_text, literal_text, name_text
 
 _ROWS_MAX = 200
 _INSERT_CHARACTERS = 64 * 1024
@@ -46,6 +46,7 @@ class Dump:
             if table.id in state.tables:  # not of the system's, which are made of other things
                 yield f"\n{create_table_text(table)};\n".encode()
                 yield from self._inserts(table)
+                yield from _statements(create_index_texts(table))
         yield from _statements(right_texts(state.catalog, self._tablespace))
 
     def _inserts(self, table: Table) -> Iterator[bytes]:

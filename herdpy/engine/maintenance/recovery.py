@@ -255,7 +255,8 @@ def state_of(listed: ManifestState, found: dict[int, TableState]) -> State:
     """Return the State of these tables and stages; restore_engine() fills in the rest."""
     tables = {number: item for number, item in found.items() if item.table.id == number}
     stages = {number: item.pages for number, item in found.items() if number not in tables}
-    catalog = Catalog(1, (item.table for item in tables.values()))
+    stores = {index.id for item in tables.values() for index in item.table.indexes}
+    catalog = Catalog(1, (item.table for number, item in tables.items() if number not in stores))
     lsn = Lsn(*listed.checkpoint_lsn)
     staged = Staged.of_pages(stages)
     return State(max(listed.position, 1), lsn, catalog, tables, staged)

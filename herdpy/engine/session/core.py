@@ -432,7 +432,8 @@ class SessionCore:
     def finish_write(self, transaction: Transaction) -> None:
         """Wait for the commit of what begin_write() gave, if that is the statement's own."""
         if transaction.is_autocommit:
-            if transaction.has_spilled or transaction.writes:
+            is_made = transaction.state is TransactionState.ACTIVE and transaction.catalog_changes
+            if transaction.has_spilled or transaction.writes or is_made:
                 self._commit_statement(transaction)
             elif transaction.state is TransactionState.ACTIVE:  # nothing was logged
                 self.tablespace.rollback(transaction)
@@ -516,6 +517,8 @@ class SessionCore:
         if transaction.is_undone and transaction.state is TransactionState.ACTIVE:
             # What it wrote may be gone, so nothing goes on in it; check_not_lost() tells why.
             self.tablespace.rollback(transaction, transaction.abort_error or half_undone_error())
+        if transaction.cut is not None:
+            self.tablespace.undo_cut(transaction)  # what it has defined is seen otherwise
         if transaction.state is TransactionState.ENDED:
             self.tablespace.leave_queues(transaction)
             if transaction.abort_error is None:

@@ -70,7 +70,7 @@ class Ingests(SessionPart):
         return Ingest(
             found,
             _MODES[mode],
-            staging=self._staging if is_alone else None,
+            staging=self._staging if is_alone and not found.indexes else None,
             now_us=core.now_us(),
             memory_bytes_max=core.database.config.memory_bytes_max // 2,
             write=self._write,
@@ -165,7 +165,9 @@ class Ingest:
             raise MemoryLimitError(
                 f"ingest: the rows would take about {byte_count:,} bytes of memory, more "
                 f"than one ingest may ({self.memory_bytes_max:,})",
-                hint="Outside of a transaction an ingest needs no memory for its rows.",
+                hint="Ingest in pieces: the table has indexes."
+                if self.table.indexes
+                else "Outside of a transaction an ingest needs no memory for its rows.",
             )
         maker = self._maker
         if maker is None or not maker.schema.equals(batch.schema):

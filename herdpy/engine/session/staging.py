@@ -41,6 +41,7 @@ from herdpy.errors import (
     Error,
     InvariantViolation,
     MemoryLimitError,
+    NotSupportedError,
     OperationalError,
     ProgrammingError,
     Retry,
@@ -114,6 +115,7 @@ class Staging(SessionPart):
             _check_name("run", run)
         table = self._planner.table(name, RIGHTS[chosen])
         _check_key(table, chosen, key_columns)
+        _check_unindexed(table)
         at_us = self._database.clock.wall_us()
         of_user_max = min(stagings_of_user_max, self._core.maxima.get(STAGINGS, stagings_max))
 
@@ -558,6 +560,9 @@ class Staging(SessionPart):
             tablespace.check_writable()
             execution = self._planner.execution(transaction)
             execution.lock(transaction, (table.id,), Mode.EXCLUSIVE)
+            found = tablespace.state.tables.get(table.id)
+            if found is not None:  # else it was dropped, and the job with it
+                _check_unindexed(found.table)
 
     def _checked_stages(self, job: Job, numbers: list[int]) -> list[Stage]:
         """Return the stages if they may change the table now. The table is locked."""
@@ -652,6 +657,15 @@ def _operation(text: str) -> Operation:
         raise ProgrammingError(
             f"staging: operation: expected one of {known}, found {text!r}", sqlstate="22023"
         ) from None
+
+
+def _check_unindexed(table: Table) -> None:
+    """Raise 0A000 for a table whose indexes would have no entries of rows that come in pages."""
+    if table.indexes:
+        raise NotSupportedError(
+            f'staging: table "{table.name}" has indexes, and staged rows get no entries in them',
+            hint="Write by INSERT or ingest(); or make the indexes behind the commit.",
+        )
 
 
 def _check_name(what: str, name: str) -> None:

@@ -295,7 +295,11 @@ class Statements(SessionPart):
         transaction = core.begin_write(statement)
         secret = None if verifier is None else rng.randbytes(32).hex()
         actor = Actor(core.identity, verifier, secret)
-        self._planner.execution(transaction).define(transaction, statement, actor)
+        execution = self._planner.execution(transaction)
+        if isinstance(statement, tree.CreateIndex):
+            execution.create_index(transaction, statement, actor)
+        else:
+            execution.define(transaction, statement, actor)
         core.finish_write(transaction)
         if transaction.is_autocommit and isinstance(statement, tree.DropRole):
             self._database.end_dropped_users()

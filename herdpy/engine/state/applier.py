@@ -64,7 +64,7 @@ from herdpy.model.access import (
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
 from herdpy.model.row_memory import encoded_row_bytes, encoded_rows_bytes, rows_bytes
-from herdpy.model.schema import Table, table_from_plain
+from herdpy.model.schema import IndexStore, Table, table_from_plain, with_stores
 from herdpy.model.types import Key, Row
 
 _new: Any = tuple.__new__  # a NamedTuple without the Python function around it, once per record
@@ -151,7 +151,8 @@ class Applier:
             self.reserved[record.table_id] = max(record.upto, self.reserved.get(record.table_id, 0))
         elif isinstance(record, CreateTable):
             table = table_from_plain(record.table)
-            self.next_table_id = max(self.next_table_id, table.id + 1)
+            newest = max(each.id for each in with_stores([table]))
+            self.next_table_id = max(self.next_table_id, newest + 1)
             if record.tx is not None:
                 owner = self._open(record.tx)
                 owner.define({table.name: table}, _owner_of(record), record.statement, lsn)
@@ -214,10 +215,14 @@ class Applier:
             keys = keys if rows is inserts else table.keys_of(inserts)
             is_new = not changes and owner.write_new(table.id, keys, inserts, record.statement)
             if not is_new:
-                owner.write(table.id, _changes(record, table), record.statement)
+                owner.write(table.id, _effects(inserts, changes, table), record.statement)
+            for store in table.stores:
+                entries = store_effects(store, inserts, changes)
+                owner.write(store.table.id, entries, record.statement)
             owner.statement = max(owner.statement, record.statement + 1)
             if transaction is None:
-                owner.byte_count += rows_bytes([*inserts, *(new for _, new in changes)])
+                byte_count = rows_bytes([*inserts, *(new for _, new in changes)])
+                owner.byte_count += byte_count * table.row_copies
                 owner.note_logged(lsn, self.state.lsn)
         if record.token is not None and transaction is not None:
             self.tokens.fill(record, transaction.outcome)
@@ -302,9 +307,9 @@ class Applier:
         if not isinstance(record, Rows) or record.tx is not None:
             return 0
         count, kept_count = len(record.inserts) + len(record.changes), len(record.changes)
-        cell_count = len(self.find_table(record.table_id, None).columns)
+        table = self.find_table(record.table_id, None)
         row_length = byte_count // max(count + kept_count, 1)  # of a change, before and after
-        return count * encoded_row_bytes(row_length, cell_count)
+        return count * encoded_row_bytes(row_length, len(table.columns)) * table.row_copies
 
     def replay_inserts(self, run: Sequence[tuple[Lsn, Rows, int]]) -> bool:
         """Take a run of records in at once, as fill(), apply() and finish() do; False: nothing did.
@@ -317,6 +322,8 @@ class Applier:
         if table_state is None or run[0][0] <= state.lsn:
             return False
         table = table_state.table
+        if table.indexes:
+            return False
         if any(record.table_version != table.version for _, record, _ in run):
             return False
         inserts = [record.inserts[0] for _, record, _ in run]
@@ -462,8 +469,10 @@ class Applier:
         if table_state is None:
             raise InvariantViolation(f"I4: rows for table {record.table_id}, which is not there")
         count = len(record.inserts) + len(record.changes)
-        row_bytes = byte_count // max(count, 1)
         memtable, table = table_state.memtable, table_state.table
+        row_bytes = byte_count // max(count * table.row_copies, 1)
+        if table.indexes:
+            self._put_indexed(state, record, table, position, row_bytes)
         if count == 1:
             inserts, changes = rows_of(record, table)
             old, new = changes[0] if changes else (None, inserts[0])
@@ -476,7 +485,18 @@ class Applier:
             keys = table.keys_of(inserts)
             if memtable.put_new(keys, inserts, position, row_bytes):
                 return
-        memtable.put_all(_changes(record, table), position, row_bytes, self._horizon)
+        changed = _effects(*rows_of(record, table), table)
+        memtable.put_all(changed, position, row_bytes, self._horizon)
+
+    def _put_indexed(
+        self, state: State, record: Rows, table: Table, position: int, row_bytes: int
+    ) -> None:
+        """Put what the rows of an autocommit statement change in the table's indexes."""
+        inserts, changes = rows_of(record, table)
+        for store in table.stores:
+            memtable = state.tables[store.table.id].memtable
+            entries = store_effects(store, inserts, changes)
+            memtable.put_all(entries, position, row_bytes, self._horizon)
 
     def _with_catalog(
         self, changes: dict[str, Table | None], access_changes: Changes, position: int
@@ -487,9 +507,14 @@ class Applier:
         )
         if not changes:
             return State(position, state.lsn, catalog, state.tables, state.staged)
-        tables = {
-            table.id: state.tables.get(table.id) or new_table(table) for table in catalog.tables()
-        }
+        tables: dict[int, TableState] = {}
+        for table in with_stores(catalog.tables()):
+            found = state.tables.get(table.id)
+            if found is None:
+                found = new_table(table)
+            elif found.table.version != table.version:
+                found = found._replace(table=table, pages=found.pages.for_table(table))
+            tables[table.id] = found
         staged = state.staged
         if staged.jobs:
             staged = staged.without_tables(state.tables.keys() - tables.keys())
@@ -502,12 +527,14 @@ class Applier:
         return transaction
 
     def find_table(self, table_id: int, transaction: Transaction | None) -> Table:
+        """Return a table, or what an index is kept in, as the transaction has it."""
+        if transaction is not None and transaction.catalog_changes:
+            for table in with_stores(filter(None, transaction.catalog_changes.values())):
+                if table.id == table_id:
+                    return table
         table_state = self.state.tables.get(table_id)
         if table_state is not None:
             return table_state.table
-        for table in transaction.catalog_changes.values() if transaction is not None else ():
-            if table is not None and table.id == table_id:
-                return table
         raise InvariantViolation(f"I4: a record names table {table_id}, which is not there")
 
     def _name_of(self, table_id: int, transaction: Transaction) -> str | None:
@@ -523,7 +550,8 @@ class Applier:
         known = set(self.state.tables)
         for tx, transaction in self.transactions.items():
             if tx != ending:
-                known.update(table.id for table in transaction.tables_made(self.state.lsn))
+                made = with_stores(transaction.tables_made(self.state.lsn))
+                known.update(table.id for table in made)
         for row_ids in (self.reserved, self.next_row_id):
             for table_id in row_ids.keys() - known:
                 del row_ids[table_id]
@@ -540,9 +568,24 @@ def _owner_of(record: CreateTable) -> Changes:
     return {fact.key: fact}
 
 
-def _changes(record: Rows, table: Table) -> Iterable[tuple[Key, Row | None]]:
+def store_effects(
+    store: IndexStore, inserts: Sequence[Row], changes: Sequence[tuple[Row | None, Row | None]]
+) -> Iterable[tuple[Key, Row | None]]:
+    """Return (key, new row or None) of an index, of the changes of its table's rows."""
+    entry_of, table = store.entry_of, store.table
+    changed: list[tuple[Row | None, Row | None]] = []
+    for old, new in changes:
+        before = None if old is None else entry_of(old)
+        after = None if new is None else entry_of(new)
+        if before != after:
+            changed.append((before, after))
+    return _effects(list(map(entry_of, inserts)), changed, table)
+
+
+def _effects(
+    inserts: Sequence[Row], changes: Sequence[tuple[Row | None, Row | None]], table: Table
+) -> Iterable[tuple[Key, Row | None]]:
     """Return (key, new row or None) in the order of the statement; a re-keyed row gives two."""
-    inserts, changes = rows_of(record, table)
     key_of = table.key_of
     if len(inserts) == 1 and not changes:
         return ((key_of(inserts[0]), inserts[0]),)

@@ -16,15 +16,22 @@ class Catalog:
     `access` is who may do what with them; plans do not depend on it, and so `version` does not.
     """
 
-    __slots__ = ("_by_name", "access", "version")
+    __slots__ = ("_by_index", "_by_name", "access", "version")
 
     def __init__(self, version: int, tables: Iterable[Table], access: Access = NO_ACCESS) -> None:
         self.version = version
         self.access = access
         self._by_name = {table.name: table for table in tables}
+        self._by_index = {
+            index.name: table for table in self._by_name.values() for index in table.indexes
+        }
 
     def table(self, name: str) -> Table | None:
         return self._by_name.get(name) or SYSTEM_TABLES.get(name)
+
+    def indexed_by(self, name: str) -> Table | None:
+        """Return the table that has an index of a name."""
+        return self._by_index.get(name)
 
     def table_names(self) -> list[str]:
         return [*sorted(self._by_name), *SYSTEM_TABLES]

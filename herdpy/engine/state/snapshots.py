@@ -28,7 +28,7 @@ from herdpy.errors import ProgrammingError, SnapshotTooOldError
 from herdpy.exec.interfaces import NO_NEGATIVE_ZEROS, ColumnRange
 from herdpy.model.access import Changes
 from herdpy.model.governor import Account
-from herdpy.model.schema import Table
+from herdpy.model.schema import Table, with_stores
 from herdpy.model.types import Key, Row
 from herdpy.storage.page import Columns
 from herdpy.storage.table_pages import PageEntry, TablePages
@@ -43,6 +43,12 @@ KeyRange = tuple[Key | None, Key | None]
 """Keys from the first on, those from the second on not among them; None: open."""
 _OVERLAY_KEYS_COPIED = 256
 _BLOCK_KEYS_FIRST, _BLOCK_KEYS_MAX = 16, 1024
+
+
+_MANY_ENTRIES = 200
+_MANY_ENTRIES_SHARE = 256
+"""More entries than these, and than one of so many rows, cost more than a scan: a row by its key
+takes some microseconds, a scan some nanoseconds of each row and a millisecond to begin."""
 
 
 class PlanIsStaleError(ProgrammingError):
@@ -270,7 +276,7 @@ class Snapshot:
         if table.is_system:
             return self._system_source(table)
         table_state = self.state.tables.get(table.id)
-        if table_state is None and table not in self._catalog_changes.values():
+        if table_state is None and not self._has_made(table):
             raise PlanIsStaleError(
                 f'table "{table.name}" was dropped, or made anew, before the statement read it',
                 sqlstate="42P01",
@@ -287,6 +293,11 @@ class Snapshot:
         from herdpy.engine.state.ranges import RangeSnapshot
 
         return RangeSnapshot(table, table_state, position, own, self.statement, self, part)
+
+    def _has_made(self, table: Table) -> bool:
+        """Return whether the transaction has made a table, or the index that it is kept in."""
+        made = with_stores(filter(None, self._catalog_changes.values()))
+        return any(each.id == table.id for each in made)
 
     def _with_spilled(self, table: Table, table_state: TableState | None) -> TableState | None:
         """Return a table with what earlier statements of the transaction have spilled."""
@@ -327,15 +338,16 @@ class Snapshot:
             self._catalog_changes, self._access_changes, version=-1
         )
 
-    def layered(self, table: Table) -> "tuple[Snapshot, dict[Key, OwnVersion]]":
-        """Return the same view and the dict of own writes of one table that it alone has.
+    def layered(self, table: Table) -> "tuple[Snapshot, dict[int, dict[Key, OwnVersion]]]":
+        """Return the same view and the own writes of a table and its indexes that it alone has.
 
         It shares the registration, which this snapshot keeps: its position may be given up by now.
         """
         layer = Snapshot(self._registry, lambda: self.state, None, parent=self)
         layer._token = self._token
-        own = (self._writes or {}).get(table.id, {}).copy()
-        layer._writes = {**(self._writes or {}), table.id: own}
+        writes = self._writes or {}
+        own = {each.id: writes.get(each.id, {}).copy() for each in with_stores([table])}
+        layer._writes = {**writes, **own}
         layer._present = self._present
         layer._savepoint = self._savepoint
         layer._transaction, layer._has_spilled = self._transaction, self._has_spilled
@@ -569,6 +581,29 @@ class TableSnapshot:
                 return keys, rows
         found = [(key, v[1]) for key in keys if (v := self.version(key)) is not None]
         return [key for key, _ in found], [row for _, row in found]
+
+    def index(self, number: int) -> "TableSnapshot":
+        """Return the entries of an index, as RowSource has it."""
+        return self.snapshot.source(self.table.stores[number].table)
+
+    def has_many(self, entries: "TableSnapshot", low: Key | None, high: Key | None) -> bool:
+        """Tell whether there are so many entries that a scan is better, as RowSource has it."""
+        many = _MANY_ENTRIES + self.row_count_guess // _MANY_ENTRIES_SHARE
+        return entries.count_guess(low, high, many) > many
+
+    def count_guess(self, low: Key | None, high: Key | None, enough: int) -> int:
+        """Return about how many rows are between bounds, which may be prefixes; or `enough`."""
+        found = len(self._own or ())
+        try:
+            for memtable in self.memtables:
+                if memtable.chains and found <= enough:
+                    spans = memtable.spans(low, high, low_open=False, high_open=False)
+                    found += sum(stop - start for _, start, stop in spans)
+        except SnapshotGoneError:
+            raise snapshot_too_old() from None
+        if self.pages is not None and found <= enough:
+            found += self.pages.count_range(low, high)
+        return found
 
     def own_rows(self) -> dict[Key, Row | None]:
         """Return what the transaction's earlier statements made of the rows that they wrote."""

@@ -21,7 +21,7 @@ import msgspec
 from bookie.runtime.drivers import let_others_in, new_mutex
 from bookie.runtime.interfaces import Clock
 from bookie.runtime.ticket import Ticket
-from herdpy.engine.state.applier import Applier
+from herdpy.engine.state.applier import Applier, store_effects
 from herdpy.engine.state.catalog import Catalog
 from herdpy.engine.state.commit_tokens import Outcome, is_signed
 from herdpy.engine.state.disk_space import DiskSpace
@@ -142,8 +142,9 @@ class Noted(NamedTuple):
 
     transaction: Transaction
     statement: int
-    table_id: int
+    table: Table
     key: Key
+    old: Row | None
     row: Row | None
     rows: EncodedRows
     row_count: int
@@ -477,6 +478,26 @@ class Tablespace:
                     self._end_owned(changes_from_plain(item.changes), transaction)
         self.submit(Entry(records, encoded, transaction, ends=transaction.is_autocommit))
 
+    def begin_definition(self, transaction: Transaction, record: CreateTable) -> None:
+        """Log a definition whose statement goes on to log rows; end_definition() ends it.
+
+        Until then transaction.cut says that the statement is to be undone. Monitor held.
+        """
+        self.log_cut(transaction)
+        statement = transaction.statement
+        transaction.cut = statement
+        entry = Entry([record], [encode(record)], transaction, ends=False)
+        entry.spilling = statement
+        self.submit(entry)
+        transaction.statement = statement  # which goes on
+
+    def end_definition(self, transaction: Transaction, statement: int) -> None:
+        """Have a statement that began with a definition stand; repeatable. Takes the monitor."""
+        with self.monitor:
+            self.enter()
+            transaction.statement = max(transaction.statement, statement + 1)
+            transaction.cut = None
+
     def log_change(
         self,
         transaction: Transaction,
@@ -503,7 +524,7 @@ class Tablespace:
         statement = transaction.statement
         record = Rows(None, statement, 0, True, table.id, table.version, inserts, changes, *token)
         data = encode(record)
-        size = row_bytes(new or key)
+        size = row_bytes(new or key) * table.row_copies
         if len(data) > record_bytes_max or size > memory_bytes_max:
             return False
         room = self.room
@@ -558,12 +579,12 @@ class Tablespace:
             size = encoded_row_bytes(length, len(new or key))
         else:
             size = row_bytes(new or key)
-        byte_count = transaction.byte_count + size
+        byte_count = transaction.byte_count + size * table.row_copies
         if byte_count > transaction.bytes_let and not self.let_have(
             transaction, byte_count, memory_bytes_max
         ):
             return False
-        change = (transaction, transaction.statement, table.id, key, new)
+        change = (transaction, transaction.statement, table, key, old, new)
         noted = _new(Noted, (*change, rows, rows.count + 1, end, byte_count))
         self._incoming = noted
         self._note(noted)
@@ -616,9 +637,13 @@ class Tablespace:
 
     def _note(self, noted: Noted) -> None:
         """Fill in a row that was noted; repeatable."""
-        transaction, statement, table_id, key, row, rows, row_count, end, byte_count = noted
+        transaction, statement, table, key, old, row, rows, row_count, end, byte_count = noted
         if transaction.statement == statement:
-            transaction.write_row(table_id, key, row)
+            transaction.write_row(table.id, key, row)
+            for store in table.stores:
+                transaction.write(
+                    store.table.id, store_effects(store, (), ((old, row),)), statement
+                )
             rows.count = row_count
             rows.end = end
             transaction.byte_count = byte_count

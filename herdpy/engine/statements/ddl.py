@@ -4,20 +4,24 @@ All with the monitor held. What lock() raises, and LogSpaceError: nothing happen
 """
 
 from dataclasses import replace
+from itertools import count
 from typing import NamedTuple
 
 import msgspec
 
 from herdpy.engine.access.rights import ACCESS_LOCK, check_needs, current_access, denied, rights_of
+from herdpy.engine.state.catalog import Catalog
 from herdpy.engine.state.locks import Lock, Mode
+from herdpy.engine.state.snapshots import PlanIsStaleError
 from herdpy.engine.state.tablespace import Definition, Tablespace
 from herdpy.engine.state.transactions import Transaction
 from herdpy.errors import InternalError, ProgrammingError, SerializationError, no_table
+from herdpy.limits import identifier_bytes_max, indexes_max
 from herdpy.log.record import ChangeAccess
 from herdpy.log.record import CreateTable as CreateRecord
 from herdpy.log.record import DropTable as DropRecord
 from herdpy.model.access import DELETE, Access, User, facts_to_plain
-from herdpy.model.schema import Table, table_to_plain
+from herdpy.model.schema import Index, IndexStore, Table, table_to_plain
 from herdpy.sql import tree
 
 
@@ -37,6 +41,8 @@ class Definitions(NamedTuple):
                 self._drop(statement)
             case tree.TruncateTables():
                 self._truncate(statement)
+            case tree.DropIndexes():
+                self._drop_indexes(statement)
             case _:
                 raise InternalError(f"no way to run {type(statement).__name__}")
 
@@ -52,6 +58,7 @@ class Definitions(NamedTuple):
                 sqlstate="42P07",
                 hint="CREATE TABLE IF NOT EXISTS leaves it as it is.",
             )
+        self._check_no_index(statement.name)
         if owner is not None:  # who must not be dropped meanwhile
             lock(ACCESS_LOCK, Mode.SHARED)
             rights_of(current_access(tablespace, transaction), owner)
@@ -63,6 +70,9 @@ class Definitions(NamedTuple):
             ),
             key=statement.key,
         )
+        for number, index in enumerate(statement.indexes, table.id + 1):
+            named = self._named(table, index)
+            table = replace(table, indexes=(*table.indexes, replace(named, id=number)))
         name = None if owner is None else owner.name
         record = CreateRecord(None, transaction.statement, table_to_plain(table), name)
         tablespace.submit_definitions(transaction, record)
@@ -86,6 +96,122 @@ class Definitions(NamedTuple):
         record = DropRecord(tx=None, statement=transaction.statement, table_id=table.id)
         tablespace.submit_definitions(transaction, record)
 
+    def create_index(self, statement: tree.CreateIndex) -> IndexStore | None:
+        """Log a table's definition with one index more, whose entries are to be logged behind it.
+
+        Until they are, transaction.cut says that the statement is undone if it goes no further.
+        None: there is an index of that name, and IF NOT EXISTS. Repeatable by an autocommit
+        statement, which has it then.
+        """
+        tablespace, transaction, user, lock = self
+        planned = statement.table
+        lock((planned.name,), Mode.EXCLUSIVE)
+        table = self._find(planned.name)
+        if table is None or table.id != planned.id:
+            raise no_table(planned.name, ())
+        rights = rights_of(current_access(tablespace, transaction), user)
+        if rights is not None and not rights.owns(table.id):
+            raise denied(f'index table "{table.name}"', "It takes the owner or SUPERUSER.")
+        lock((table.id,), Mode.EXCLUSIVE)
+        number = transaction.statement
+        if transaction.cut == number and len(table.indexes) > len(planned.indexes):
+            return table.stores[-1]
+        if table.version != planned.version:
+            raise PlanIsStaleError(
+                f'table "{table.name}" was changed', hint="Run the statement again."
+            )
+        index = self._named(table, statement.index)
+        lock((index.name,), Mode.EXCLUSIVE)
+        if self._catalog().indexed_by(index.name) is not None:
+            if statement.if_not_exists:
+                return None
+            raise ProgrammingError(
+                f'index "{index.name}" exists already',
+                sqlstate="42P07",
+                hint="CREATE INDEX IF NOT EXISTS leaves it as it is.",
+            )
+        if self._find(index.name) is not None:
+            raise ProgrammingError(f'"{index.name}" is a table already', sqlstate="42P07")
+        if len(table.indexes) >= indexes_max:
+            raise ProgrammingError(
+                f'table "{table.name}" has {indexes_max} indexes, more are not allowed',
+                sqlstate="54000",
+            )
+        new = replace(
+            table,
+            version=table.version + 1,
+            indexes=(*table.indexes, replace(index, id=tablespace.applier.next_table_id)),
+        )
+        record = CreateRecord(tablespace.id_of(transaction), number, table_to_plain(new))
+        tablespace.begin_definition(transaction, record)
+        return new.stores[-1]
+
+    def _named(self, table: Table, index: Index) -> Index:
+        """Return an index with a name: PostgreSQL's where it has none, with a number if taken."""
+        if index.name:
+            if index.is_constraint:
+                self._check_no_index(index.name, table)
+            return index
+        catalog, taken = self._catalog(), {each.name for each in table.indexes}
+        columns = "_".join(table.columns[ordinal].name for ordinal in index.columns)
+        end = "key" if index.is_constraint else "idx"
+        for number in count():
+            tail = f"_{end}{number or ''}"
+            head = f"{table.name}_{columns}".encode()[: identifier_bytes_max - len(tail)]
+            name = head.decode(errors="ignore") + tail
+            is_taken = catalog.indexed_by(name) is not None or catalog.table(name) is not None
+            if name not in taken and not is_taken:
+                return replace(index, name=name)
+        raise InternalError("no name is left")
+
+    def _check_no_index(self, name: str, table: Table | None = None) -> None:
+        """Raise 42P07 when an index has a name, also one that `table` is to have."""
+        taken = {each.name for each in table.indexes} if table is not None else set[str]()
+        if name in taken or self._catalog().indexed_by(name) is not None:
+            raise ProgrammingError(f'"{name}" is an index already', sqlstate="42P07")
+
+    def _catalog(self) -> Catalog:
+        """Return tables as the transaction has them."""
+        catalog = self.tablespace.state.catalog
+        return catalog.with_changes(self.transaction.catalog_changes, {}, version=-1)
+
+    def _drop_indexes(self, statement: tree.DropIndexes) -> None:
+        tablespace, transaction, user, lock = self
+        tables: dict[str, Table] = {}
+        for name in statement.names:
+            found = self._catalog().indexed_by(name)
+            if found is None:
+                if statement.if_exists:
+                    continue
+                raise ProgrammingError(
+                    f'index "{name}" does not exist',
+                    sqlstate="42704",
+                    hint="DROP INDEX IF EXISTS does nothing then.",
+                )
+            lock((found.name,), Mode.EXCLUSIVE)
+            table = tables.get(found.name) or self._find(found.name)
+            if table is None or table.id != found.id:
+                raise no_table(found.name, ())
+            rights = rights_of(current_access(tablespace, transaction), user)
+            if rights is not None and not rights.owns(table.id):
+                raise denied(f'drop index "{name}"', "It takes the table's owner or SUPERUSER.")
+            lock((table.id,), Mode.EXCLUSIVE)
+            (index,) = (each for each in table.indexes if each.name == name)
+            if index.is_constraint:
+                raise ProgrammingError(
+                    f'index "{name}" belongs to a UNIQUE constraint of table "{table.name}"',
+                    sqlstate="2BP01",
+                    hint="DROP TABLE, and make it without.",
+                )
+            kept = tuple(each for each in table.indexes if each is not index)
+            tables[table.name] = replace(table, version=table.version + 1, indexes=kept)
+        records = [
+            CreateRecord(None, transaction.statement, table_to_plain(table))
+            for table in tables.values()
+        ]
+        if records:
+            tablespace.submit_definitions(transaction, *records)
+
     def _truncate(self, statement: tree.TruncateTables) -> None:
         """Log for each table its removal and an empty one in its place.
 
@@ -107,8 +233,10 @@ class Definitions(NamedTuple):
         if rights is not None:  # of the tables that are there by now
             check_needs(rights, tuple((table, DELETE) for table in tables))
         records: list[Definition] = []
-        for number, table in enumerate(tables, tablespace.applier.next_table_id):
+        number = tablespace.applier.next_table_id
+        for table in tables:
             records += _replacing(table, number, access, transaction.statement)
+            number += 1 + len(table.indexes)
         tablespace.submit_definitions(transaction, *records)
 
     def _find(self, name: str) -> Table | None:
@@ -130,7 +258,8 @@ class Definitions(NamedTuple):
 
 def _replacing(table: Table, number: int, access: Access, statement: int) -> list[Definition]:
     """Return the records that put an empty table with another id in a table's place."""
-    plain = table_to_plain(replace(table, id=number))
+    indexes = (replace(each, id=n) for n, each in enumerate(table.indexes, number + 1))
+    plain = table_to_plain(replace(table, id=number, indexes=tuple(indexes)))
     records: list[Definition] = [
         DropRecord(tx=None, statement=statement, table_id=table.id),
         CreateRecord(None, statement, plain, access.owner(table.id)),

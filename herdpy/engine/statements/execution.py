@@ -22,6 +22,7 @@ from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.statements.plan_cache import Prepared
 from herdpy.engine.statements.result_places import Holder, Place
 from herdpy.engine.writes.batch import BatchLayers
+from herdpy.engine.writes.index_build import IndexBuild
 from herdpy.engine.writes.inserts import FreshInsert
 from herdpy.engine.writes.row_writes import (
     CHECK_ROWS,
@@ -61,7 +62,14 @@ from herdpy.sql.plan import (
     UpdatePlan,
     VectorSelect,
 )
-from herdpy.sql.tree import AccessStatement, ColumnRef, Definition, OnConflict, Query
+from herdpy.sql.tree import (
+    AccessStatement,
+    ColumnRef,
+    CreateIndex,
+    Definition,
+    OnConflict,
+    Query,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,6 +152,9 @@ class Execution:
             snapshot.close()
             return self._select_vector(prepared, plan.query, values, part)
         rows = prepared.once(compile_row_select, plan)(source, values, self._interrupt)
+        if rows is None:
+            snapshot.close()
+            return self._select_vector(prepared, plan.query, values, part)
         if prepared.convert is not None:
             rows = map(prepared.convert, rows)
         make_reader = None
@@ -359,6 +370,37 @@ class Execution:
         definitions = Definitions(tablespace, transaction, actor.user, lock)
         with_log_space(tablespace, step, frees_space=statement.frees_space)
 
+    def create_index(self, transaction: Transaction, statement: CreateIndex, actor: Actor) -> None:
+        """Log an index's definition, and then its entries, as one statement.
+
+        MustWaitError: it has had no effect. Any other error: nor has it, as soon as that is logged.
+        """
+        tablespace, number = self._tablespace, transaction.statement
+        definitions = Definitions(
+            tablespace, transaction, actor.user, partial(self.lock, transaction)
+        )
+        define = partial(tablespace.run_writing, partial(definitions.create_index, statement))
+        store = with_log_space(tablespace, define)
+        if store is None:
+            return
+
+        def make() -> Write:
+            return IndexBuild(
+                tablespace,
+                transaction,
+                statement.table,
+                store,
+                memory_bytes_max=self._database.config.transaction_bytes_max,
+                check_interrupt=self._interrupt.check,
+            )
+
+        try:
+            self.run(make(), make)
+            tablespace.end_definition(transaction, number)
+        except BaseException:
+            tablespace.undo_cut(transaction)
+            raise
+
     def lock(self, transaction: Transaction, resource: Resource, mode: Mode) -> None:
         """Acquire a lock, or raise MustWaitError. Monitor held."""
         wait = self._tablespace.locks.acquire(transaction, resource, mode)
@@ -541,8 +583,10 @@ class Execution:
         if isinstance(plan, RowSelect):
             found = snapshot.source(plan.ref.table) if plan.ref is not None else None
             if found is None or not (plan.is_scan and self._is_big(found)):
-                yield from prepared.once(compile_row_select, plan)(found, values, interrupt)
-                return
+                rows = prepared.once(compile_row_select, plan)(found, values, interrupt)
+                if rows is not None:
+                    yield from rows
+                    return
         yield from self._vector_rows(prepared, plan.query, values, snapshot)
 
     def _vector_rows(
@@ -558,12 +602,15 @@ class Execution:
         self, prepared: Prepared, find: Find, values: Sequence[Physical], source: TableSnapshot
     ) -> Iterator[tuple[Row, tuple[Any, ...]]]:
         """Yield (row, new values when the query computed them)."""
-        if isinstance(find, RowFind) and find.by_vector is not None and self._is_big(source):
-            find = find.by_vector
+        if isinstance(find, RowFind) and find.is_scan and self._is_big(source):
+            find = find.found_by_vector()
         if isinstance(find, RowFind):
-            for row in prepared.once(compile_find, find)(source, values, self._interrupt):
-                yield row, ()
-            return
+            rows = prepared.once(compile_find, find)(source, values, self._interrupt)
+            if rows is not None:
+                for row in rows:
+                    yield row, ()
+                return
+            find = find.found_by_vector()
         table = source.table
         width = len(table.key)
         kinds = [table.columns[ordinal].type.kind for ordinal in table.key]

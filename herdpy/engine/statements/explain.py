@@ -15,6 +15,7 @@ from herdpy.errors import ProgrammingError, loading
 from herdpy.exec.interfaces import ColumnRange
 from herdpy.exec.result import Result
 from herdpy.model.keys import canonical_key
+from herdpy.model.schema import Table
 from herdpy.model.types import TEXT, Key, Physical
 from herdpy.sql import tree
 from herdpy.sql.duckdb_text import DuckTable, print_query
@@ -24,6 +25,7 @@ from herdpy.sql.plan import (
     CountAccess,
     DeletePlan,
     Find,
+    IndexAccess,
     InsertPlan,
     Plan,
     PointAccess,
@@ -167,9 +169,23 @@ class _PlanPrinter:
             return False
         return self._snapshot.source(ref.table).row_count_guess >= self._vector_rows_min
 
+    def _has_many(self, ref: tree.TableRef | None, access: Access) -> bool:
+        """Tell whether an index has so many entries that the rows are scanned instead."""
+        if ref is None or not isinstance(access, IndexAccess) or access.is_sure:
+            return False
+        entries = access.entries
+        if isinstance(entries, PointAccess):
+            return False
+        table = ref.table.stores[access.number].table
+        bounds = self._bounds(table, entries.prefix, entries.low, entries.high)
+        source = self._snapshot.source(ref.table)
+        return bounds is not None and source.has_many(source.index(access.number), *bounds)
+
     def _find(self, find: Find) -> None:
-        if isinstance(find, RowFind) and find.by_vector is not None and self._is_big(find.ref):
-            find = find.by_vector
+        if isinstance(find, RowFind) and (
+            (find.is_scan and self._is_big(find.ref)) or self._has_many(find.ref, find.access)
+        ):
+            find = find.found_by_vector()
         if isinstance(find, RowFind):
             self._add(1, _ROW_PATH)
             self._access(2, find.ref, find.access, find.residual, is_reverse=False)
@@ -177,7 +193,11 @@ class _PlanPrinter:
             self._vector(1, find.query)
 
     def _select(self, depth: int, plan: RowSelect | VectorSelect) -> None:
-        if isinstance(plan, VectorSelect) or (plan.is_scan and self._is_big(plan.ref)):
+        if (
+            isinstance(plan, VectorSelect)
+            or (plan.is_scan and self._is_big(plan.ref))
+            or self._has_many(plan.ref, plan.access)
+        ):
             self._vector(depth, plan.query)
             return
         self._add(depth, _ROW_PATH)
@@ -207,19 +227,52 @@ class _PlanPrinter:
             pairs = zip(names, access.key, strict=True)
             tests = [f"{name} = {self._printer.text(part)}" for name, part in pairs]
             text = f"Point lookup on {table} by key ({', '.join(tests)})"
-            bounds = self._bounds(ref, access.key, None, None)
+            bounds = self._bounds(ref.table, access.key, None, None)
+        elif isinstance(access, IndexAccess):
+            self._index(depth, ref, access, is_reverse=is_reverse)
+            return
         elif isinstance(access, CountAccess):
             self._add(depth, f"Row count of {table}")
             return
         elif isinstance(access, RangeAccess):
             text = f"Key range on {table}: {' AND '.join(self._range_tests(access, names))}"
-            bounds = self._bounds(ref, access.prefix, access.low, access.high)
+            bounds = self._bounds(ref.table, access.prefix, access.low, access.high)
         else:
             text = f"Full scan of {table}{', in key order' if access.is_ordered else ''}"
             bounds = ((), ())
         if is_reverse:
             text += ", backward"
         self._add(depth, f"{text}; {self._touched(source, bounds)}")
+
+    def _index(
+        self, depth: int, ref: tree.TableRef, access: IndexAccess, *, is_reverse: bool
+    ) -> None:
+        """Show which entries of an index are read; each leads to its row by key."""
+        store, entries = ref.table.stores[access.number], access.entries
+        columns, text = ref.table.columns, self._printer.text
+        fixed = entries.key if isinstance(entries, PointAccess) else entries.prefix
+        tests: list[str] = []
+        is_null = False
+        for part, value in zip(store.parts, fixed, strict=False):
+            name = name_text(columns[part.ordinal].name)
+            if part.is_flag:
+                is_null = isinstance(value, tree.Literal) and bool(value.value)
+                if is_null:
+                    tests.append(f"{name} IS NULL")
+            elif not is_null:
+                tests.append(f"{name} = {text(value)}")
+            else:
+                is_null = False
+        low = high = None
+        if isinstance(entries, RangeAccess):
+            low, high = entries.low, entries.high
+            names = [name_text(columns[part.ordinal].name) for part in store.parts]
+            tests += self._range_tests(entries, names)[len(fixed) :]
+        source = self._snapshot.source(ref.table).index(access.number)
+        bounds = self._bounds(store.table, fixed, low, high)
+        line = f"Index {name_text(store.index.name)} of {_table_text(ref)}: {' AND '.join(tests)}"
+        backward = ", backward" if is_reverse else ""
+        self._add(depth, f"{line}{backward}; {self._touched(source, bounds)}")
 
     def _range_tests(self, access: RangeAccess, names: Sequence[str]) -> list[str]:
         text = self._printer.text
@@ -235,13 +288,13 @@ class _PlanPrinter:
 
     def _bounds(
         self,
-        ref: tree.TableRef,
+        table: Table,
         prefix: Sequence[tree.Expression],
         low: tree.Expression | None,
         high: tree.Expression | None,
     ) -> tuple[Key, Key] | None:
         """Return the key prefixes that an access lies between; None when it can find nothing."""
-        kinds = [ref.table.columns[ordinal].type.kind for ordinal in ref.table.key]
+        kinds = table.key_kinds
         found: list[Key] = []
         for bound in (low, high):
             parts = [*prefix, *([bound] if bound is not None else [])]

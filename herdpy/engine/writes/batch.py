@@ -5,6 +5,7 @@ transaction's own writes would be. What is left at the end is one net change per
 locked, compared, checked and logged like that of any other statement: all items or none.
 """
 
+from herdpy.engine.state.applier import store_effects
 from herdpy.engine.state.snapshots import Snapshot, TableSnapshot
 from herdpy.engine.state.transactions import OwnVersion
 from herdpy.engine.writes.row_writes import Change, effects_of
@@ -19,7 +20,7 @@ class BatchLayers:
         self.source = source
         self._base = source
         self._snapshot: Snapshot | None = None
-        self._own: dict[Key, OwnVersion] = {}
+        self._own: dict[int, dict[Key, OwnVersion]] = {}
         self._before: dict[Key, Row | None] = {}
         self._new_heap_rows: list[Row] = []
 
@@ -44,9 +45,14 @@ class BatchLayers:
             self._snapshot, self._own = self._base.snapshot.layered(table)
             self.source = self._snapshot.source(table)
         statement = self._base.snapshot.statement - 1
+        own = self._own[table.id]
         for key, (old, new) in effects.items():
             self._before.setdefault(key, old)
-            self._own[key] = (statement, new, None)
+            own[key] = (statement, new, None)
+        for store in table.stores:
+            entries = self._own[store.table.id]
+            for key, entry in store_effects(store, (), list(effects.values())):
+                entries[key] = (statement, entry, None)
 
     def has_changed(self, key: Key) -> bool:
         """Return whether an item has written the row of a key."""
@@ -55,8 +61,9 @@ class BatchLayers:
     def net_changes(self) -> list[Change]:
         """Return one change per key whose row is not what it was, and the new rows of a heap."""
         changes: list[Change] = [(None, row) for row in self._new_heap_rows]
+        own = self._own.get(self._base.table.id, {})
         for key, old in self._before.items():
-            new = self._own[key][1]
+            new = own[key][1]
             if old is not None or new is not None:
                 changes.append((old, new))
         return changes

@@ -58,6 +58,7 @@ class FreshInsert(Write):
         tablespace, table, transaction = self._tablespace, self.table, self._transaction
         keys = self._keys
         is_apart = transaction.has_spilled or transaction.cut is not None
+        is_apart = is_apart or bool(table.unique_stores)
         if is_apart or transaction.reads_at is not None:  # then its snapshot counts
             return super().attempt()
         before = tablespace.applier.state

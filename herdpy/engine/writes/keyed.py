@@ -42,7 +42,9 @@ def insert_row(
     key, row = made
     before = tablespace.applier.state
     seen = before.tables.get(table.id)
-    if seen is None or not _is_fresh(key, seen, transaction.writes.get(table.id)):
+    if seen is None or seen.table.version != table.version:
+        return False
+    if not _is_fresh(key, seen, transaction.writes.get(table.id)):
         return False
     with tablespace.monitor:
         tablespace.enter()
@@ -53,6 +55,10 @@ def insert_row(
             now = state.tables.get(table.id)
             if now is None or now.pages is not seen.pages or not _is_fresh(key, now, None):
                 return False
+            if now.table.version != table.version:
+                return False
+        if table.unique_stores and not _is_unique(table, None, row, tablespace, transaction):
+            return False
         return tablespace.log_change(transaction, table, key, None, row, memory_bytes_max)
 
 
@@ -80,10 +86,45 @@ def change_row(
             now, seen = state.tables.get(table.id), before.tables[table.id]
             if now is None or now.pages is not seen.pages or now.memtable is not seen.memtable:
                 return False
+            if now.table.version != table.version:
+                return False
             version = now.memtable.chains.get(key)
             if version is not None and version[1] is not old:
                 return False
+        if table.unique_stores and not _is_unique(table, old, new, tablespace, transaction):
+            return False
         return tablespace.log_change(transaction, table, key, old, new, memory_bytes_max)
+
+
+def _is_unique(
+    table: Table,
+    old: Row | None,
+    new: Row | None,
+    tablespace: Tablespace,
+    transaction: Transaction,
+) -> bool:
+    """Lock what a change of a row changes in unique indexes; False: a key may be there, or taken.
+
+    Monitor held.
+    """
+    tables = tablespace.applier.state.tables
+    for store in table.unique_stores:
+        number = store.table.id
+        before = None if old is None else store.unique_key_of(old)
+        after = None if new is None else store.unique_key_of(new)
+        if before == after:
+            continue
+        for key in (before, after):
+            if key is not None and not tablespace.locks.acquire_row_if_free(
+                transaction, number, key
+            ):
+                return False
+        found = tables.get(number)
+        if found is None:
+            return False
+        if after is not None and not _is_fresh(after, found, transaction.writes.get(number)):
+            return False
+    return True
 
 
 def _is_fresh(key: Key, table: TableState, own: dict[Key, OwnVersion] | None) -> bool:

@@ -22,6 +22,7 @@ from herdpy.engine.state.staged import Operation
 from herdpy.engine.state.tablespace import Entry, Tablespace
 from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
 from herdpy.engine.state.transactions import Transaction
+from herdpy.engine.writes.unique import UniqueKeys, unique_keys
 from herdpy.errors import InternalError, InvariantViolation
 from herdpy.exec.row.row_check import check_absent, row_bytes, rows_by_key, too_long_change
 from herdpy.exec.row.select import Resolve
@@ -81,6 +82,7 @@ class Write:
         "compute",
         "frees_space",
         "is_insert",
+        "is_part",
         "kept",
         "resolve",
         "resolved_as",
@@ -123,6 +125,8 @@ class Write:
         """The keys whose rows the last find() has seen, and leaves as they are."""
         self.frees_space = False
         """It may use what is kept for a full disk."""
+        self.is_part = False
+        """It ends a statement that has logged something before: transaction.cut is that one."""
         self._memory_bytes_max = memory_bytes_max
         self._check_interrupt = check_interrupt
 
@@ -195,8 +199,12 @@ class Write:
                 found = {
                     key: old or source.get(key) for key, (old, _) in self._looking(expected.items())
                 }
-            if len(changes) + len(self.kept) > monitor_rows_max:
+            unique: Sequence[UniqueKeys] = ()
+            if table.unique_stores:
+                unique = unique_keys(table, self._looking(changes))
+            if self.is_part or len(changes) + len(self.kept) > monitor_rows_max:
                 wait = self._lock_by_parts(expected) or self._lock_kept_by_parts()
+                wait = wait or self._lock_unique_by_parts(unique)
                 if wait is not None:
                     return wait
                 # Other transactions change none of the rows that are locked. One that stays they
@@ -204,17 +212,20 @@ class Write:
                 if not self._is_as_found(snapshot, found):
                     return RESTART
                 self._check_duplicates(expected, found)
+                self._check_unique(unique)
                 estimate = partial(self._estimate, changes)
                 return count if self._log_by_parts(changes, self._log, estimate) else SPILL
             with tablespace.monitor:
                 tablespace.enter()
                 tablespace.check_writable()
                 wait = self._lock(expected) or self._lock_kept(self.kept)
+                wait = wait or self._lock_unique(unique)
                 if wait is not None:
                     return wait
                 if not self._is_as_found(snapshot, found):
                     return RESTART
                 self._check_duplicates(expected, found)
+                self._check_unique(unique)
                 if changes and not self._log(changes):
                     return SPILL
                 return count
@@ -232,11 +243,13 @@ class Write:
 
     def is_current(self) -> bool:
         """Return whether the table is still there as the statement was planned for it."""
-        state = self._tablespace.state
-        changed = self._transaction.catalog_changes
-        if self.table.name in changed:
-            return changed[self.table.name] is not None
-        return self.table.id in state.tables
+        table, changed = self.table, self._transaction.catalog_changes
+        if table.name in changed:
+            now = changed[table.name]
+        else:
+            found = self._tablespace.state.tables.get(table.id)
+            now = None if found is None else found.table
+        return now is not None and now.id == table.id and now.version == table.version
 
     def _lock(self, keys: Collection[Key]) -> Ticket[None] | None:
         if self._has_table(len(keys)):
@@ -262,6 +275,34 @@ class Write:
             return None
         acquire = tablespace.locks.acquire_rows
         return self._by_parts(keys, partial(acquire, self._transaction, self.table.id))
+
+    def _lock_unique(self, unique: Iterable[UniqueKeys]) -> Ticket[None] | None:
+        acquire = self._tablespace.locks.acquire_rows
+        for each in unique:
+            wait = acquire(self._transaction, each.store.table.id, each.all)
+            if wait is not None:
+                return wait
+        return None
+
+    def _lock_unique_by_parts(self, unique: Iterable[UniqueKeys]) -> Ticket[None] | None:
+        acquire = self._tablespace.locks.acquire_rows
+        for each in unique:
+            lock = partial(acquire, self._transaction, each.store.table.id)
+            wait = self._by_parts(each.all, lock)
+            if wait is not None:
+                return wait
+        return None
+
+    def _check_unique(self, unique: Iterable[UniqueKeys]) -> None:
+        """Raise 23505 unless the keys that rows get are free; the keys are locked."""
+        if not unique:
+            return
+        latest = self._tablespace.latest(self._transaction)
+        try:
+            for each in unique:
+                each.check_free(latest)
+        finally:
+            latest.close()
 
     def _lock_kept_by_parts(self) -> Ticket[None] | None:
         return self._by_parts(self.kept, self._lock_kept)
@@ -380,7 +421,8 @@ class Write:
     def _estimate(self, changes: Sequence[Change]) -> int:
         """Return about what changes take in memtables."""
         rows = sum(new is not None for _, new in changes)
-        return rows * len(self.table.columns) * _CELL_BYTES + text_bytes(self.table, changes)
+        byte_count = rows * len(self.table.columns) * _CELL_BYTES + text_bytes(self.table, changes)
+        return byte_count * self.table.row_copies
 
     def _check_memtables(self, byte_count: int) -> None:
         if not self._tablespace.lets_in(byte_count):
@@ -421,7 +463,7 @@ class Write:
             rows, parts = self._encoded(tx, inserts, updates, statement=spilling)
             if is_alone:
                 after = [tablespace.commit_record(transaction)]
-        size = _changed_bytes(inserts, updates, sum(map(len, parts)))
+        size = _changed_bytes(inserts, updates, sum(map(len, parts))) * self.table.row_copies
         byte_count = transaction.byte_count + size
         if byte_count > transaction.bytes_let and not tablespace.let_have(
             transaction, byte_count, self._memory_bytes_max

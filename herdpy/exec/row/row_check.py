@@ -20,7 +20,7 @@ from herdpy.exec.row.expressions import Writer
 from herdpy.limits import key_bytes_max, record_bytes_max, row_bytes_max
 from herdpy.model.keys import encode_key, float_from_order
 from herdpy.model.python_values import shortened
-from herdpy.model.schema import Column, Table
+from herdpy.model.schema import Column, IndexStore, Table
 from herdpy.model.types import INTEGER_BOUNDS, TEXT, Key, Kind, Row
 
 CheckRow = Callable[[Row], None]
@@ -115,6 +115,9 @@ def short_bytes(table: Table, ordinal: int) -> int | None:
     short = _row_share(table)
     if ordinal in table.key:
         short = min(short, _key_share(table))
+    for store in table.stores:
+        if ordinal in store.index.columns or ordinal in table.key:
+            short = min(short, _key_share(store.table))
     length = column.type.length
     return short if length is None or length > short else None
 
@@ -148,7 +151,30 @@ def _long_lines(
 
 def _key_lines(writer: Writer, table: Table) -> list[str]:
     call = f"{writer.name(_key_check(table))}(r)"
-    return _long_lines(table, table.key, _key_share(table), call, is_key=True)
+    lines = _long_lines(table, table.key, _key_share(table), call, is_key=True)
+    for store in table.stores:
+        ordinals = dict.fromkeys((*store.index.columns, *table.key))
+        call = f"{writer.name(_entry_check(table, store))}(r)"
+        lines += _long_lines(table, ordinals, _key_share(store.table), call)
+    return lines
+
+
+def _entry_check(table: Table, store: IndexStore) -> CheckRow:
+    kinds = store.table.key_kinds
+    key_of, entry_of = store.table.key_of, store.entry_of
+
+    def check(row: Row) -> None:
+        whole = (*row[:-1], 0) if table.is_heap else row
+        byte_count = len(encode_key(key_of(entry_of(whole)), kinds))
+        if byte_count > key_bytes_max:
+            raise OperationalError(
+                f'index "{store.index.name}" of table "{store.table_name}": expected at most '
+                f"{key_bytes_max} bytes of a row, found {byte_count}",
+                sqlstate="54000",
+                hint="Index a shorter value, for example a digest of the long one.",
+            )
+
+    return check
 
 
 def _key_check(table: Table) -> CheckRow:
@@ -230,12 +256,34 @@ def rows_by_key(table: Table, rows: Iterable[Row]) -> dict[Key, Row]:
 
 
 def _duplicate_key(table: Table, key: Key) -> IntegrityError:
+    if table.store is not None:
+        return _duplicate_entry(table.store, key)
     names = ", ".join(table.key_names)
     values = ", ".join(map(shortened, _key_texts(table, key)))
     return IntegrityError(
         f'duplicate key: table "{table.name}" has a row with key ({names})=({values})',
         sqlstate="23505",
         hint="INSERT … ON CONFLICT DO NOTHING leaves out rows whose key is there.",
+    )
+
+
+def _duplicate_entry(store: IndexStore, key: Key) -> IntegrityError:
+    """Return the error of a second row with the key of an entry of a unique index."""
+    texts = list(_key_texts(store.table, key))
+    names: list[str] = []
+    values: list[str] = []
+    is_null = False
+    for place, part in enumerate(store.parts):
+        if part.is_flag:
+            is_null = bool(key[place])
+            continue
+        names.append(store.table.columns[place].name)
+        values.append("NULL" if is_null else shortened(texts[place]))
+        is_null = False
+    return IntegrityError(
+        f'duplicate key: table "{store.table_name}" has a row with ({", ".join(names)})='
+        f'({", ".join(values)}), which are unique by "{store.index.name}"',
+        sqlstate="23505",
     )
 
 

@@ -23,6 +23,7 @@ from herdpy.sql.plan import (
     Access,
     CountAccess,
     FullAccess,
+    IndexAccess,
     InsertPlan,
     PointAccess,
     RangeAccess,
@@ -35,7 +36,9 @@ from herdpy.sql.tree import ColumnRef, Expression, OnConflict, walk
 
 _CHUNK_ROWS_FIRST, _CHUNK_ROWS_MAX = 16, 1024
 
-Reader = Callable[[RowSource | None, Sequence[Physical], Interrupt], Iterator[tuple[Any, ...]]]
+Reader = Callable[
+    [RowSource | None, Sequence[Physical], Interrupt], Iterator[tuple[Any, ...]] | None
+]
 
 # --- reading -------------------------------------------------------------------------------------
 
@@ -43,9 +46,20 @@ Reader = Callable[[RowSource | None, Sequence[Physical], Interrupt], Iterator[tu
 def compile_row_select(plan: RowSelect) -> Reader:
     """Return the function that yields the query's rows, one tuple of physical values each.
 
+    Of an IndexAccess that is not sure it returns None where the vector path is the faster one.
     Without FROM (plan.ref is None) it does not look at its source.
     """
     table = plan.ref.table if plan.ref is not None else None
+    if isinstance(plan.access, IndexAccess) and table is not None:
+        return _compile_by_index(
+            table,
+            plan.access,
+            plan.residual,
+            plan.outputs,
+            is_reverse=plan.is_reverse,
+            limit=plan.limit,
+            offset=plan.offset,
+        )
     ordinals = [item.ordinal if isinstance(item, ColumnRef) else -1 for item in plan.outputs]
     is_whole = table is not None and ordinals == list(range(len(table.columns)))
     return _compile_reader(
@@ -61,8 +75,11 @@ def compile_row_select(plan: RowSelect) -> Reader:
 
 def compile_find(
     plan: RowFind,
-) -> Callable[[RowSource, Sequence[Physical], Interrupt], Iterator[Row]]:
-    """Return the function that yields the whole rows to change."""
+) -> Callable[[RowSource, Sequence[Physical], Interrupt], Iterator[Row] | None]:
+    """Return the function that yields the whole rows to change; None as compile_row_select()."""
+    table = plan.ref.table
+    if isinstance(plan.access, IndexAccess):
+        return _compile_by_index(table, plan.access, plan.residual, None)
     return _compile_reader(plan.ref.table, plan.access, plan.residual, None)
 
 
@@ -88,10 +105,7 @@ def _compile_reader(
     lines: list[str] = []
     has_limit = limit is not None or offset is not None
     if has_limit:
-        lines.append(f"skip = count({writer.value(offset) if offset else None}, 'OFFSET', 0)")
-        lines.append(f"take = count({writer.value(limit) if limit else None}, 'LIMIT', maxsize)")
-        lines.append("if not take: return iter(())")
-        lines.append("stop = min(skip + take, maxsize)")
+        lines += _limit_lines(writer, limit, offset)
     found = writer.row(outputs) if outputs is not None else "r"
     condition = writer.truth(residual) if residual is not None else ""
     if table is not None and isinstance(access, PointAccess):
@@ -128,6 +142,67 @@ def _compile_reader(
         is_late = has_limit and condition
         lines.append(f"return {f'islice({rows}, skip, stop)' if is_late else rows}")
     return writer.function("source, p, interrupt", lines)
+
+
+def _compile_by_index(
+    table: Table,
+    access: IndexAccess,
+    residual: Expression | None,
+    outputs: Sequence[Expression] | None,
+    *,
+    is_reverse: bool = False,
+    limit: Expression | None = None,
+    offset: Expression | None = None,
+) -> Reader:
+    """As _compile_reader(), of the rows of an index's entries, in the order of these."""
+    store = table.stores[access.number]
+    writer = Writer(table)
+    writer.space.update(
+        count=_row_count,
+        islice=islice,
+        chain=chain.from_iterable,
+        columns=None,
+        float_order=float_order,
+        maxsize=sys.maxsize,
+        key_of=store.key_of,
+    )
+    lines: list[str] = []
+    has_limit = limit is not None or offset is not None
+    if has_limit:
+        lines += _limit_lines(writer, limit, offset)
+    lines.append(f"entries = source.index({access.number})")
+    if isinstance(access.entries, PointAccess):
+        key, more = _key_source(writer, store.table, access.entries.key)
+        lines += [*more, f"entry = entries.get({key})", "if entry is None: return iter(())"]
+        scan, names = "(entry,)", ["source", "entry", "p", "interrupt"]
+    else:
+        more, scan = _scan(writer, store.table, access.entries, is_reverse=is_reverse)
+        scan = scan.replace("source.range", "entries.range")
+        lines += more
+        names = ["source", "entries", "low", "high", "p", "interrupt"]
+        if not access.is_sure:
+            lines.append("if source.has_many(entries, low, high): return None")
+    found = writer.row(outputs) if outputs is not None else "r"
+    where = f" if {writer.truth(residual)}" if residual is not None else ""
+    scan = f"filter(None, map(source.get, map(key_of, {scan})))"
+    chunk = "chunk" if found == "r" and not where else f"[{found} for r in chunk{where}]"
+    arguments = ", ".join(names)
+    writer.space["chunks"] = writer.function(
+        arguments, _CHUNKS.format(scan=f"iter({scan})", chunk=chunk).splitlines()
+    )
+    rows = f"chain(chunks({arguments}))"
+    lines.append(f"return {f'islice({rows}, skip, stop)' if has_limit else rows}")
+    return writer.function("source, p, interrupt", lines)
+
+
+def _limit_lines(writer: Writer, limit: Expression | None, offset: Expression | None) -> list[str]:
+    """Return lines that make `skip` and `stop` of LIMIT and OFFSET."""
+    return [
+        f"skip = count({writer.value(offset) if offset else None}, 'OFFSET', 0)",
+        f"take = count({writer.value(limit) if limit else None}, 'LIMIT', maxsize)",
+        "if not take: return iter(())",
+        "stop = min(skip + take, maxsize)",
+    ]
 
 
 # A function of its own, which begins with the first row: a result that is not read holds little.

@@ -85,8 +85,12 @@ class Reader(ExpressionReader):
         if word == "DELETE":
             return (yield from self._delete())
         if word == "CREATE":
+            if self.words[self.index + 1] != "TABLE":
+                return self._create_index()
             return (yield from self._create())
-        return self._drop() if word == "DROP" else self._truncate()
+        if word == "TRUNCATE":
+            return self._truncate()
+        return self._drop_index() if self.words[self.index + 1] == "INDEX" else self._drop()
 
     def _insert(self, with_: syntax.With | None) -> Steps:
         self.index += 1
@@ -168,19 +172,23 @@ class Reader(ExpressionReader):
             raise self.refused("CREATE TABLE AS", INSTEAD["INTO"])
         columns: list[syntax.ColumnDefinition] = []
         keys: list[list[tuple[str, int]]] = []
+        uniques: list[syntax.Unique] = []
         self.expect("(")
         while self.words[self.index] != ")" or columns or keys:
-            if self.accept("CONSTRAINT"):
-                self.name()
+            name = self.name() if self.accept("CONSTRAINT") else None
+            start = self.tokens[self.index].start
+            if self.accept_all("PRIMARY", "KEY"):
+                keys.append(self.placed_names())
+            elif self.accept("UNIQUE"):
+                is_distinct = self._nulls_distinct()
+                uniques.append(syntax.Unique(self.placed_names(), is_distinct, name, start))
+            elif name is not None:
                 self._refuse_feature()
-                self.expect_all("PRIMARY", "KEY")
-                keys.append(self.placed_names())
-            elif self.accept_all("PRIMARY", "KEY"):
-                keys.append(self.placed_names())
+                raise self.unexpected()
             else:
                 self._refuse_feature()
                 self._check_count(columns, "a table")
-                columns.append((yield from self._column_definition()))
+                columns.append((yield from self._column_definition(uniques)))
             if not self.accept(","):
                 break
         self.expect(")")
@@ -189,7 +197,62 @@ class Reader(ExpressionReader):
             following = self.words[self.index + 1]
             is_clause = following in ("BY", "COMMIT", "ROWID")
             raise self.refused(f"CREATE TABLE … {word}{f' {following}' if is_clause else ''}")
-        return syntax.CreateTable(table, columns, keys, if_not_exists)
+        return syntax.CreateTable(table, columns, keys, uniques, if_not_exists)
+
+    def _nulls_distinct(self) -> bool:
+        """Read [NULLS [NOT] DISTINCT] of what is unique."""
+        if not self.accept("NULLS"):
+            return True
+        is_distinct = not self.accept("NOT")
+        self.expect("DISTINCT")
+        return is_distinct
+
+    def _create_index(self) -> Node:
+        self.expect("CREATE")
+        is_unique = self.accept("UNIQUE")
+        self.expect("INDEX")
+        if self.words[self.index] == "CONCURRENTLY":
+            raise self.refused("CREATE INDEX CONCURRENTLY", INSTEAD["CONCURRENTLY"])
+        if_not_exists = self.accept_all("IF", "NOT", "EXISTS")
+        start = self.tokens[self.index].start
+        name = None if self.words[self.index] == "ON" and not if_not_exists else self.name()
+        self.expect("ON")
+        self.accept("ONLY")
+        table = self.table_name()
+        if self.accept("USING") and not self.accept("BTREE"):
+            raise self.refused("CREATE INDEX with an access method other than btree")
+        self.expect("(")
+        columns: list[tuple[str, int]] = []
+        while True:
+            if not self.is_name() or self.words[self.index + 1] in ("(", "."):
+                raise self.refused("an index of expressions", INSTEAD["INDEX"])
+            columns.append(self.placed_name())
+            # An index is read in both directions.
+            self.accept_any(("ASC", "DESC"))
+            if self.accept("NULLS") and not self.accept_any(("FIRST", "LAST")):
+                raise self.unexpected()
+            if not self.accept(","):
+                break
+        if self.words[self.index] != ")":
+            raise self.refused("an index of expressions", INSTEAD["INDEX"])
+        self.expect(")")
+        is_distinct = self._nulls_distinct()
+        for word in ("INCLUDE", "WITH", "TABLESPACE", "WHERE"):
+            if self.words[self.index] == word:
+                raise self.refused(f"CREATE INDEX … {word}")
+        return syntax.CreateIndex(
+            name, start, table, columns, is_unique, is_distinct, if_not_exists
+        )
+
+    def _drop_index(self) -> Node:
+        self.expect_all("DROP", "INDEX")
+        self.accept("CONCURRENTLY")
+        if_exists = self.accept_all("IF", "EXISTS")
+        names = [self.placed_name()]
+        while self.accept(","):
+            names.append(self.placed_name())
+        self.accept_any(("CASCADE", "RESTRICT"))  # nothing depends on an index
+        return syntax.DropIndex(names, if_exists)
 
     def _refuse_feature(self) -> None:
         """Refuse a constraint that we do not have; words that may be names only where they are."""
@@ -204,7 +267,7 @@ class Reader(ExpressionReader):
             what = "GENERATED AS IDENTITY" if "IDENTITY" in words else "GENERATED ALWAYS AS"
         raise self.refused(what)
 
-    def _column_definition(self) -> Steps:
+    def _column_definition(self, uniques: list[syntax.Unique]) -> Steps:
         name, start = self.placed_name()
         if self.words[self.index] in (",", ")"):
             raise ProgrammingError(
@@ -214,8 +277,7 @@ class Reader(ExpressionReader):
         definition = syntax.ColumnDefinition(name, start, type_name, False, 0, None)
         found: set[str] = set()
         while self.words[self.index] not in (",", ")", ""):
-            if self.accept("CONSTRAINT"):
-                self.name()
+            constraint = self.name() if self.accept("CONSTRAINT") else None
             begin = self.index
             self._refuse_feature()
             if self.accept_all("NOT", "NULL"):
@@ -225,6 +287,9 @@ class Reader(ExpressionReader):
             elif self.accept_all("PRIMARY", "KEY"):
                 word = "NOT NULL"
                 definition.key_count += 1
+            elif self.accept("UNIQUE"):
+                word, is_distinct = "UNIQUE", self._nulls_distinct()
+                uniques.append(syntax.Unique([(name, start)], is_distinct, constraint, start))
             elif self.accept("DEFAULT"):
                 word = "DEFAULT"
                 definition.default = yield self.expression(is_restricted=True)

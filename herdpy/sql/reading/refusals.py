@@ -21,6 +21,8 @@ NO_SCHEMAS: Final = (
 _NO_ROWS_CHOSEN = "Choose the rows in a subquery: WHERE key IN (SELECT key … {} …)."
 
 INSTEAD: Final[dict[str, str]] = {
+    "CONCURRENTLY": "CREATE INDEX keeps other writers of the table waiting until it is built.",
+    "INDEX": "Index columns; keep what is computed in a column of its own.",
     "FOR": "UPDATE the rows and see how many it found; a conflict is 40001, to be repeated.",
     "INTO": "CREATE TABLE with columns, then INSERT INTO … SELECT.",
     "ONLY": "There is no inheritance: leave ONLY out.",
@@ -37,7 +39,7 @@ INSTEAD: Final[dict[str, str]] = {
 """What to do instead of a clause, by its first word; TABLE: another table in UPDATE or DELETE."""
 
 COLUMN_FEATURES: Final[dict[str, str]] = {
-    "UNIQUE": "UNIQUE beside the primary key", "CHECK": "CHECK", "REFERENCES": "REFERENCES",
+    "CHECK": "CHECK", "REFERENCES": "REFERENCES",
     "FOREIGN": "FOREIGN KEY", "COLLATE": "COLLATE", "EXCLUDE": "EXCLUDE", "LIKE": "LIKE",
     "GENERATED": "GENERATED",
 }  # fmt: skip

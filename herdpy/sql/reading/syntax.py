@@ -370,13 +370,40 @@ class ColumnDefinition(Node):
     default: Node | None
 
 
+class Unique(Node):
+    """UNIQUE of a table's definition, with its constraint's name if it has one."""
+
+    columns: list[tuple[str, int]]
+    nulls_distinct: bool
+    name: str | None
+    start: int
+
+
 class CreateTable(Node):
     """CREATE TABLE; each of `keys` is a PRIMARY KEY (…) of the table."""
 
     table: TableName
     columns: list[ColumnDefinition]
     keys: list[list[tuple[str, int]]]
+    uniques: list[Unique]
     if_not_exists: bool
+
+
+class CreateIndex(Node):
+    """CREATE INDEX; without a name it gets one."""
+
+    name: str | None
+    start: int
+    table: TableName
+    columns: list[tuple[str, int]]
+    is_unique: bool
+    nulls_distinct: bool
+    if_not_exists: bool
+
+
+class DropIndex(Node):
+    names: list[tuple[str, int]]
+    if_exists: bool
 
 
 class DropTable(Node):

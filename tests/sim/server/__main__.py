@@ -42,6 +42,7 @@ WANTED = (
     "a transaction that goes on behind a cancelled statement",
     "a second tablespace",
     "small sizes",
+    "indexes",
     "error 25P03",  # idle in a transaction for too long
     "error 40P01",  # a deadlock
     "error 53100",  # the disk is full

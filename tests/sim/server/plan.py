@@ -52,6 +52,8 @@ class WorldPlan:
     """Pages of few rows, statements in parts of three rows."""
     line_share: float
     """Of the statements of the log and what applies it, before which a thread is stopped."""
+    has_indexes: bool
+    """The tables have indexes, and accounts are read by one."""
     job_rows: int = 2
     """That a staged job has."""
 
@@ -87,4 +89,5 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         has_small_sizes=rng.random() < 0.25,
         register_share=rng.choice((0.0, 0.2, 0.5)),
         line_share=rng.choice((*[0.0] * 5, 0.01, 0.02, 0.05)),
+        has_indexes=rng.random() < 0.4,
     )

@@ -65,6 +65,8 @@ async def _live(world: World) -> None:
         world.happen("pre-emption")
     if world.lines.count:
         world.happen("pre-emption at lines")
+    if plan.has_indexes:
+        world.happen("indexes")
     if plan.has_small_sizes:
         world.happen("small sizes")
     if plan.tablespace != "default":

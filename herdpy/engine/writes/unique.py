@@ -1,0 +1,54 @@
+"""UNIQUE: what a write changes of the keys of unique indexes, which it locks and looks up.
+
+A key that a statement gives to a row must be free at the statement's end, in the newest committed
+state and in what the transaction itself has written. Keys that it takes from rows are locked, too:
+whoever wants one of them waits for the end of the transaction.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from herdpy.engine.state.snapshots import Snapshot
+from herdpy.exec.row.row_check import check_absent
+from herdpy.model.schema import IndexStore, Table
+from herdpy.model.types import Key, Row
+
+
+class UniqueKeys(NamedTuple):
+    """What a statement changes of one unique index."""
+
+    store: IndexStore
+    added: Mapping[Key, None]
+    removed: Mapping[Key, None]
+
+    @property
+    def all(self) -> list[Key]:
+        """Each key once."""
+        return list(dict.fromkeys((*self.removed, *self.added)))
+
+    def check_free(self, latest: Snapshot) -> None:
+        """Raise 23505 when a row has one of the keys, and keeps it. The keys are locked."""
+        table = self.store.table
+        source = latest.source(table)
+        for key in self.added:
+            if key not in self.removed:
+                check_absent(table, key, source.get(key))
+
+
+def unique_keys(table: Table, changes: Iterable[tuple[Row | None, Row | None]]) -> list[UniqueKeys]:
+    """Return what changes of a table's rows are in its unique indexes; 23505: a key comes twice."""
+    found: list[tuple[IndexStore, dict[Key, None], dict[Key, None]]] = [
+        (store, {}, {}) for store in table.unique_stores
+    ]
+    for old, new in changes:
+        for store, added, removed in found:
+            before = None if old is None else store.unique_key_of(old)
+            after = None if new is None else store.unique_key_of(new)
+            if before == after:
+                continue
+            if before is not None:
+                removed[before] = None
+            if after is not None:
+                check_absent(store.table, after, after if after in added else None)
+                added[after] = None
+    return [UniqueKeys(*each) for each in found if each[1] or each[2]]

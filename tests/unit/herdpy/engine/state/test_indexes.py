@@ -1,0 +1,283 @@
+"""Indexes: entries follow the rows, by every way that a row changes, and UNIQUE holds."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from herdpy.engine.maintenance.index_check import check_indexes
+from herdpy.engine.session.session import Session
+from herdpy.engine.writes import row_writes
+from herdpy.errors import CorruptionError, Error, IntegrityError, NotSupportedError
+from tests.fixtures.digest import state_digest
+from tests.fixtures.engines import Background, Engine, WatchedDriver, engine, rows, run
+from tests.fixtures.small_sizes import small_sizes
+
+ALL = "SELECT id, u, n FROM t ORDER BY id"
+
+
+@pytest.fixture
+def db() -> Iterator[Engine]:
+    with engine() as made:
+        yield made
+
+
+@pytest.fixture
+def session(db: Engine) -> Session:
+    made = db.session(autocommit=True)
+    run(made, "CREATE TABLE t (id BIGINT PRIMARY KEY, u TEXT UNIQUE, n INTEGER, d DOUBLE)")
+    run(made, "CREATE INDEX by_n ON t (n, d)")
+    return made
+
+
+def check(db: Engine) -> None:
+    tablespace = db.database.tablespace
+    snapshot = tablespace.snapshot(None)
+    try:
+        for table in snapshot.state.catalog.tables():
+            check_indexes(snapshot, table)
+    finally:
+        snapshot.close()
+
+
+def fails(session: Session, sqlstate: str, text: str, *parameters: Any) -> Error:
+    with pytest.raises(Error) as caught:
+        session.run(text, parameters)
+    assert caught.value.sqlstate == sqlstate
+    return caught.value
+
+
+def test_a_second_row_with_a_unique_value_is_refused_by_each_way(
+    db: Engine, session: Session
+) -> None:
+    run(session, "INSERT INTO t VALUES (1, 'a', 1, 1), (2, 'b', 1, 2), (3, NULL, 1, 3)")
+    for _ in range(2):  # the second time by the fast path
+        error = fails(session, "23505", "INSERT INTO t VALUES (?, ?, 1, 1)", 9, "a")
+        assert '(u)=(a), which are unique by "t_u_key"' in error.message
+        fails(session, "23505", "UPDATE t SET u = ? WHERE id = ?", "b", 1)
+    fails(session, "23505", "UPSERT INTO t VALUES (1, 'b', 1, 1)")
+    fails(session, "23505", "INSERT INTO t SELECT id + 10, u, n, d FROM t")
+    fails(session, "23505", "INSERT INTO t VALUES (9, 'x', 1, 1), (10, 'x', 1, 1)")
+    with pytest.raises(IntegrityError):
+        session.execute_many("INSERT INTO t VALUES (?, ?, 1, 1)", [(9, "x"), (10, "a")])
+    run(session, "INSERT INTO t VALUES (4, NULL, 1, 3)")
+    assert rows(session, "SELECT count(*), count(u) FROM t") == [(4, 2)]
+    check(db)
+
+
+def test_a_value_counts_at_the_end_of_the_statement(db: Engine, session: Session) -> None:
+    run(session, "INSERT INTO t VALUES (1, 'a', 1, 1), (2, 'b', 1, 2)")
+    swapped = "UPDATE t SET u = CASE u WHEN 'a' THEN 'b' ELSE 'a' END"
+    assert run(session, swapped) == 2
+    assert rows(session, "SELECT id FROM t WHERE u = 'a'") == [(2,)]
+    run(session, "DELETE FROM t WHERE id = 2")
+    run(session, "INSERT INTO t VALUES (?, ?, 1, 1)", 5, "a")
+    run(session, "UPDATE t SET id = 7 WHERE u = 'a'")
+    assert rows(session, ALL) == [(1, "b", 1), (7, "a", 1)]
+    check(db)
+
+
+def test_a_transaction_sees_its_own_entries_and_undoes_them(db: Engine, session: Session) -> None:
+    run(session, "INSERT INTO t VALUES (1, 'a', 1, 1)")
+    other = db.session()
+    run(other, "INSERT INTO t VALUES (?, ?, ?, 1)", 2, "b", 5)
+    run(other, "UPDATE t SET n = ? WHERE id = ?", 5, 1)
+    assert rows(other, "SELECT id FROM t WHERE n = 5 ORDER BY d, id") == [(1,), (2,)]
+    assert rows(session, "SELECT id FROM t WHERE n = 5") == []
+    run(other, "SAVEPOINT s")
+    run(other, "DELETE FROM t WHERE u = 'b'")
+    assert rows(other, "SELECT id FROM t WHERE n = 5") == [(1,)]
+    fails(other, "23505", "INSERT INTO t VALUES (3, 'a', 1, 1)")
+    run(other, "ROLLBACK TO s")
+    assert rows(other, "SELECT id FROM t WHERE u = 'b'") == [(2,)]
+    other.rollback()
+    assert rows(session, ALL) == [(1, "a", 1)]
+    assert rows(session, "SELECT id FROM t WHERE n = 1") == [(1,)]
+    check(db)
+
+
+def test_items_of_a_batch_find_what_those_before_them_have_changed(
+    db: Engine, session: Session
+) -> None:
+    run(session, "INSERT INTO t VALUES (1, 'a', 1, 1)")
+    moves = [("b", "a"), ("c", "b"), ("d", "x")]
+    assert session.execute_many("UPDATE t SET u = ? WHERE u = ?", moves).row_count == 2
+    assert rows(session, ALL) == [(1, "c", 1)]
+    check(db)
+
+
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+def test_a_write_waits_for_one_that_has_the_value(ends: str) -> None:
+    driver = WatchedDriver()
+    with engine(is_threaded=True, driver=driver) as db:
+        session = db.session(autocommit=True)
+        run(session, "CREATE TABLE t (id BIGINT PRIMARY KEY, u TEXT UNIQUE)")
+        run(session, "INSERT INTO t VALUES (1, 'a')")
+        first = db.session()
+        run(first, "DELETE FROM t WHERE id = 1")
+        outcomes: list[object] = []
+
+        def insert() -> None:
+            try:
+                outcomes.append(run(session, "INSERT INTO t VALUES (2, 'a')"))
+            except IntegrityError as error:
+                outcomes.append(error.sqlstate)
+
+        with Background() as background:
+            background.start(insert, "second")
+            while driver.waits.get() != "second":
+                pass
+            getattr(first, ends)()
+        assert outcomes == [1 if ends == "commit" else "23505"]
+        check(db)
+
+
+def test_an_index_is_as_before_behind_a_restart_with_and_without_checkpoint(
+    db: Engine, session: Session
+) -> None:
+    run(session, "INSERT INTO t VALUES (1, 'a', NULL, 1), (2, NULL, 4, NULL)")
+    for is_checkpoint in (False, True, False):
+        if is_checkpoint:
+            db.database.run_checkpoint()
+        before = state_digest(db.database.tablespace, has_position=False)
+        db.reopen()
+        assert state_digest(db.database.tablespace, has_position=False) == before
+        check(db)
+        session = db.session(autocommit=True)
+        fails(session, "23505", "INSERT INTO t VALUES (3, 'a', 1, 1)")
+        assert rows(session, "SELECT id FROM t WHERE n IS NULL") == [(1,)]
+
+
+def test_create_index_is_undone_with_its_transaction_or_statement(
+    db: Engine, session: Session
+) -> None:
+    run(session, "INSERT INTO t VALUES (1, 'a', 5, 1), (2, 'b', 5, 2)")
+    other = db.session()
+    run(other, "INSERT INTO t VALUES (3, 'c', 6, 1)")
+    fails(other, "23505", "CREATE UNIQUE INDEX of_n ON t (n)")
+    assert len(rows(other, "SELECT id FROM t")) == 3
+    run(other, "UPDATE t SET n = id")
+    run(other, "CREATE UNIQUE INDEX of_n ON t (n)")
+    fails(other, "23505", "INSERT INTO t VALUES (4, 'd', 3, 1)")
+    assert rows(other, "SELECT id FROM t WHERE n = 3") == [(3,)]
+    other.rollback()
+    run(session, "INSERT INTO t VALUES (4, 'd', 5, 1)")
+    fails(session, "42704", "DROP INDEX of_n")
+    check(db)
+    db.reopen()
+    check(db)
+
+
+def test_indexes_go_with_drop_and_are_empty_behind_truncate(db: Engine, session: Session) -> None:
+    run(session, "INSERT INTO t VALUES (1, 'a', 5, 1)")
+    run(session, "TRUNCATE t")
+    run(session, "INSERT INTO t VALUES (2, 'a', 5, 1)")
+    check(db)
+    run(session, "DROP INDEX by_n")
+    fails(session, "2BP01", "DROP INDEX t_u_key")
+    tables = db.database.tablespace.state.tables
+    assert len(tables) == 2
+    run(session, "DROP TABLE t")
+    assert db.database.tablespace.state.tables == {}
+    db.database.run_checkpoint()
+    db.reopen()
+    assert db.database.tablespace.state.tables == {}
+
+
+def test_names_of_indexes_are_those_of_postgresql(db: Engine, session: Session) -> None:
+    for _ in range(2):
+        run(session, "CREATE INDEX ON t (n, u)")
+    (table,) = db.database.tablespace.state.catalog.tables()
+    assert [each.name for each in table.indexes] == [
+        "t_u_key",
+        "by_n",
+        "t_n_u_idx",
+        "t_n_u_idx1",
+    ]
+    fails(session, "42P07", "CREATE INDEX by_n ON t (u)")
+    fails(session, "42P07", "CREATE TABLE by_n (a INTEGER)")
+    fails(session, "42P07", "CREATE INDEX t ON t (u)")
+    run(session, "CREATE INDEX IF NOT EXISTS by_n ON t (u)")
+    fails(session, "42703", "CREATE INDEX ON t (zzz)")
+    fails(session, "42701", "CREATE INDEX ON t (n, n)")
+
+
+def test_a_statement_that_spills_keeps_indexes_and_unique(
+    db: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_writes, "memory_changes_max", 20)
+    session = db.session(autocommit=True)
+    with small_sizes():
+        run(session, "CREATE TABLE n (i BIGINT PRIMARY KEY)")
+        session.execute_many("INSERT INTO n VALUES (?)", [(i,) for i in range(10)])
+        run(session, "CREATE TABLE h (u BIGINT UNIQUE, v BIGINT)")
+        numbers = "SELECT a.i * 10 + b.i, b.i FROM n a, n b WHERE a.i < 8"
+        run(session, f"INSERT INTO h {numbers}")
+        check(db)
+        fails(session, "23505", f"INSERT INTO h {numbers}")
+        run(session, "UPDATE h SET u = u + 1, v = v + 1")
+        run(session, "CREATE INDEX hv ON h (v)")
+        fails(session, "23505", "CREATE UNIQUE INDEX ON h (v)")
+        check(db)
+        run(session, "CREATE TABLE k (i BIGINT PRIMARY KEY, v BIGINT)")
+        run(session, "CREATE INDEX kv ON k (v)")
+        fails(session, "53200", f"UPSERT INTO k {numbers}")
+        other = db.session()
+        run(other, "UPDATE h SET v = 70 WHERE u < 10")
+        run(other, "DELETE FROM h WHERE u > 10")
+        assert len(rows(other, "SELECT u FROM h WHERE v = 70")) == 9
+        run(other, "SAVEPOINT s")
+        run(other, "UPDATE h SET v = u, u = u + 100")
+        assert rows(other, "SELECT u FROM h WHERE v = 3") == [(103,)]
+        run(other, "ROLLBACK TO s")
+        assert len(rows(other, "SELECT u FROM h WHERE v = 70")) == 9
+        other.commit()
+        check(db)
+        db.reopen()
+        check(db)
+
+
+def test_rows_of_stages_are_refused_for_a_table_with_indexes(db: Engine, session: Session) -> None:
+    with pytest.raises(NotSupportedError):
+        session.staging.begin("t", "append", "job")
+
+
+def test_a_random_life_keeps_indexes_equal_to_their_tables(db: Engine, session: Session) -> None:
+    chance = random.Random(7)
+    sessions = [session, db.session()]
+    for number in range(400):
+        each = sessions[number % 2]
+        key, u = chance.randrange(20), chance.choice([None, "a", "b", "c", "d", "e"])
+        n, d = chance.choice([None, 1, 2]), chance.choice([None, 0.0, -0.0, float("nan"), 1.5])
+        text, parameters = chance.choice(
+            [
+                ("INSERT INTO t VALUES (?, ?, ?, ?)", (key, u, n, d)),
+                ("UPSERT INTO t VALUES (?, ?, ?, ?)", (key, u, n, d)),
+                ("UPDATE t SET u = ? WHERE id = ?", (u, key)),
+                ("UPDATE t SET n = ?, d = ? WHERE id = ?", (n, d, key)),
+                ("UPDATE t SET id = ? WHERE n = ? AND id < 3", (key, n)),
+                ("DELETE FROM t WHERE id = ?", (key,)),
+                ("DELETE FROM t WHERE n = ? AND d > 0", (n,)),
+            ]
+        )
+        try:
+            each.run(text, parameters)
+        except IntegrityError:
+            pass
+        if number % 2:
+            (each.commit if chance.random() < 0.5 else each.rollback)()
+        if number % 40 == 0:
+            db.database.run_checkpoint()
+        check(db)
+    db.reopen()
+    check(db)
+
+
+def test_a_lost_entry_is_found(db: Engine, session: Session) -> None:
+    run(session, "INSERT INTO t VALUES (1, 'a', 5, 1)")
+    (table,) = db.database.tablespace.state.catalog.tables()
+    memtable = db.database.tablespace.state.tables[table.stores[0].table.id].memtable
+    memtable.chains.clear()
+    with pytest.raises(CorruptionError, match="1 of 1 rows have no entry"):
+        check(db)
