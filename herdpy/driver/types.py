@@ -32,7 +32,9 @@ class TypeObject:
 
 STRING = TypeObject("STRING", Kind.TEXT, Kind.UNKNOWN)
 BINARY = TypeObject("BINARY", Kind.BYTEA)
-NUMBER = TypeObject("NUMBER", Kind.BOOLEAN, Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL)
+NUMBER = TypeObject(
+    "NUMBER", Kind.BOOLEAN, Kind.INTEGER, Kind.BIGINT, Kind.REAL, Kind.DOUBLE, Kind.DECIMAL
+)
 DATETIME = TypeObject("DATETIME", Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.INTERVAL)
 ROWID = TypeObject("ROWID")  # no column has such a type; PEP 249 wants the name
 

@@ -74,6 +74,7 @@ PYTHON_KINDS: dict[Any, Kind] = {
 }
 KIND_CLASSES: dict[Kind, Any] = {kind: found for found, kind in PYTHON_KINDS.items()} | {
     Kind.INTEGER: int,
+    Kind.REAL: float,
     Kind.TIMESTAMPTZ: datetime.datetime,
 }
 """The class of a kind's values as programs see them."""

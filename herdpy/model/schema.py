@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from herdpy.model.keys import compile_key_of, compile_keys_of
-from herdpy.model.types import Key, Kind, Physical, Row, SqlType
+from herdpy.model.types import KINDS_OF_FORMAT_3, Key, Kind, Physical, Row, SqlType
 
 ROW_ID_NAME = "_rowid"
 
@@ -62,6 +62,11 @@ class Table:
     def is_system(self) -> bool:
         """True: the engine makes its rows when it is read; nothing is stored or logged."""
         return self.id < 0
+
+    @property
+    def format_version(self) -> int:
+        """Which FORMAT a directory has at least that such a table is in."""
+        return 2 if KINDS_OF_FORMAT_3.isdisjoint(column.type.kind for column in self.columns) else 3
 
     @property
     def visible_columns(self) -> tuple[Column, ...]:

@@ -1,12 +1,12 @@
 """SQL types and the physical form of their values.
 
 Inside (memtable, log, pages, write sets) a value is *physical*, None is NULL:
-BOOLEAN bool · INTEGER, BIGINT int · DOUBLE float · DECIMAL(p,s) int scaled by 10**s · TEXT str ·
-BYTEA bytes · DATE int days since 1970-01-01 · TIMESTAMP int microseconds since 1970-01-01 ·
-TIMESTAMPTZ the same, in UTC. At the edge it is *logical*: Decimal, datetime.date, naive
-datetime.datetime, and for TIMESTAMPTZ one whose tzinfo is datetime.UTC. An INTERVAL, which no row
-has, is (months, days, microseconds) as a constant or parameter, and datetime.timedelta at the edge.
-exec/coerce.py alone converts between the two.
+BOOLEAN bool · INTEGER, BIGINT int · DOUBLE float · REAL a float of which 32 bits suffice ·
+DECIMAL(p,s) int scaled by 10**s · TEXT str · BYTEA bytes · DATE int days since 1970-01-01 ·
+TIMESTAMP int microseconds since 1970-01-01 · TIMESTAMPTZ the same, in UTC. At the edge it is
+*logical*: Decimal, datetime.date, naive datetime.datetime, and for TIMESTAMPTZ one whose tzinfo is
+datetime.UTC. An INTERVAL, which no row has, is (months, days, microseconds) as a constant or
+parameter, and datetime.timedelta at the edge. exec/coerce.py alone converts between the two.
 """
 
 from dataclasses import dataclass
@@ -33,6 +33,7 @@ class Kind(Enum):
     DATE = 8
     TIMESTAMP = 9
     TIMESTAMPTZ = 10
+    REAL = 11
     # Of expressions only, never of a column:
     INTERVAL = 100
     UNKNOWN = 101  # an untyped literal, NULL, or a text parameter before its context is known
@@ -63,16 +64,25 @@ class SqlType:
         return self.kind in (Kind.INTEGER, Kind.BIGINT)
 
     @property
+    def is_float(self) -> bool:
+        return self.kind in FLOAT_KINDS
+
+    @property
     def is_moment(self) -> bool:
         return self.kind in MOMENT_KINDS
 
 
 MOMENT_KINDS = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ)
-NUMERIC_KINDS = (Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL)
+FLOAT_KINDS = (Kind.REAL, Kind.DOUBLE)
+NUMERIC_KINDS = (Kind.INTEGER, Kind.BIGINT, Kind.REAL, Kind.DOUBLE, Kind.DECIMAL)
+
+KINDS_OF_FORMAT_3 = frozenset((Kind.REAL,))
+"""Kinds of columns that no herdpy knows which reads up to FORMAT 2."""
 
 BOOLEAN = SqlType(Kind.BOOLEAN)
 INTEGER = SqlType(Kind.INTEGER)
 BIGINT = SqlType(Kind.BIGINT)
+REAL = SqlType(Kind.REAL)
 DOUBLE = SqlType(Kind.DOUBLE)
 TEXT = SqlType(Kind.TEXT)
 BYTEA = SqlType(Kind.BYTEA)

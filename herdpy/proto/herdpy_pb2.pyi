@@ -20,6 +20,7 @@ class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DATE: _ClassVar[Kind]
     TIMESTAMP: _ClassVar[Kind]
     TIMESTAMPTZ: _ClassVar[Kind]
+    REAL: _ClassVar[Kind]
     INTERVAL: _ClassVar[Kind]
     UNKNOWN: _ClassVar[Kind]
 KIND_UNSPECIFIED: Kind
@@ -33,6 +34,7 @@ BYTEA: Kind
 DATE: Kind
 TIMESTAMP: Kind
 TIMESTAMPTZ: Kind
+REAL: Kind
 INTERVAL: Kind
 UNKNOWN: Kind
 

@@ -25,7 +25,7 @@ from herdpy.sql.bind_expression import (
     make_comparable,
     unify,
 )
-from herdpy.sql.conversions import as_decimal, common_type, untyped_number
+from herdpy.sql.conversions import as_decimal, operand_type, untyped_number
 from herdpy.sql.functions import (
     AGGREGATES,
     BY_SPELLING,
@@ -45,7 +45,7 @@ from herdpy.sql.scope import Scope
 
 _TYPE_NAMES = {
     Kind.BOOLEAN: "boolean", Kind.INTEGER: "integer", Kind.BIGINT: "bigint",
-    Kind.DOUBLE: "double precision", Kind.DECIMAL: "numeric", Kind.TEXT: "text",
+    Kind.REAL: "real", Kind.DOUBLE: "double precision", Kind.DECIMAL: "numeric", Kind.TEXT: "text",
     Kind.BYTEA: "bytea", Kind.DATE: "date", Kind.TIMESTAMP: "timestamp without time zone",
     Kind.TIMESTAMPTZ: "timestamp with time zone",
     Kind.INTERVAL: "interval", Kind.UNKNOWN: "unknown",
@@ -165,8 +165,8 @@ def _bind_nullif(node: syntax.Call, scope: Scope) -> tree.Expression:
         if left.type.kind is not Kind.UNKNOWN and left.type != shown.type:
             shown = scope.settle(left)
         # PostgreSQL compares an integer with no other number: there, and here, it becomes one.
-        if left.type.is_numeric and right.type.is_numeric:
-            target = common_type(left.type, right.type) or left.type
+        if left.type.is_numeric and right.type.is_numeric and left.type.kind is not Kind.REAL:
+            target = operand_type(left.type, right.type) or left.type
             if target.kind is not left.type.kind and not target.is_integer:
                 shown = convert(left, target, node, scope)
         return tree.Case(shown.type, ((test, tree.Literal(shown.type, None)),), shown)

@@ -2,8 +2,9 @@
 
 Only what is listed here reaches DuckDB. Where DuckDB's function means something else than
 PostgreSQL's, the template calls a macro of macros.py.
-Kinds of parameters: "int4" is INTEGER, "integer" also BIGINT, "decimal" DECIMAL only, "double"
-every number, "timestamp" also DATE, "interval" INTERVAL. The first overload that fits is taken.
+Kinds of parameters: "int4" is INTEGER, "integer" also BIGINT, "decimal" DECIMAL only, "real" REAL
+only, "double" every number, "timestamp" also DATE, "interval" INTERVAL. The first overload that
+fits is taken.
 Every function is NULL when an argument is, but for coalesce, greatest, least, concat and concat_ws.
 """
 
@@ -66,6 +67,7 @@ _TABLE = (
     # numbers
     _function("abs(integer)", _same, "abs({0})", "absolute value"),
     _function("abs(decimal)", _same, "abs({0})", "absolute value"),
+    _function("abs(real)", _same, "abs({0})", "absolute value"),
     _function("abs(double)", DOUBLE, "abs({0})", "absolute value"),
     _function("ceil(decimal)", _whole, "ceil({0})", "smallest whole number not below"),
     _function("ceil(double)", DOUBLE, "ceil({0})", "smallest whole number not below"),
@@ -164,6 +166,7 @@ _FITTING: dict[str, tuple[Kind, ...]] = {
     "int4": (Kind.INTEGER,),
     "integer": (Kind.INTEGER, Kind.BIGINT, Kind.UNKNOWN),
     "decimal": (Kind.DECIMAL,),
+    "real": (Kind.REAL,),
     "double": (*NUMERIC_KINDS, Kind.UNKNOWN),
     "text": (Kind.TEXT, Kind.UNKNOWN),
     "bytea": (Kind.BYTEA, Kind.UNKNOWN),

@@ -27,6 +27,7 @@ _TYPES = {
     Kind.BOOLEAN: pa.bool_(),
     Kind.INTEGER: pa.int32(),
     Kind.BIGINT: pa.int64(),
+    Kind.REAL: pa.float32(),
     Kind.DOUBLE: pa.float64(),
     Kind.TEXT: pa.string(),
     Kind.BYTEA: pa.binary(),

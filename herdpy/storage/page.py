@@ -35,7 +35,7 @@ from herdpy.errors import CorruptionError, InvariantViolation, damaged
 from herdpy.limits import buffer_alignment_bytes, page_bytes_max, page_rows_max
 from herdpy.model.keys import encode_key
 from herdpy.model.schema import Table
-from herdpy.model.types import Key, Kind, Physical, Row, SqlType
+from herdpy.model.types import FLOAT_KINDS, Key, Kind, Physical, Row, SqlType
 from herdpy.storage.column import (
     WIDTHS,
     Cells,
@@ -401,7 +401,7 @@ class Page:
         cells = self._key_cells
         if cells is None:
             key, kinds = self.table.key, self.table.key_kinds
-            wraps = ["float_order" if kind is Kind.DOUBLE else "" for kind in kinds]
+            wraps = ["float_order" if kind in FLOAT_KINDS else "" for kind in kinds]
             cells = self._key_cells = compile_cells([self._reader(i) for i in key], wraps)
         return cells[0](cells[1], index)
 

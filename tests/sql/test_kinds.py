@@ -13,6 +13,7 @@ SAMPLES = {
     Kind.BOOLEAN: ("false", "true"),
     Kind.INTEGER: ("-7", "7"),
     Kind.BIGINT: ("-70000000000", "70000000000"),
+    Kind.REAL: ("0.1::real", "0.2::real"),
     Kind.DOUBLE: ("1.5::float8", "2.5::float8"),
     Kind.DECIMAL: ("1.50", "2.50"),
     Kind.TEXT: ("'a'::text", "'b'::text"),

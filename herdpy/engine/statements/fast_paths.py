@@ -317,8 +317,8 @@ def _take_key(
             return False
         name = f"c{len(names)}"
         source.lines += [f"{name} = {values[part.index]}", f"if {name} is None: return {absent}"]
-        kind = table.columns[ordinal].type.kind
-        names.append(f"float_order({name})" if kind is Kind.DOUBLE else name)
+        is_float = table.columns[ordinal].type.is_float
+        names.append(f"float_order({name})" if is_float else name)
     source.space.update(
         TRIMMED=TRIMMED, own_visible=own_visible, visible=visible, visible_in=visible_in
     )

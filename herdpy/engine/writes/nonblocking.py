@@ -24,7 +24,7 @@ class PendingWrite(NamedTuple):
 
 
 _CHEAP_CALLS = frozenset({"+", "-", "*"})
-_CHEAP_KINDS = frozenset({Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL})
+_CHEAP_KINDS = frozenset({Kind.INTEGER, Kind.BIGINT, Kind.REAL, Kind.DOUBLE, Kind.DECIMAL})
 _PARTS_MAX = 800
 """Of a statement's expressions, about four for each column."""
 
