@@ -140,7 +140,7 @@ def upgrade(disk: Disk, manifest: Manifest, tables: Iterable[Table]) -> None:
 
 
 def _raise_format(disk: Disk, version: int) -> None:
-    """Say that the database is of a format, where it says an older one; a node's copies say none."""
+    """Say that the database is of a format, where it says an older one; a node's copy says none."""
     if disk.exists(FORMAT) and int(disk.read(FORMAT).split()[1]) < version:
         write_format(disk, version)
 
