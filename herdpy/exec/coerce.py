@@ -28,6 +28,7 @@ from herdpy.model.types import (
     DAY_US,
     EPOCH_DAY,
     INTEGER_BOUNDS,
+    INTEGER_KINDS,
     MOMENT_MAX,
     MOMENT_MIN,
     Kind,
@@ -205,6 +206,7 @@ def _same(value: Any, _type: SqlType, _what: str) -> Any:
 
 _FROM_PYTHON: dict[tuple[Kind, Any], Callable[[Any, SqlType, str], Any]] = {
     (Kind.BOOLEAN, bool): _same,
+    (Kind.SMALLINT, int): check_number,
     (Kind.INTEGER, int): check_number,
     (Kind.BIGINT, int): check_number,
     (Kind.REAL, float): _real,
@@ -364,7 +366,7 @@ def _exact_test(kind: Kind) -> str:
 
 EXACT_TESTS = {
     kind: _exact_test(kind)
-    for kind in (Kind.BOOLEAN, Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.TEXT, Kind.BYTEA)
+    for kind in (Kind.BOOLEAN, *INTEGER_KINDS, Kind.DOUBLE, Kind.TEXT, Kind.BYTEA)
 }
 """Source of a test of `$`: surely a value of this kind as it is."""
 

@@ -6,9 +6,9 @@ order of their UTF-8 bytes); a DOUBLE or REAL is replaced by the 64-bit integer 
 that -0.0 equals 0.0 and all NaNs are one value, the greatest. Key columns are never NULL.
 
 At rest, each value after the other (docs/formats/keys.md):
-tag 0x01 (0x00 is kept for NULL) · BOOLEAN one byte · INTEGER, BIGINT, DATE, TIMESTAMP, TIMESTAMPTZ,
-DOUBLE, REAL 8 bytes big-endian, sign bit flipped · DECIMAL 16 bytes likewise · TEXT, BYTEA the
-bytes with 00 written 00 FF, ended by 00 00.
+tag 0x01 (0x00 is kept for NULL) · BOOLEAN one byte · SMALLINT, INTEGER, BIGINT, DATE, TIMESTAMP,
+TIMESTAMPTZ, DOUBLE, REAL 8 bytes big-endian, sign bit flipped · DECIMAL 16 bytes likewise · TEXT,
+BYTEA the bytes with 00 written 00 FF, ended by 00 00.
 """
 
 import struct

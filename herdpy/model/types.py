@@ -1,7 +1,7 @@
 """SQL types and the physical form of their values.
 
 Inside (memtable, log, pages, write sets) a value is *physical*, None is NULL:
-BOOLEAN bool · INTEGER, BIGINT int · DOUBLE float · REAL a float of which 32 bits suffice ·
+BOOLEAN bool · SMALLINT, INTEGER, BIGINT int · DOUBLE float · REAL a float that 32 bits hold ·
 DECIMAL(p,s) int scaled by 10**s · TEXT str · BYTEA bytes · DATE int days since 1970-01-01 ·
 TIMESTAMP int microseconds since 1970-01-01 · TIMESTAMPTZ the same, in UTC. At the edge it is
 *logical*: Decimal, datetime.date, naive datetime.datetime, and for TIMESTAMPTZ one whose tzinfo is
@@ -34,6 +34,7 @@ class Kind(Enum):
     TIMESTAMP = 9
     TIMESTAMPTZ = 10
     REAL = 11
+    SMALLINT = 12
     # Of expressions only, never of a column:
     INTERVAL = 100
     UNKNOWN = 101  # an untyped literal, NULL, or a text parameter before its context is known
@@ -61,7 +62,7 @@ class SqlType:
 
     @property
     def is_integer(self) -> bool:
-        return self.kind in (Kind.INTEGER, Kind.BIGINT)
+        return self.kind in INTEGER_KINDS
 
     @property
     def is_float(self) -> bool:
@@ -73,13 +74,16 @@ class SqlType:
 
 
 MOMENT_KINDS = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ)
+INTEGER_KINDS = (Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT)
+"""Each holds those before it."""
 FLOAT_KINDS = (Kind.REAL, Kind.DOUBLE)
-NUMERIC_KINDS = (Kind.INTEGER, Kind.BIGINT, Kind.REAL, Kind.DOUBLE, Kind.DECIMAL)
+NUMERIC_KINDS = (*INTEGER_KINDS, *FLOAT_KINDS, Kind.DECIMAL)
 
-KINDS_OF_FORMAT_3 = frozenset((Kind.REAL,))
+KINDS_OF_FORMAT_3 = frozenset((Kind.REAL, Kind.SMALLINT))
 """Kinds of columns that no herdpy knows which reads up to FORMAT 2."""
 
 BOOLEAN = SqlType(Kind.BOOLEAN)
+SMALLINT = SqlType(Kind.SMALLINT)
 INTEGER = SqlType(Kind.INTEGER)
 BIGINT = SqlType(Kind.BIGINT)
 REAL = SqlType(Kind.REAL)
@@ -94,7 +98,11 @@ UNKNOWN = SqlType(Kind.UNKNOWN)
 
 INTEGER_MIN, INTEGER_MAX = -(2**31), 2**31 - 1
 BIGINT_MIN, BIGINT_MAX = -(2**63), 2**63 - 1
-INTEGER_BOUNDS = {Kind.INTEGER: (INTEGER_MIN, INTEGER_MAX), Kind.BIGINT: (BIGINT_MIN, BIGINT_MAX)}
+INTEGER_BOUNDS = {
+    Kind.SMALLINT: (-(2**15), 2**15 - 1),
+    Kind.INTEGER: (INTEGER_MIN, INTEGER_MAX),
+    Kind.BIGINT: (BIGINT_MIN, BIGINT_MAX),
+}
 DAY_US = 86_400_000_000
 EPOCH_DAY = date(1970, 1, 1).toordinal()
 DAY_MIN, DAY_MAX = (day.toordinal() - EPOCH_DAY for day in (date.min, date.max))

@@ -21,6 +21,7 @@ class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TIMESTAMP: _ClassVar[Kind]
     TIMESTAMPTZ: _ClassVar[Kind]
     REAL: _ClassVar[Kind]
+    SMALLINT: _ClassVar[Kind]
     INTERVAL: _ClassVar[Kind]
     UNKNOWN: _ClassVar[Kind]
 KIND_UNSPECIFIED: Kind
@@ -35,6 +36,7 @@ DATE: Kind
 TIMESTAMP: Kind
 TIMESTAMPTZ: Kind
 REAL: Kind
+SMALLINT: Kind
 INTERVAL: Kind
 UNKNOWN: Kind
 

@@ -21,6 +21,7 @@ from herdpy.model.types import (
     INTERVAL,
     MOMENT_KINDS,
     REAL,
+    SMALLINT,
     TEXT,
     TIMESTAMP,
     TIMESTAMPTZ,
@@ -45,6 +46,7 @@ _NESTED_MAX = 30  # operators; a longer chain is one call, of which GROUP BY kno
 _OTHERS = frozenset(("||", "^", "is distinct from", "is not distinct from"))
 _TYPES = {
     **dict.fromkeys(("BOOLEAN", "BOOL"), BOOLEAN),
+    **dict.fromkeys(("SMALLINT", "INT2"), SMALLINT),
     **dict.fromkeys(("INTEGER", "INT", "INT4", "INT32"), INTEGER),
     **dict.fromkeys(("BIGINT", "INT8", "INT64", "LONG"), BIGINT),
     **dict.fromkeys(("REAL", "FLOAT4"), REAL),
@@ -55,8 +57,8 @@ _TYPES = {
 }  # fmt: skip
 _DECIMALS = frozenset(("NUMERIC", "DECIMAL", "DEC", "NUMBER", "FIXED"))
 _LABELS = {
-    Kind.BOOLEAN: "bool", Kind.INTEGER: "int4", Kind.BIGINT: "int8", Kind.REAL: "float4",
-    Kind.DOUBLE: "float8", Kind.TEXT: "text", Kind.BYTEA: "bytea",
+    Kind.BOOLEAN: "bool", Kind.SMALLINT: "int2", Kind.INTEGER: "int4", Kind.BIGINT: "int8",
+    Kind.REAL: "float4", Kind.DOUBLE: "float8", Kind.TEXT: "text", Kind.BYTEA: "bytea",
 }  # fmt: skip
 _SHORT_DIGITS = 18  # of a DECIMAL in 64 bits
 _REAL_BITS, _DOUBLE_BITS = 24, 53
@@ -260,8 +262,8 @@ def bind_type(node: syntax.TypeName, scope: Scope) -> SqlType:
             "0A000",
             f"type {node.text.lower()} is not supported",
             node,
-            "Types: boolean, integer, bigint, real, double precision, decimal(p,s), text, "
-            "varchar(n), bytea, date, timestamp, timestamptz.",
+            "Types: boolean, smallint, integer, bigint, real, double precision, decimal(p,s), "
+            "text, varchar(n), bytea, date, timestamp, timestamptz.",
         )
     return _TYPES[node.name]
 

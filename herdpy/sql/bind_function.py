@@ -44,7 +44,8 @@ from herdpy.sql.reading import syntax
 from herdpy.sql.scope import Scope
 
 _TYPE_NAMES = {
-    Kind.BOOLEAN: "boolean", Kind.INTEGER: "integer", Kind.BIGINT: "bigint",
+    Kind.BOOLEAN: "boolean", Kind.SMALLINT: "smallint", Kind.INTEGER: "integer",
+    Kind.BIGINT: "bigint",
     Kind.REAL: "real", Kind.DOUBLE: "double precision", Kind.DECIMAL: "numeric", Kind.TEXT: "text",
     Kind.BYTEA: "bytea", Kind.DATE: "date", Kind.TIMESTAMP: "timestamp without time zone",
     Kind.TIMESTAMPTZ: "timestamp with time zone",
@@ -222,7 +223,7 @@ def _bind_round(node: syntax.Call, scope: Scope) -> tree.Expression:
     if operand.type.kind is not Kind.DECIMAL:
         error = unknown_function(name, node, scope, f"{_TYPE_NAMES[operand.type.kind]}, integer")
         raise error
-    if digits.type.kind not in (Kind.INTEGER, Kind.BIGINT, Kind.UNKNOWN):
+    if not (digits.type.is_integer or digits.type.kind is Kind.UNKNOWN):
         raise unknown_function(name, node, scope, f"numeric, {_TYPE_NAMES[digits.type.kind]}")
     if not isinstance(digits, tree.Literal) or not isinstance(digits.value, int):
         raise scope.error("0A000", f"{name}: the number of digits must be constant", node)

@@ -23,6 +23,7 @@ from herdpy.model.types import (
     EPOCH_DAY,
     INTEGER,
     INTEGER_BOUNDS,
+    INTEGER_KINDS,
     INTEGER_MAX,
     INTEGER_MIN,
     MOMENT_MAX,
@@ -72,7 +73,7 @@ EXACT_DECIMALS = decimal.Context(
     traps=[],
 )
 _QUOTIENT_SCALE = 16
-_INTEGER_DIGITS = {Kind.INTEGER: 10, Kind.BIGINT: 19}
+_INTEGER_DIGITS = {Kind.SMALLINT: 5, Kind.INTEGER: 10, Kind.BIGINT: 19}
 DOUBLE_DIGITS, REAL_DIGITS = 15, 6
 """Decimal digits that a float of 64 and of 32 bits surely has: C's DBL_DIG and FLT_DIG."""
 
@@ -97,8 +98,8 @@ def common_type(left: SqlType, right: SqlType) -> SqlType | None:
                 return kind
         if is_wide(left) or is_wide(right):
             raise too_wide()
-        if Kind.DECIMAL not in (left.kind, right.kind):
-            return BIGINT
+        if left.is_integer and right.is_integer:
+            return max(left, right, key=lambda each: INTEGER_KINDS.index(each.kind))
         left, right = as_decimal(left), as_decimal(right)
         scale = max(digits(left)[1], digits(right)[1])
         whole = max(digits(left)[0], digits(right)[0])

@@ -36,7 +36,7 @@ from herdpy.limits import (
     vector_subqueries_max,
     vector_text_max,
 )
-from herdpy.model.types import TEXT, Kind, SqlType
+from herdpy.model.types import INTEGER_KINDS, TEXT, Kind, SqlType
 from herdpy.sql import tree
 from herdpy.sql.conversions import DOUBLE_DIGITS, REAL_DIGITS
 from herdpy.sql.functions import (
@@ -57,10 +57,9 @@ from herdpy.sql.text_growth import Growth, GrowthOfQuery
 from herdpy.sql.value_sizes import GROWING, JOINING, bytes_max, grown_bytes_max
 
 _TYPE_NAMES = {
-    Kind.BOOLEAN: "BOOLEAN", Kind.INTEGER: "INTEGER", Kind.BIGINT: "BIGINT",
-    Kind.REAL: "FLOAT", Kind.DOUBLE: "DOUBLE", Kind.TEXT: "VARCHAR", Kind.BYTEA: "BLOB",
-    Kind.DATE: "DATE",
-    Kind.TIMESTAMP: "TIMESTAMP",
+    Kind.BOOLEAN: "BOOLEAN", Kind.SMALLINT: "SMALLINT", Kind.INTEGER: "INTEGER",
+    Kind.BIGINT: "BIGINT", Kind.REAL: "FLOAT", Kind.DOUBLE: "DOUBLE", Kind.TEXT: "VARCHAR",
+    Kind.BYTEA: "BLOB", Kind.DATE: "DATE", Kind.TIMESTAMP: "TIMESTAMP",
     Kind.TIMESTAMPTZ: "TIMESTAMP",  # in UTC: DuckDB's own such type wants an extension of it
     Kind.INTERVAL: "INTERVAL",
 }  # fmt: skip
@@ -906,8 +905,8 @@ class _Printer:
 
     def _call(self, call: tree.Call, texts: Sequence[str]) -> str:
         name, arguments = call.function, list(texts)
-        if call.type.kind is Kind.REAL and not name.strip("+-*/"):
-            return _real_arithmetic(name, arguments)
+        if name == "/" and call.type.kind is Kind.REAL:
+            return f"h_real_over({arguments[0]}, {arguments[1]})"
         if name == "/" and call.type.kind is Kind.DECIMAL:
             left, right = (argument.type for argument in call.arguments)
             return _quotient(arguments[0], left, arguments[1], right, call.type)
@@ -926,7 +925,8 @@ class _Printer:
             text = f"({f' {name} '.join(arguments)})"
             return self._within(call, texts, text) if name == "||" else text
         if tree.is_arithmetic(name):
-            text = _chain_text(name, arguments)
+            chain = _chain_of_reals if call.type.kind is Kind.REAL else _chain_text
+            text = chain(name, arguments)
             return text if len(arguments) <= _CHAIN_MAX else self._uncut(call, text)
         if name in ("greatest", "least") and call.type.kind in (Kind.INTERVAL, Kind.REAL):
             # DuckDB's own compare an interval's parts one by one, and make 0 of -0.0 of FLOATs.
@@ -1032,7 +1032,9 @@ class _Printer:
 
     def _list(self, items: tuple[tree.Expression, ...]) -> str:
         kinds = {item.type.kind: item.type for item in items}
-        kind = kinds[max(kinds, key=list(Kind).index)]  # BIGINT before INTEGER
+        kind = items[0].type  # of all, but for integers
+        if len(kinds) > 1:
+            kind = kinds[max(kinds, key=INTEGER_KINDS.index)]
         name = f"l{len(self.lists)}"
         self.lists.append(DuckList(name, items, kind))
         return f"CAST(${name} AS {type_text(kind)}[])"
@@ -1443,17 +1445,14 @@ def _chain_text(operators: str, operands: Sequence[str]) -> str:
     return f"({text})"
 
 
-def _real_arithmetic(operators: str, operands: Sequence[str]) -> str:
-    """Return operands with + - * or / between them, applied from the left, in 32 bits.
+def _chain_of_reals(operators: str, operands: Sequence[str]) -> str:
+    """Return operands with + - * between them, applied from the left, in 32 bits.
 
     A result of 64 bits that is rounded to 32 is the one that 32 bits alone give, and in 64 none
     overflows: the cast tells. Nor does one vanish, which only products may.
     """
     text = operands[0]
     for operator, operand in zip(operators, operands[1:], strict=True):
-        if operator == "/":
-            text = f"h_real_over({text}, {operand})"
-            continue
         result = f"CAST({text} AS DOUBLE) {operator} CAST({operand} AS DOUBLE)"
         if operator == "*":
             text = f"list_transform([{result}], lambda product: h_to_real(product))[1]"
@@ -1528,7 +1527,8 @@ def _to_text(text: str, source: SqlType) -> str:
 
 
 _FROM_TEXT = {
-    Kind.BOOLEAN: "h_boolean({0})", Kind.INTEGER: "h_integer({0})", Kind.BIGINT: "h_bigint({0})",
+    Kind.BOOLEAN: "h_boolean({0})", Kind.SMALLINT: "h_smallint({0})",
+    Kind.INTEGER: "h_integer({0})", Kind.BIGINT: "h_bigint({0})",
     Kind.REAL: "h_real({0})", Kind.DOUBLE: "h_double({0})", Kind.BYTEA: "h_bytea({0})",
     Kind.DATE: "h_text_date({0})",
     Kind.TIMESTAMP: "h_text_timestamp({0})", Kind.TIMESTAMPTZ: "h_text_timestamptz({0})",
@@ -1590,4 +1590,4 @@ def literal_text(literal: tree.Literal) -> str:
         return f"CAST(DATE '1970-01-01' + {value} AS DATE)"
     if kind in (Kind.TIMESTAMP, Kind.TIMESTAMPTZ):
         return f"make_timestamp({value})"
-    return f"CAST('{value!r}' AS {name})"  # INTEGER, BIGINT, REAL, DOUBLE (also nan, inf)
+    return f"CAST('{value!r}' AS {name})"  # integers, REAL, DOUBLE (also nan, inf)

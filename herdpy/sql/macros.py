@@ -255,6 +255,12 @@ h_text_real(x): CASE WHEN isnan(x) THEN 'NaN' WHEN isinf(x) THEN CASE WHEN x > 0
 h_text_bytes(x): '\x' || lower(hex(x))
 
 -- casts from text
+h_smallint(x): CASE WHEN x IS NULL THEN NULL
+    WHEN NOT regexp_full_match(x, '\s*[+-]?[0-9]{1,400}\s*')
+    THEN error('herdpy:22P02:invalid input syntax for type smallint: "' || x || '"')
+    WHEN TRY_CAST(ltrim(trim(x, h_blanks()), '+') AS SMALLINT) IS NULL
+    THEN error('herdpy:22003:value out of range for type smallint: "' || x || '"')
+    ELSE TRY_CAST(ltrim(trim(x, h_blanks()), '+') AS SMALLINT) END
 h_integer(x): CASE WHEN x IS NULL THEN NULL
     WHEN NOT regexp_full_match(x, '\s*[+-]?[0-9]{1,400}\s*')
     THEN error('herdpy:22P02:invalid input syntax for type integer: "' || x || '"')

@@ -2,8 +2,8 @@
 
 docs/formats/page.md, "Layouts". Buffers of data, after the validity bitmap (1 = not NULL, lowest
 bit first), which is there only when a value is NULL; under a NULL stands any value:
-BITS one bitmap · INT32, INT64, INT128, FLOAT32, FLOAT64 little-endian values · BYTES int32 offsets,
-one more than values, and the bytes they cut · BYTES as dictionary int32 indices, then offsets and
+BITS one bitmap · INT16 … INT128, FLOAT32, FLOAT64 little-endian values · BYTES int32 offsets, one
+more than values, and the bytes they cut · BYTES as dictionary int32 indices, then offsets and
 bytes of the distinct values.
 """
 
@@ -33,14 +33,17 @@ class Layout(IntEnum):
     FLOAT64 = 5
     BYTES = 6
     FLOAT32 = 7
+    INT16 = 8
 
 
 FLOATS = (Layout.FLOAT32, Layout.FLOAT64)
 WIDTHS = {
-    Layout.INT32: 4, Layout.INT64: 8, Layout.INT128: 16, Layout.FLOAT32: 4, Layout.FLOAT64: 8,
+    Layout.INT16: 2, Layout.INT32: 4, Layout.INT64: 8, Layout.INT128: 16, Layout.FLOAT32: 4,
+    Layout.FLOAT64: 8,
 }  # fmt: skip
 _LAYOUTS = {
     Kind.BOOLEAN: Layout.BITS,
+    Kind.SMALLINT: Layout.INT16,
     Kind.INTEGER: Layout.INT32,
     Kind.DATE: Layout.INT32,
     Kind.BIGINT: Layout.INT64,
@@ -94,6 +97,8 @@ def encode_values(layout: Layout, kind: Kind, values: Sequence[Any]) -> list[byt
         return [array("q", values).tobytes()]
     if layout is Layout.INT32:
         return [array("i", values).tobytes()]
+    if layout is Layout.INT16:
+        return [array("h", values).tobytes()]
     if layout is Layout.FLOAT64:
         return [array("d", values).tobytes()]
     if layout is Layout.FLOAT32:
@@ -194,15 +199,18 @@ def _compile(cells: str) -> Cells:
     return eval(f"lambda v, i: ({cells})", names)  # noqa: S307 - built from the sources below
 
 
-_CASTS = {Layout.INT32: "i", Layout.INT64: "q", Layout.FLOAT32: "f", Layout.FLOAT64: "d"}
+_CASTS = {
+    Layout.INT16: "h", Layout.INT32: "i", Layout.INT64: "q", Layout.FLOAT32: "f",
+    Layout.FLOAT64: "d",
+}  # fmt: skip
 _TEXT_SOURCE = "str({1}[{0}[i] : {0}[i + 1]], 'utf-8')"
 _BYTES_SOURCE = "bytes({1}[{0}[i] : {0}[i + 1]])"
 _WORD_SOURCE = "str({2}[{1}[{0}[i]] : {1}[{0}[i] + 1]], 'utf-8')"
 
 
 def numbers(buffers: ColumnBuffers) -> memoryview:
-    """Return the values of a column of INT32, INT64, FLOAT32 or FLOAT64."""
-    return buffers.data[0].cast(_CASTS[buffers.layout])  # type: ignore[call-overload]  # four formats
+    """Return the values of a column of INT16, INT32, INT64, FLOAT32 or FLOAT64."""
+    return buffers.data[0].cast(_CASTS[buffers.layout])  # type: ignore[call-overload]  # five formats
 
 
 def int128(data: bytes | memoryview) -> int:

@@ -108,12 +108,12 @@ def aligned(byte_count: int) -> int:
 
 
 def integer_key(table: Table) -> int | None:
-    """Return the key's ordinal when the key is one column held as int32 or int64."""
+    """Return the key's ordinal when the key is one column held as int16, int32 or int64."""
     if len(table.key) != 1:
         return None
     (ordinal,) = table.key
     layout = layout_of(table.columns[ordinal].type)
-    return ordinal if layout in (Layout.INT32, Layout.INT64) else None
+    return ordinal if layout in (Layout.INT16, Layout.INT32, Layout.INT64) else None
 
 
 _SPLIT_ROWS = 64

@@ -15,7 +15,7 @@ import pyarrow.compute
 import herdpy
 
 pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
-_WHOLE = ("INTEGER", "BIGINT")
+_WHOLE = ("SMALLINT", "INTEGER", "BIGINT")
 _INT64_END = 2.0**63
 _DAY_US = 24 * 3600 * 1_000_000
 _FLOAT_DIGITS = {32: 6, 64: 15}

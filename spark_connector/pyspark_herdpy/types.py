@@ -14,6 +14,7 @@ Column = tuple[str, spark.DataType]
 
 _BY_CODE: dict[str, spark.DataType] = {
     "BOOLEAN": spark.BooleanType(),
+    "SMALLINT": spark.ShortType(),
     "INTEGER": spark.IntegerType(),
     "BIGINT": spark.LongType(),
     "REAL": spark.FloatType(),
@@ -27,8 +28,8 @@ _BY_CODE: dict[str, spark.DataType] = {
 }
 _SQL: dict[type[spark.DataType], Callable[[Any], str]] = {
     spark.BooleanType: lambda _: "BOOLEAN",
-    spark.ByteType: lambda _: "INTEGER",
-    spark.ShortType: lambda _: "INTEGER",
+    spark.ByteType: lambda _: "SMALLINT",
+    spark.ShortType: lambda _: "SMALLINT",
     spark.IntegerType: lambda _: "INTEGER",
     spark.LongType: lambda _: "BIGINT",
     spark.FloatType: lambda _: "REAL",
@@ -42,7 +43,7 @@ _SQL: dict[type[spark.DataType], Callable[[Any], str]] = {
     spark.TimestampNTZType: lambda _: "TIMESTAMP",
     spark.TimestampType: lambda _: "TIMESTAMPTZ",
 }
-_NUMBERS = {"INTEGER", "BIGINT", "REAL", "DOUBLE", "DECIMAL"}
+_NUMBERS = {"SMALLINT", "INTEGER", "BIGINT", "REAL", "DOUBLE", "DECIMAL"}
 _LOCAL = {"DATE", "TIMESTAMP"}
 """Without a time zone; to and from TIMESTAMPTZ it takes one, and Spark's is not herdpy's."""
 _CASTS = {"DATE": "date", "TIMESTAMP": "timestamp_ntz", "TIMESTAMPTZ": "timestamp"}

@@ -644,7 +644,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         "Statements are nested at most 32 deep, and an expression has at most 1,000"
         " operators and 50,000 AND and OR, a query 1,000 UNION and their like; what is"
         " beyond is refused before it is read (54001). A chain of operators other than"
-        " `||` and the `+ - *` of INTEGER, BIGINT and DOUBLE (of DECIMALs or dates,"
+        " `||` and the `+ - *` of integers and DOUBLE (of DECIMALs or dates,"
         " say), and a query of UNIONs, may be refused from about 100 on. Of a chain of"
         " more than 30 GROUP BY knows only the whole.",
         "What a text can cost is bounded before it is read (ADR 40, 42).",

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from herdpy.model.types import (
     FLOAT_KINDS,
+    INTEGER_KINDS,
     MOMENT_KINDS,
     NUMERIC_KINDS,
     Kind,
@@ -29,7 +30,7 @@ from herdpy.sql.functions import (
 )
 from tests.pg_oracle.values import DECIMAL_TYPES, KINDS, NAMES, K, quoted
 
-_WHOLE = (K.INTEGER, K.BIGINT)
+_WHOLE = INTEGER_KINDS
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
 
 
@@ -67,7 +68,7 @@ def _names(kinds: Iterable[Kind]) -> str:
 
 def _wider(left: Kind, right: Kind) -> Kind:
     """Return the type that two types of numbers have in common."""
-    return max(left, right, key=(K.INTEGER, K.BIGINT, K.DECIMAL, K.REAL, K.DOUBLE).index)
+    return max(left, right, key=(*INTEGER_KINDS, K.DECIMAL, K.REAL, K.DOUBLE).index)
 
 
 def _operated(left: Kind, right: Kind) -> Kind:
@@ -390,7 +391,7 @@ def _readings() -> Iterator[Rule]:
 # --- functions -----------------------------------------------------------------------------------
 
 _KINDS_OF: dict[str, tuple[Kind, ...]] = {
-    "int4": (K.INTEGER,), "integer": _WHOLE, "decimal": (K.DECIMAL,),
+    "int4": (K.INTEGER,), "int8": (K.BIGINT,), "integer": _WHOLE, "decimal": (K.DECIMAL,),
     "real": (K.REAL,), "double": NUMERIC_KINDS, "text": (K.TEXT,), "bytea": (K.BYTEA,),
     "timestamp": (K.TIMESTAMP, K.DATE), "interval": (K.INTERVAL,),
 }  # fmt: skip
@@ -492,11 +493,11 @@ def _specials() -> Iterator[Rule]:
         yield Rule(f"{name}(text)", K.TEXT, (K.TEXT,), f"{name}({{0}})")
     for name in ("lpad", "rpad"):
         yield Rule(f"{name}(text, integer)", K.TEXT, (K.TEXT, _COUNTS), f"{name}({{0}}, {{1}})")
-    for left, right in product((K.INTEGER, K.BIGINT, K.DECIMAL), repeat=2):
+    for left, right in product((*INTEGER_KINDS, K.DECIMAL), repeat=2):
         label, pair = f"mod({_names((left, right))})", (left, right)
         yield Rule(label, _wider(left, right), pair, "mod({0}, {1})")
     for name in ("round", "trunc"):
-        for kind in (K.DECIMAL, K.INTEGER, K.BIGINT):
+        for kind in (K.DECIMAL, *INTEGER_KINDS):
             label = f"{name}({NAMES[kind]}, n)"
             yield Rule(label, K.DECIMAL, (kind, _DIGITS), f"{name}({{0}}, {{1}})")
     for text in ("now() = current_timestamp", "localtimestamp = now() AT TIME ZONE 'UTC'",
@@ -524,9 +525,8 @@ def _specials() -> Iterator[Rule]:
 _QUERY = "SELECT o.{column} FROM w AS o WHERE o.id < 6"
 _CORRELATED = "SELECT o.{column} FROM w AS o WHERE o.i <= {{1}}"
 _COLUMN_OF = {
-    K.BOOLEAN: "b", K.INTEGER: "i", K.BIGINT: "l", K.REAL: "f", K.DOUBLE: "d", K.DECIMAL: "n",
-    K.TEXT: "s",
-    K.BYTEA: "y", K.DATE: "a", K.TIMESTAMP: "p", K.TIMESTAMPTZ: "z",
+    K.BOOLEAN: "b", K.SMALLINT: "h", K.INTEGER: "i", K.BIGINT: "l", K.REAL: "f", K.DOUBLE: "d",
+    K.DECIMAL: "n", K.TEXT: "s", K.BYTEA: "y", K.DATE: "a", K.TIMESTAMP: "p", K.TIMESTAMPTZ: "z",
 }  # fmt: skip
 
 
@@ -598,7 +598,7 @@ def _aggregates() -> Iterator[Rule]:
         for kind, word in product(kinds, ("", "DISTINCT ")):
             label = f"{written}({word}{NAMES[kind]})"
             result = kind if written in ("min", "max", "sum", "bool_and", "bool_or") else K.DOUBLE
-            if written == "count" or (written == "sum" and kind is K.INTEGER):
+            if written == "count" or (written == "sum" and kind in INTEGER_KINDS[:2]):
                 result = K.BIGINT
             elif written == "avg":
                 result = kind if kind in (K.DOUBLE, K.INTERVAL) else K.DECIMAL

@@ -69,7 +69,7 @@ _CLASS_TESTS = {
 # By (natural kind, kind of the slot): when a value is its own physical form. "" is always.
 _SAME_TESTS = {
     **{(k, k): "" for k in (Kind.BIGINT, Kind.DOUBLE, Kind.BOOLEAN, Kind.BYTEA)},
-    (Kind.BIGINT, Kind.INTEGER): VALUE_TESTS[Kind.INTEGER],
+    **{(Kind.BIGINT, k): VALUE_TESTS[k] for k in (Kind.SMALLINT, Kind.INTEGER)},
     (Kind.UNKNOWN, Kind.TEXT): f"$ is None or {VALUE_TESTS[Kind.TEXT]}",
 }
 

@@ -9,6 +9,7 @@ Whatever is not a row-path expression (sql/planner.py decides) is an InvariantVi
 """
 
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from operator import itemgetter
 from typing import Any, NoReturn
 
@@ -18,7 +19,14 @@ from herdpy.limits import row_nodes_max
 from herdpy.model.keys import float_order
 from herdpy.model.reals import round_real
 from herdpy.model.schema import Table
-from herdpy.model.types import BOOLEAN, INTEGER_BOUNDS, Kind, SqlType
+from herdpy.model.types import (
+    BOOLEAN,
+    FLOAT_KINDS,
+    INTEGER_BOUNDS,
+    INTEGER_KINDS,
+    Kind,
+    SqlType,
+)
 from herdpy.sql import tree
 from herdpy.sql.reading.extent import Budget
 from herdpy.sql.tree import Expression
@@ -36,7 +44,7 @@ _FLOAT_COMPARISONS = {
 
 
 _INFINITY = float("inf")
-_SAME_FORM = {(Kind.INTEGER, Kind.BIGINT), (Kind.REAL, Kind.DOUBLE)}
+_SAME_FORM = {*combinations(INTEGER_KINDS, 2), *combinations(FLOAT_KINDS, 2)}
 """Casts that leave the physical value as it is."""
 
 

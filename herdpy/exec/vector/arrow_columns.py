@@ -23,6 +23,7 @@ pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
 Array = Any  # pa.Array: likewise
 
 _INT64_DIGITS = 18
+_INTEGERS = {Kind.SMALLINT: pa.int16(), Kind.INTEGER: pa.int32(), Kind.BIGINT: pa.int64()}
 
 
 class RowMaker:
@@ -71,8 +72,9 @@ class RowMaker:
     def arrays(self, batch: pa.RecordBatch) -> list[Array] | None:
         """Return the columns of the rows, None for hidden ones, without a value of Python's.
 
-        Their types are pa.bool_, int32, int64 (also of dates and timestamps), float32, float64,
-        decimal128, string and binary. None: the values have to be looked at one by one, by rows().
+        Their types are pa.bool_, int16, int32, int64 (also of dates and timestamps), float32,
+        float64, decimal128, string and binary. None: the values have to be looked at one by one, by
+        rows().
         """
         columns: list[Array] = []
         for ordinal, column in enumerate(self._table.columns):
@@ -171,7 +173,7 @@ def _boolean(array: Array, _column: Column) -> Array | None:
 def _integer(array: Array, column: Column) -> Array | None:
     if not pa.types.is_integer(array.type):
         return None
-    return array.cast(pa.int32() if column.type.kind is Kind.INTEGER else pa.int64())
+    return array.cast(_INTEGERS[column.type.kind])
 
 
 def _real(array: Array, _column: Column) -> Array | None:
@@ -246,6 +248,7 @@ def _timestamp(array: Array, _column: Column) -> Array | None:
 
 _FAST: dict[Kind, Callable[[Array, Column], Array | None]] = {
     Kind.BOOLEAN: _boolean,
+    Kind.SMALLINT: _integer,
     Kind.INTEGER: _integer,
     Kind.BIGINT: _integer,
     Kind.REAL: _real,

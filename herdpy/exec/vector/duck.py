@@ -598,6 +598,7 @@ def translate_error(text: str, sql: str) -> Error:
 
 _QUOTED = re.compile('"(.*)"', re.DOTALL)
 _TYPE_NAMES = {
+    "INT16": "smallint",
     "INT32": "integer",
     "INT64": "bigint",
     "INT128": "numeric",
