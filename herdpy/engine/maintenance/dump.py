@@ -93,6 +93,6 @@ def _row_text(row: Row, shown: list[int], table: Table) -> str:
 
 def _cell_text(value: Physical, sql_type: SqlType) -> str:
     # Quoted, because -0.0 without quotes is a decimal's zero, which has no sign.
-    if sql_type.is_float and value is not None:
+    if isinstance(value, float):
         return f"'{real_text(value) if sql_type.kind is Kind.REAL else repr(value)}'"
     return literal_text(value, sql_type)
