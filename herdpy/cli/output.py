@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from herdpy.cli.csv_text import csv_line
-from herdpy.driver.box import count_text, display, make_table
+from herdpy.driver.box import count_text, display, make_table, readable
 from herdpy.driver.types import Description
 from herdpy.model.intervals import interval_text, of_timedelta
 
@@ -26,7 +26,7 @@ CHUNK_ROWS = 1_000
 COUNTED_ROWS_MAX = 1_000_000
 """Rows behind the shown ones are counted up to here."""
 
-Fetch = Callable[[int], list[tuple[Any, ...]]]
+Fetch = Callable[[int], Sequence[Sequence[Any]]]
 """Returns up to so many of the next rows; none at the end."""
 
 
@@ -34,18 +34,22 @@ def write_rows(
     console: Console, description: Sequence[Description], fetch: Fetch, mode: str, rows_max: int
 ) -> str:
     """Write a result in one of MODES; return what to say below a box, else ""."""
+
+    def shown(count: int) -> Sequence[Sequence[Any]]:
+        return readable(description, fetch(count))
+
     if mode == "csv":
-        _write_csv(console, description, fetch)
+        _write_csv(console, description, shown)
     elif mode == "json":
-        _write_json(console, description, fetch)
+        _write_json(console, description, shown)
     elif mode == "line":
-        _write_lines(console, description, fetch)
+        _write_lines(console, description, shown)
     else:
-        return _write_box(console, description, fetch, rows_max)
+        return _write_box(console, description, shown, rows_max)
     return ""
 
 
-def _chunks(fetch: Fetch) -> Iterator[list[tuple[Any, ...]]]:
+def _chunks(fetch: Fetch) -> Iterator[Sequence[Sequence[Any]]]:
     while rows := fetch(CHUNK_ROWS):
         yield rows
 

@@ -21,6 +21,8 @@ from rich.text import Text
 from herdpy.driver.cursor import Cursor
 from herdpy.driver.types import NUMBER, STRING, Description
 from herdpy.model.printable import escaped
+from herdpy.model.reals import real_text
+from herdpy.model.types import Kind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +93,7 @@ class Box:
         )
         body = "".join(
             f"<tr>{''.join(map(_html_cell, row, sides))}</tr>"
-            for row in self._head()[:ROWS_SHOWN_MAX]
+            for row in readable(description, self._head()[:ROWS_SHOWN_MAX])
         )
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{footer}"
 
@@ -142,7 +144,7 @@ def make_table(
 
     remedy: what to say of how to see all columns where some are left out.
     """
-    cells = [[display(value) for value in row] for row in rows]
+    cells = [[display(value) for value in row] for row in readable(description, rows)]
     columns = [
         _Column.of(description[ordinal], [row[ordinal] for row in cells])
         for ordinal in range(len(description))
@@ -235,6 +237,20 @@ def _capped(columns: Sequence[_Column], ordinal: int | None, cap: int) -> int:
         return 1
     column = columns[ordinal]
     return max(1, min(column.natural, max(column.least, cap)))
+
+
+def readable(
+    description: Sequence[Description], rows: Sequence[Sequence[Any]]
+) -> Sequence[Sequence[Any]]:
+    """Return rows for people: of a REAL the number of its own digits, 0.1 for 0.10000000149."""
+    places = [place for place, column in enumerate(description) if column[1] == Kind.REAL.name]
+    if not places:
+        return rows
+    shown = [list(row) for row in rows]
+    for row in shown:
+        for place in places:
+            row[place] = None if row[place] is None else float(real_text(row[place]))
+    return shown
 
 
 def display(value: object) -> str:

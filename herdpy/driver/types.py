@@ -6,7 +6,7 @@ to the type object it belongs to: `cursor.description[0][1] == herdpy.NUMBER`.
 
 import datetime
 
-from herdpy.model.types import Kind, SqlType
+from herdpy.model.types import NUMERIC_KINDS, Kind, SqlType
 
 
 class TypeObject:
@@ -32,7 +32,7 @@ class TypeObject:
 
 STRING = TypeObject("STRING", Kind.TEXT, Kind.UNKNOWN)
 BINARY = TypeObject("BINARY", Kind.BYTEA)
-NUMBER = TypeObject("NUMBER", Kind.BOOLEAN, Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL)
+NUMBER = TypeObject("NUMBER", Kind.BOOLEAN, *NUMERIC_KINDS)
 DATETIME = TypeObject("DATETIME", Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.INTERVAL)
 ROWID = TypeObject("ROWID")  # no column has such a type; PEP 249 wants the name
 

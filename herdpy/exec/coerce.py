@@ -22,11 +22,13 @@ from herdpy.model.python_values import (
     shown,
     unicode_text,
 )
+from herdpy.model.reals import real_text, written
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import (
     DAY_US,
     EPOCH_DAY,
     INTEGER_BOUNDS,
+    INTEGER_KINDS,
     MOMENT_MAX,
     MOMENT_MIN,
     Kind,
@@ -35,7 +37,9 @@ from herdpy.model.types import (
     SqlType,
 )
 from herdpy.sql.conversions import (
+    DOUBLE_DIGITS,
     EXACT_DECIMALS,
+    REAL_DIGITS,
     check_range,
     convert_moment,
     decimal_of,
@@ -43,6 +47,7 @@ from herdpy.sql.conversions import (
     read_text,
     rescale,
     scaled_decimal,
+    to_real,
 )
 from herdpy.sql.plan import NOW, Slot
 
@@ -166,6 +171,13 @@ def _double(value: int | Decimal, sql_type: SqlType, what: str) -> float:
     return number
 
 
+def _real(value: int | float | Decimal, sql_type: SqlType, what: str) -> float:
+    if isinstance(value, float):
+        return to_real(value, sql_type, what)
+    _double(value, sql_type, what)  # what is beyond it
+    return to_real(Decimal(value), sql_type, what)
+
+
 def _decimal(value: int | float | Decimal, sql_type: SqlType, what: str) -> int:
     number = decimal_of(value) if isinstance(value, float) else Decimal(value)
     try:
@@ -194,8 +206,12 @@ def _same(value: Any, _type: SqlType, _what: str) -> Any:
 
 _FROM_PYTHON: dict[tuple[Kind, Any], Callable[[Any, SqlType, str], Any]] = {
     (Kind.BOOLEAN, bool): _same,
+    (Kind.SMALLINT, int): check_number,
     (Kind.INTEGER, int): check_number,
     (Kind.BIGINT, int): check_number,
+    (Kind.REAL, float): _real,
+    (Kind.REAL, int): _real,
+    (Kind.REAL, Decimal): _real,
     (Kind.DOUBLE, float): _same,
     (Kind.DOUBLE, int): _double,
     (Kind.DOUBLE, Decimal): _double,
@@ -248,8 +264,12 @@ def cast_physical(
         return check_range(scaled, to_type, _to_decimal(value, scale), what)
     if source is Kind.DECIMAL and target is Kind.DOUBLE:
         return value / 10 ** (from_type.scale or 0)  # int / int is correctly rounded
+    if source is Kind.DECIMAL and target is Kind.REAL:
+        return to_real(_to_decimal(value, from_type.scale or 0), to_type, what)
+    if source is Kind.REAL and target is Kind.DECIMAL:
+        value = decimal_of(value, REAL_DIGITS)
     if to_type.is_integer and (from_type.is_numeric or source is Kind.BOOLEAN):
-        if source is Kind.DOUBLE and not _is_finite(value):
+        if from_type.is_float and not _is_finite(value):
             raise out_of_range(value, to_type, what)
         return check_number(round(value), to_type, what)
     if to_type.is_numeric and from_type.is_numeric:
@@ -346,7 +366,7 @@ def _exact_test(kind: Kind) -> str:
 
 EXACT_TESTS = {
     kind: _exact_test(kind)
-    for kind in (Kind.BOOLEAN, Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.TEXT, Kind.BYTEA)
+    for kind in (Kind.BOOLEAN, *INTEGER_KINDS, Kind.DOUBLE, Kind.TEXT, Kind.BYTEA)
 }
 """Source of a test of `$`: surely a value of this kind as it is."""
 
@@ -423,6 +443,8 @@ def format_text(value: Any, kind: Kind) -> str:
         return f"{text}+00" if kind is Kind.TIMESTAMPTZ else text
     if kind is Kind.DOUBLE:
         return _format_double(value)
+    if kind is Kind.REAL:
+        return real_text(value)
     if kind is Kind.INTERVAL:
         return interval_text(of_timedelta(value))
     return str(value)
@@ -434,12 +456,4 @@ def _format_double(value: float) -> str:
         return "NaN"
     if value in (float("inf"), float("-inf")):
         return "Infinity" if value > 0 else "-Infinity"
-    number = Decimal(repr(value))
-    digits = "".join(map(str, number.as_tuple().digits)).rstrip("0") or "0"
-    exponent = number.adjusted() if number else 0
-    sign = "-" if number.is_signed() else ""
-    if -4 <= exponent < 15:
-        fixed = format(number, "f")
-        return fixed.rstrip("0").rstrip(".") if "." in fixed else fixed
-    fraction = f".{digits[1:]}" if len(digits) > 1 else ""
-    return f"{sign}{digits[0]}{fraction}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
+    return written(Decimal(repr(value)), DOUBLE_DIGITS)

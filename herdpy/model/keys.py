@@ -2,20 +2,20 @@
 
 In memory a key is a tuple whose values compare and hash as the database orders them. Numbers,
 booleans, strings and bytes stand for themselves (Python orders strings by code point, which is the
-order of their UTF-8 bytes); a DOUBLE is replaced by the 64-bit integer of `float_order`, so that
--0.0 equals 0.0 and all NaNs are one value, the greatest. Key columns are never NULL.
+order of their UTF-8 bytes); a DOUBLE or REAL is replaced by the 64-bit integer of `float_order`, so
+that -0.0 equals 0.0 and all NaNs are one value, the greatest. Key columns are never NULL.
 
 At rest, each value after the other (docs/formats/keys.md):
-tag 0x01 (0x00 is kept for NULL) · BOOLEAN one byte · INTEGER, BIGINT, DATE, TIMESTAMP, TIMESTAMPTZ,
-DOUBLE 8 bytes big-endian, sign bit flipped · DECIMAL 16 bytes likewise · TEXT, BYTEA the bytes with
-00 written 00 FF, ended by 00 00.
+tag 0x01 (0x00 is kept for NULL) · BOOLEAN one byte · SMALLINT, INTEGER, BIGINT, DATE, TIMESTAMP,
+TIMESTAMPTZ, DOUBLE, REAL 8 bytes big-endian, sign bit flipped · DECIMAL 16 bytes likewise · TEXT,
+BYTEA the bytes with 00 written 00 FF, ended by 00 00.
 """
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 
-from herdpy.model.types import Key, Kind, Physical, Row
+from herdpy.model.types import FLOAT_KINDS, Key, Kind, Physical, Row
 
 _DOUBLE = struct.Struct("<d")
 _LONG = struct.Struct("<q")
@@ -43,8 +43,8 @@ def float_from_order(order: int) -> float:
 
 def canonical(value: Physical, kind: Kind) -> bool | int | str | bytes:
     """Return the key form of one physical value that is not NULL."""
-    if kind is Kind.DOUBLE:
-        return float_order(value)  # type: ignore[arg-type]  # a DOUBLE is a float
+    if kind in FLOAT_KINDS:
+        return float_order(value)  # type: ignore[arg-type]  # they are floats
     return value  # type: ignore[return-value]  # not NULL, not a float
 
 
@@ -63,7 +63,7 @@ def compile_key_of(ordinals: Sequence[int], kinds: Sequence[Kind]) -> Callable[[
 def key_source(ordinals: Sequence[int], kinds: Sequence[Kind]) -> str:
     """Return Python source of the key of a row `r`, over `float_order`."""
     parts = ", ".join(
-        f"float_order(r[{ordinal}])" if kind is Kind.DOUBLE else f"r[{ordinal}]"
+        f"float_order(r[{ordinal}])" if kind in FLOAT_KINDS else f"r[{ordinal}]"
         for ordinal, kind in zip(ordinals, kinds, strict=True)
     )
     return f"({parts},)"
@@ -73,7 +73,7 @@ def compile_keys_of(
     ordinals: Sequence[int], kinds: Sequence[Kind]
 ) -> Callable[[Iterable[Row]], list[Key]]:
     """Return the function rows → their keys, which takes many rows at less than a call for each."""
-    if Kind.DOUBLE in kinds:
+    if not set(FLOAT_KINDS).isdisjoint(kinds):
         key_of = compile_key_of(ordinals, kinds)
         return lambda rows: list(map(key_of, rows))
     values = itemgetter(*ordinals)

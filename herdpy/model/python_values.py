@@ -73,7 +73,9 @@ PYTHON_KINDS: dict[Any, Kind] = {
     datetime.timedelta: Kind.INTERVAL,
 }
 KIND_CLASSES: dict[Kind, Any] = {kind: found for found, kind in PYTHON_KINDS.items()} | {
+    Kind.SMALLINT: int,
     Kind.INTEGER: int,
+    Kind.REAL: float,
     Kind.TIMESTAMPTZ: datetime.datetime,
 }
 """The class of a kind's values as programs see them."""

@@ -5,7 +5,16 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from herdpy.model.keys import compile_key_of, compile_keys_of
-from herdpy.model.types import BOOLEAN, Key, Kind, Physical, Row, SqlType, zero
+from herdpy.model.types import (
+    BOOLEAN,
+    KINDS_OF_FORMAT_3,
+    Key,
+    Kind,
+    Physical,
+    Row,
+    SqlType,
+    zero,
+)
 
 ROW_ID_NAME = "_rowid"
 
@@ -92,6 +101,12 @@ class Table:
     def is_system(self) -> bool:
         """True: the engine makes its rows when it is read; nothing is stored or logged."""
         return self.id < 0
+
+    @property
+    def format_version(self) -> int:
+        """Which FORMAT a directory has at least that such a table is in."""
+        is_of_2 = KINDS_OF_FORMAT_3.isdisjoint(column.type.kind for column in self.columns)
+        return 2 if is_of_2 and not self.indexes else 3
 
     @property
     def visible_columns(self) -> tuple[Column, ...]:

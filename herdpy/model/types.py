@@ -1,12 +1,12 @@
 """SQL types and the physical form of their values.
 
 Inside (memtable, log, pages, write sets) a value is *physical*, None is NULL:
-BOOLEAN bool · INTEGER, BIGINT int · DOUBLE float · DECIMAL(p,s) int scaled by 10**s · TEXT str ·
-BYTEA bytes · DATE int days since 1970-01-01 · TIMESTAMP int microseconds since 1970-01-01 ·
-TIMESTAMPTZ the same, in UTC. At the edge it is *logical*: Decimal, datetime.date, naive
-datetime.datetime, and for TIMESTAMPTZ one whose tzinfo is datetime.UTC. An INTERVAL, which no row
-has, is (months, days, microseconds) as a constant or parameter, and datetime.timedelta at the edge.
-exec/coerce.py alone converts between the two.
+BOOLEAN bool · SMALLINT, INTEGER, BIGINT int · DOUBLE float · REAL a float that 32 bits hold ·
+DECIMAL(p,s) int scaled by 10**s · TEXT str · BYTEA bytes · DATE int days since 1970-01-01 ·
+TIMESTAMP int microseconds since 1970-01-01 · TIMESTAMPTZ the same, in UTC. At the edge it is
+*logical*: Decimal, datetime.date, naive datetime.datetime, and for TIMESTAMPTZ one whose tzinfo is
+datetime.UTC. An INTERVAL, which no row has, is (months, days, microseconds) as a constant or
+parameter, and datetime.timedelta at the edge. exec/coerce.py alone converts between the two.
 """
 
 from dataclasses import dataclass
@@ -33,6 +33,8 @@ class Kind(Enum):
     DATE = 8
     TIMESTAMP = 9
     TIMESTAMPTZ = 10
+    REAL = 11
+    SMALLINT = 12
     # Of expressions only, never of a column:
     INTERVAL = 100
     UNKNOWN = 101  # an untyped literal, NULL, or a text parameter before its context is known
@@ -60,7 +62,11 @@ class SqlType:
 
     @property
     def is_integer(self) -> bool:
-        return self.kind in (Kind.INTEGER, Kind.BIGINT)
+        return self.kind in INTEGER_KINDS
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind in FLOAT_KINDS
 
     @property
     def is_moment(self) -> bool:
@@ -68,11 +74,19 @@ class SqlType:
 
 
 MOMENT_KINDS = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ)
-NUMERIC_KINDS = (Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL)
+INTEGER_KINDS = (Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT)
+"""Each holds those before it."""
+FLOAT_KINDS = (Kind.REAL, Kind.DOUBLE)
+NUMERIC_KINDS = (*INTEGER_KINDS, *FLOAT_KINDS, Kind.DECIMAL)
+
+KINDS_OF_FORMAT_3 = frozenset((Kind.REAL, Kind.SMALLINT))
+"""Kinds of columns that no herdpy knows which reads up to FORMAT 2."""
 
 BOOLEAN = SqlType(Kind.BOOLEAN)
+SMALLINT = SqlType(Kind.SMALLINT)
 INTEGER = SqlType(Kind.INTEGER)
 BIGINT = SqlType(Kind.BIGINT)
+REAL = SqlType(Kind.REAL)
 DOUBLE = SqlType(Kind.DOUBLE)
 TEXT = SqlType(Kind.TEXT)
 BYTEA = SqlType(Kind.BYTEA)
@@ -84,7 +98,11 @@ UNKNOWN = SqlType(Kind.UNKNOWN)
 
 INTEGER_MIN, INTEGER_MAX = -(2**31), 2**31 - 1
 BIGINT_MIN, BIGINT_MAX = -(2**63), 2**63 - 1
-INTEGER_BOUNDS = {Kind.INTEGER: (INTEGER_MIN, INTEGER_MAX), Kind.BIGINT: (BIGINT_MIN, BIGINT_MAX)}
+INTEGER_BOUNDS = {
+    Kind.SMALLINT: (-(2**15), 2**15 - 1),
+    Kind.INTEGER: (INTEGER_MIN, INTEGER_MAX),
+    Kind.BIGINT: (BIGINT_MIN, BIGINT_MAX),
+}
 DAY_US = 86_400_000_000
 EPOCH_DAY = date(1970, 1, 1).toordinal()
 DAY_MIN, DAY_MAX = (day.toordinal() - EPOCH_DAY for day in (date.min, date.max))
@@ -97,7 +115,7 @@ def zero(kind: Kind) -> Physical:
     """Return the physical value of a column's kind that stands in for NULL in an index."""
     if kind is Kind.BOOLEAN:
         return False
-    if kind is Kind.DOUBLE:
+    if kind in FLOAT_KINDS:
         return 0.0
     return {Kind.TEXT: "", Kind.BYTEA: b""}.get(kind, 0)
 

@@ -20,6 +20,8 @@ class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DATE: _ClassVar[Kind]
     TIMESTAMP: _ClassVar[Kind]
     TIMESTAMPTZ: _ClassVar[Kind]
+    REAL: _ClassVar[Kind]
+    SMALLINT: _ClassVar[Kind]
     INTERVAL: _ClassVar[Kind]
     UNKNOWN: _ClassVar[Kind]
 KIND_UNSPECIFIED: Kind
@@ -33,6 +35,8 @@ BYTEA: Kind
 DATE: Kind
 TIMESTAMP: Kind
 TIMESTAMPTZ: Kind
+REAL: Kind
+SMALLINT: Kind
 INTERVAL: Kind
 UNKNOWN: Kind
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from herdpy.errors import Error
 from herdpy.limits import decimal_precision_max
-from herdpy.model.types import BIGINT, DOUBLE, INTEGER, TEXT, Kind, decimal_type
+from herdpy.model.types import BIGINT, DOUBLE, INTEGER, REAL, TEXT, Kind, decimal_type
 from herdpy.sql import tree
 from herdpy.sql.bind_expression import (
     bind_condition,
@@ -143,6 +143,10 @@ def _typed_aggregate(
         raise wrong
     elif not is_total:
         arguments, result = (convert(argument, DOUBLE, node, scope),), DOUBLE
+    elif kind.kind is Kind.REAL:  # they are added up as DOUBLEs
+        parts = (convert(argument, DOUBLE, node, scope),)
+        total = tree.Aggregate(DOUBLE, name, parts, is_distinct)
+        return tree.Cast(REAL, total) if name == "sum" else total
     elif kind.kind in (Kind.DOUBLE, Kind.INTERVAL):
         result = kind
     elif name == "avg":

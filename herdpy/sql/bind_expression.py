@@ -20,6 +20,8 @@ from herdpy.model.types import (
     INTEGER,
     INTERVAL,
     MOMENT_KINDS,
+    REAL,
+    SMALLINT,
     TEXT,
     TIMESTAMP,
     TIMESTAMPTZ,
@@ -44,8 +46,10 @@ _NESTED_MAX = 30  # operators; a longer chain is one call, of which GROUP BY kno
 _OTHERS = frozenset(("||", "^", "is distinct from", "is not distinct from"))
 _TYPES = {
     **dict.fromkeys(("BOOLEAN", "BOOL"), BOOLEAN),
+    **dict.fromkeys(("SMALLINT", "INT2"), SMALLINT),
     **dict.fromkeys(("INTEGER", "INT", "INT4", "INT32"), INTEGER),
     **dict.fromkeys(("BIGINT", "INT8", "INT64", "LONG"), BIGINT),
+    **dict.fromkeys(("REAL", "FLOAT4"), REAL),
     **dict.fromkeys(("DOUBLE", "FLOAT", "FLOAT8"), DOUBLE),
     **dict.fromkeys(("TEXT", "STRING", "STR", "CLOB", *_VARCHARS), TEXT),
     **dict.fromkeys(("BYTEA", "BLOB", "VARBINARY"), BYTEA),
@@ -53,10 +57,12 @@ _TYPES = {
 }  # fmt: skip
 _DECIMALS = frozenset(("NUMERIC", "DECIMAL", "DEC", "NUMBER", "FIXED"))
 _LABELS = {
-    Kind.BOOLEAN: "bool", Kind.INTEGER: "int4", Kind.BIGINT: "int8", Kind.DOUBLE: "float8",
-    Kind.TEXT: "text", Kind.BYTEA: "bytea",
+    Kind.BOOLEAN: "bool", Kind.SMALLINT: "int2", Kind.INTEGER: "int4", Kind.BIGINT: "int8",
+    Kind.REAL: "float4", Kind.DOUBLE: "float8", Kind.TEXT: "text", Kind.BYTEA: "bytea",
 }  # fmt: skip
 _SHORT_DIGITS = 18  # of a DECIMAL in 64 bits
+_REAL_BITS, _DOUBLE_BITS = 24, 53
+"""Of float(n): up to how many bits it is a REAL, and a DOUBLE."""
 TRUE, FALSE = tree.Literal(BOOLEAN, True), tree.Literal(BOOLEAN, False)
 _CONSTANTS = {None: tree.Literal(UNKNOWN, None), True: TRUE, False: FALSE}
 
@@ -172,6 +178,8 @@ def _is_retargetable(source: SqlType, target: SqlType) -> bool:
     if source.is_integer:
         return target.is_numeric
     return (source.kind, target.kind) in (
+        (Kind.DOUBLE, Kind.REAL),
+        (Kind.DECIMAL, Kind.REAL),
         (Kind.DECIMAL, Kind.DOUBLE),
         (Kind.DATE, Kind.TIMESTAMP),
         (Kind.DATE, Kind.TIMESTAMPTZ),
@@ -209,7 +217,13 @@ def type_label(node: syntax.TypeName) -> str:
     """Return PostgreSQL's own name of a type, as the output of a cast is called."""
     if node.name in _DECIMALS or node.name in _VARCHARS:
         return "numeric" if node.name in _DECIMALS else "varchar"
-    return _LABELS.get(_TYPES.get(node.name, UNKNOWN).kind, node.name.lower())
+    kind = _float_type(node.numbers[0]).kind if node.name == "FLOAT" and node.numbers else None
+    return _LABELS.get(kind or _TYPES.get(node.name, UNKNOWN).kind, node.name.lower())
+
+
+def _float_type(bits: int) -> SqlType:
+    """Return the type of float(bits)."""
+    return REAL if bits <= _REAL_BITS else DOUBLE
 
 
 def bind_type(node: syntax.TypeName, scope: Scope) -> SqlType:
@@ -237,13 +251,19 @@ def bind_type(node: syntax.TypeName, scope: Scope) -> SqlType:
                 f"{decimal_precision_max} and a scale of 0 to it",
             )
         return decimal_type(precision, scale)
+    if node.name == "FLOAT" and len(numbers) == 1:
+        if not 1 <= numbers[0] <= _DOUBLE_BITS:
+            raise scope.error(
+                "22023", f"precision for type float must be 1 to {_DOUBLE_BITS} bits", node
+            )
+        return _float_type(numbers[0])
     if node.name not in _TYPES or numbers:
         raise scope.error(
             "0A000",
             f"type {node.text.lower()} is not supported",
             node,
-            "Types: boolean, integer, bigint, double precision, decimal(p,s), text, varchar(n), "
-            "bytea, date, timestamp, timestamptz.",
+            "Types: boolean, smallint, integer, bigint, real, double precision, decimal(p,s), "
+            "text, varchar(n), bytea, date, timestamp, timestamptz.",
         )
     return _TYPES[node.name]
 
@@ -565,7 +585,7 @@ def make_comparable(
                     convert(left, other.type, node, scope),
                     convert(right, other.type, node, scope),
                 )
-        common = conversions.common_type(left.type, right.type)
+        common = conversions.operand_type(left.type, right.type)
         if common is None:
             raise no_operator(operator, left, right, node, scope)
         target = common
@@ -580,7 +600,7 @@ def _means_same(constant: tree.Expression, target: SqlType) -> bool:
         return False
     if not (constant.type.is_integer or constant.type.kind is Kind.DECIMAL):
         return False
-    if not (target.is_integer or target.kind is Kind.DECIMAL):
+    if not (target.is_integer or target.kind in (Kind.DECIMAL, Kind.REAL)):
         return False
     return conversions.is_exact(constant.value, constant.type, target)
 
@@ -609,9 +629,9 @@ def arithmetic(
         right = convert(right, scope.context.beside(left.type, right), node, scope)
     if not (left.type.is_numeric and right.type.is_numeric):
         raise no_operator(operator, left, right, node, scope)
-    common = conversions.common_type(left.type, right.type)
+    common = conversions.operand_type(left.type, right.type)
     if common is not None and common.kind is not Kind.DECIMAL:
-        if operator == "%" and common is DOUBLE:
+        if operator == "%" and common.is_float:
             raise no_operator(operator, left, right, node, scope)
         parts = (convert(left, common, node, scope), convert(right, common, node, scope))
         return tree.Call(common, operator, parts)
@@ -822,6 +842,7 @@ def _bind_in(node: syntax.In, scope: Scope) -> tree.Expression:
     # A constant is compared with once; a Literal is small, so that its hash is.
     items = [*dict.fromkeys(item for item in bound if isinstance(item, tree.Literal))]
     items += [item for item in bound if not isinstance(item, tree.Literal)]
+    items = _as_reals(operand, items, node, scope)
     pairs = [make_comparable("=", operand, item, node, scope) for item in items]
     if all(left == pairs[0][0] for left, _ in pairs):
         return tree.InList(BOOLEAN, pairs[0][0], tuple(right for _, right in pairs), False)
@@ -830,6 +851,26 @@ def _bind_in(node: syntax.In, scope: Scope) -> tree.Expression:
         return _chain("or", [compare("=", operand, item, node, scope) for item in items])
 
     return let((operand,), items, tests)
+
+
+def _as_reals(
+    operand: tree.Expression, items: list[tree.Expression], node: syntax.Node, scope: Scope
+) -> list[tree.Expression]:
+    """Return items of IN with those that are no columns as REALs, where that is what they are.
+
+    As in PostgreSQL, which makes an array of several such items, of their type in common.
+    """
+    fixed = [
+        not any(isinstance(part, tree.ColumnRef) for part in tree.walk(item)) for item in items
+    ]
+    pairs = list(zip(items, fixed, strict=True))
+    kinds = {operand.type.kind, *(item.type.kind for item, is_fixed in pairs if is_fixed)}
+    if sum(fixed) < 2 or Kind.REAL not in kinds or Kind.DOUBLE in kinds:
+        return items
+    return [
+        convert(item, REAL, node, scope) if is_fixed and item.type.is_numeric else item
+        for item, is_fixed in pairs
+    ]
 
 
 def _bind_between(node: syntax.Between, scope: Scope) -> tree.Expression:

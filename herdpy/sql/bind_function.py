@@ -25,7 +25,7 @@ from herdpy.sql.bind_expression import (
     make_comparable,
     unify,
 )
-from herdpy.sql.conversions import as_decimal, common_type, untyped_number
+from herdpy.sql.conversions import as_decimal, operand_type, untyped_number
 from herdpy.sql.functions import (
     AGGREGATES,
     BY_SPELLING,
@@ -44,8 +44,9 @@ from herdpy.sql.reading import syntax
 from herdpy.sql.scope import Scope
 
 _TYPE_NAMES = {
-    Kind.BOOLEAN: "boolean", Kind.INTEGER: "integer", Kind.BIGINT: "bigint",
-    Kind.DOUBLE: "double precision", Kind.DECIMAL: "numeric", Kind.TEXT: "text",
+    Kind.BOOLEAN: "boolean", Kind.SMALLINT: "smallint", Kind.INTEGER: "integer",
+    Kind.BIGINT: "bigint",
+    Kind.REAL: "real", Kind.DOUBLE: "double precision", Kind.DECIMAL: "numeric", Kind.TEXT: "text",
     Kind.BYTEA: "bytea", Kind.DATE: "date", Kind.TIMESTAMP: "timestamp without time zone",
     Kind.TIMESTAMPTZ: "timestamp with time zone",
     Kind.INTERVAL: "interval", Kind.UNKNOWN: "unknown",
@@ -165,8 +166,8 @@ def _bind_nullif(node: syntax.Call, scope: Scope) -> tree.Expression:
         if left.type.kind is not Kind.UNKNOWN and left.type != shown.type:
             shown = scope.settle(left)
         # PostgreSQL compares an integer with no other number: there, and here, it becomes one.
-        if left.type.is_numeric and right.type.is_numeric:
-            target = common_type(left.type, right.type) or left.type
+        if left.type.is_numeric and right.type.is_numeric and left.type.kind is not Kind.REAL:
+            target = operand_type(left.type, right.type) or left.type
             if target.kind is not left.type.kind and not target.is_integer:
                 shown = convert(left, target, node, scope)
         return tree.Case(shown.type, ((test, tree.Literal(shown.type, None)),), shown)
@@ -222,7 +223,7 @@ def _bind_round(node: syntax.Call, scope: Scope) -> tree.Expression:
     if operand.type.kind is not Kind.DECIMAL:
         error = unknown_function(name, node, scope, f"{_TYPE_NAMES[operand.type.kind]}, integer")
         raise error
-    if digits.type.kind not in (Kind.INTEGER, Kind.BIGINT, Kind.UNKNOWN):
+    if not (digits.type.is_integer or digits.type.kind is Kind.UNKNOWN):
         raise unknown_function(name, node, scope, f"numeric, {_TYPE_NAMES[digits.type.kind]}")
     if not isinstance(digits, tree.Literal) or not isinstance(digits.value, int):
         raise scope.error("0A000", f"{name}: the number of digits must be constant", node)

@@ -769,7 +769,7 @@ def _meet_query(
     operand = scope.settle(operand)
     common = operand.type
     if operand.type != found:
-        target = conversions.common_type(operand.type, found)
+        target = conversions.operand_type(operand.type, found)
         if target is None:
             other = tree.Literal(found, None)
             raise no_operator(operator, operand, other, node, scope)

@@ -13,6 +13,7 @@ from herdpy.errors import DataError
 from herdpy.limits import decimal_precision_max
 from herdpy.model.intervals import read_interval
 from herdpy.model.python_values import shortened, shown
+from herdpy.model.reals import nearest_real, round_real
 from herdpy.model.types import (
     BIGINT,
     BIGINT_MAX,
@@ -22,10 +23,12 @@ from herdpy.model.types import (
     EPOCH_DAY,
     INTEGER,
     INTEGER_BOUNDS,
+    INTEGER_KINDS,
     INTEGER_MAX,
     INTEGER_MIN,
     MOMENT_MAX,
     MOMENT_MIN,
+    REAL,
     TEXT,
     TIMESTAMP,
     TIMESTAMPTZ,
@@ -70,7 +73,7 @@ EXACT_DECIMALS = decimal.Context(
     traps=[],
 )
 _QUOTIENT_SCALE = 16
-_INTEGER_DIGITS = {Kind.INTEGER: 10, Kind.BIGINT: 19}
+_INTEGER_DIGITS = {Kind.SMALLINT: 5, Kind.INTEGER: 10, Kind.BIGINT: 19}
 DOUBLE_DIGITS, REAL_DIGITS = 15, 6
 """Decimal digits that a float of 64 and of 32 bits surely has: C's DBL_DIG and FLT_DIG."""
 
@@ -86,16 +89,17 @@ def is_comparable(left: SqlType, right: SqlType) -> bool:
 
 
 def common_type(left: SqlType, right: SqlType) -> SqlType | None:
-    """Return the type that both convert to in comparisons, CASE and VALUES, or None."""
+    """Return the type that both convert to in CASE, VALUES and UNION, or None."""
     if left.kind is right.kind and left.kind is not Kind.DECIMAL:
         return TEXT if left.kind is Kind.TEXT else left
     if left.is_numeric and right.is_numeric:
-        if DOUBLE in (left, right):
-            return DOUBLE
+        for kind in (DOUBLE, REAL):
+            if kind in (left, right):
+                return kind
         if is_wide(left) or is_wide(right):
             raise too_wide()
-        if Kind.DECIMAL not in (left.kind, right.kind):
-            return BIGINT
+        if left.is_integer and right.is_integer:
+            return max(left, right, key=lambda each: INTEGER_KINDS.index(each.kind))
         left, right = as_decimal(left), as_decimal(right)
         scale = max(digits(left)[1], digits(right)[1])
         whole = max(digits(left)[0], digits(right)[0])
@@ -103,6 +107,12 @@ def common_type(left: SqlType, right: SqlType) -> SqlType | None:
     if left.is_moment and right.is_moment:
         return TIMESTAMPTZ if TIMESTAMPTZ in (left, right) else TIMESTAMP
     return None
+
+
+def operand_type(left: SqlType, right: SqlType) -> SqlType | None:
+    """Return the type that operators convert both to, or None: REAL only where both are."""
+    found = common_type(left, right)
+    return DOUBLE if found is REAL and left != right else found
 
 
 def untyped_number(text: Physical, target: SqlType) -> SqlType:
@@ -195,6 +205,8 @@ def convert_constant(value: Physical, source: SqlType, target: SqlType) -> Physi
     if not isinstance(value, int) or not target.is_numeric:
         raise ValueError(f"no constant conversion from {source} to {target}")
     scale = source.scale or 0
+    if target.kind is Kind.REAL:
+        return to_real(Decimal(value).scaleb(-scale, EXACT_DECIMALS), target)
     if target.kind is Kind.DOUBLE:
         try:
             number = value / 10**scale  # of integers, so it is the nearest float
@@ -222,8 +234,11 @@ def negate_constant(value: int | float, kind: SqlType) -> int | float:
 
 
 def is_exact(value: int, source: SqlType, target: SqlType) -> bool:
-    """Tell whether a numeric constant means the same in target (an integer or DECIMAL)."""
+    """Tell whether a numeric constant means the same in target (an integer, DECIMAL or REAL)."""
     scale, target_scale = source.scale or 0, target.scale or 0
+    if target.kind is Kind.REAL:
+        number = Decimal(value).scaleb(-scale, EXACT_DECIMALS)
+        return number == Decimal.from_float(nearest_real(number))
     if scale > target_scale and value % 10 ** (scale - target_scale):
         return False
     try:
@@ -248,6 +263,14 @@ def decimal_of(value: float, digits: int = DOUBLE_DIGITS) -> Decimal:
     The vector path has the same by printf (sql/duckdb_text.py).
     """
     return Decimal(f"{value:.{digits}g}")
+
+
+def to_real(value: float | Decimal, target: SqlType, what: str = "") -> float:
+    """Return the REAL that is nearest to a number; 22003 beyond, or for 0 where a digit is not."""
+    real = round_real(value) if isinstance(value, float) else nearest_real(value)
+    if (real in (_INFINITY, -_INFINITY) and value != real) or (value and not real):
+        raise out_of_range(value, target, what)
+    return real
 
 
 def scaled_decimal(number: Decimal, target: SqlType) -> int:
@@ -299,6 +322,8 @@ def read_text(text: str, target: SqlType) -> Physical:
         value = check_range(int(text), target, text)
     elif kind is Kind.DOUBLE:
         value = _read_double(text)
+    elif kind is Kind.REAL:
+        value = _read_real(text)
     elif kind is Kind.DECIMAL:
         value = _read_decimal(text, target)
     elif kind is Kind.BYTEA:
@@ -323,6 +348,18 @@ def _read_double(text: str) -> float | None:
     if value in (_INFINITY, -_INFINITY) or (not value and match["mantissa"].strip("0.")):
         raise out_of_range(text, DOUBLE)  # infinite, or 0 where a digit is not
     return value
+
+
+def _read_real(text: str) -> float | None:
+    if _SPECIAL.fullmatch(text):
+        return float(text)
+    if not _ANY_NUMBER.fullmatch(text):
+        return None
+    try:
+        _read_double(text)  # what is beyond it has, perhaps, too many digits for the next
+        return to_real(EXACT_DECIMALS.create_decimal(text.strip()), REAL)
+    except DataError:
+        raise out_of_range(text, REAL) from None
 
 
 def _read_decimal(text: str, target: SqlType) -> int | None:

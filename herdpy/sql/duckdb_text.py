@@ -36,9 +36,9 @@ from herdpy.limits import (
     vector_subqueries_max,
     vector_text_max,
 )
-from herdpy.model.types import TEXT, Kind, SqlType
+from herdpy.model.types import INTEGER_KINDS, TEXT, Kind, SqlType
 from herdpy.sql import tree
-from herdpy.sql.conversions import DOUBLE_DIGITS
+from herdpy.sql.conversions import DOUBLE_DIGITS, REAL_DIGITS
 from herdpy.sql.functions import (
     AGGREGATES,
     EXTRACT_FIELDS,
@@ -57,9 +57,9 @@ from herdpy.sql.text_growth import Growth, GrowthOfQuery
 from herdpy.sql.value_sizes import GROWING, JOINING, bytes_max, grown_bytes_max
 
 _TYPE_NAMES = {
-    Kind.BOOLEAN: "BOOLEAN", Kind.INTEGER: "INTEGER", Kind.BIGINT: "BIGINT",
-    Kind.DOUBLE: "DOUBLE", Kind.TEXT: "VARCHAR", Kind.BYTEA: "BLOB", Kind.DATE: "DATE",
-    Kind.TIMESTAMP: "TIMESTAMP",
+    Kind.BOOLEAN: "BOOLEAN", Kind.SMALLINT: "SMALLINT", Kind.INTEGER: "INTEGER",
+    Kind.BIGINT: "BIGINT", Kind.REAL: "FLOAT", Kind.DOUBLE: "DOUBLE", Kind.TEXT: "VARCHAR",
+    Kind.BYTEA: "BLOB", Kind.DATE: "DATE", Kind.TIMESTAMP: "TIMESTAMP",
     Kind.TIMESTAMPTZ: "TIMESTAMP",  # in UTC: DuckDB's own such type wants an extension of it
     Kind.INTERVAL: "INTERVAL",
 }  # fmt: skip
@@ -823,10 +823,17 @@ class _Printer:
                 digits = _plain_digits(f"h_number({operand})")
                 return f"h_fits(TRY_CAST({digits} AS {type_text(target)}), {operand})"
             return _FROM_TEXT[target.kind].format(operand, type_text(target))
-        if source.kind is Kind.DOUBLE and target.kind is Kind.DECIMAL:
+        if source.is_float and target.kind is Kind.DECIMAL:
             # The digits of PostgreSQL's cast, as conversions.decimal_of has them.
-            text = f"printf('%.{DOUBLE_DIGITS}g', {operand})"
+            digits = DOUBLE_DIGITS if source.kind is Kind.DOUBLE else REAL_DIGITS
+            text = f"printf('%.{digits}g', CAST({operand} AS DOUBLE))"
             return f"CAST({_plain_digits(text)} AS {type_text(target)})"
+        if target.kind is Kind.REAL and source.kind is Kind.DOUBLE:
+            return f"h_to_real({operand})"
+        if target.kind is Kind.REAL and source.kind is Kind.DECIMAL:
+            operand = f"CAST({operand} AS VARCHAR)"  # DuckDB itself would divide REALs
+        if source.kind is Kind.REAL:  # its own cast of a FLOAT to an integer rounds in 32 bits
+            operand = f"CAST({operand} AS DOUBLE)"
         return f"CAST({operand} AS {type_text(target)})"
 
     def call(self, call: tree.Call) -> str:
@@ -898,6 +905,8 @@ class _Printer:
 
     def _call(self, call: tree.Call, texts: Sequence[str]) -> str:
         name, arguments = call.function, list(texts)
+        if name == "/" and call.type.kind is Kind.REAL:
+            return f"h_real_over({arguments[0]}, {arguments[1]})"
         if name == "/" and call.type.kind is Kind.DECIMAL:
             left, right = (argument.type for argument in call.arguments)
             return _quotient(arguments[0], left, arguments[1], right, call.type)
@@ -916,10 +925,11 @@ class _Printer:
             text = f"({f' {name} '.join(arguments)})"
             return self._within(call, texts, text) if name == "||" else text
         if tree.is_arithmetic(name):
-            text = _chain_text(name, arguments)
+            chain = _chain_of_reals if call.type.kind is Kind.REAL else _chain_text
+            text = chain(name, arguments)
             return text if len(arguments) <= _CHAIN_MAX else self._uncut(call, text)
-        if name in ("greatest", "least") and call.type.kind is Kind.INTERVAL:
-            # DuckDB's own compare the parts one by one.
+        if name in ("greatest", "least") and call.type.kind in (Kind.INTERVAL, Kind.REAL):
+            # DuckDB's own compare an interval's parts one by one, and make 0 of -0.0 of FLOATs.
             return f"list_{'max' if name == 'greatest' else 'min'}([{', '.join(arguments)}])"
         if name in _VARIADIC:
             return self._within(call, texts, f"{name}({', '.join(arguments)})")
@@ -1022,7 +1032,9 @@ class _Printer:
 
     def _list(self, items: tuple[tree.Expression, ...]) -> str:
         kinds = {item.type.kind: item.type for item in items}
-        kind = kinds[max(kinds, key=list(Kind).index)]  # BIGINT before INTEGER
+        kind = items[0].type  # of all, but for integers
+        if len(kinds) > 1:
+            kind = kinds[max(kinds, key=INTEGER_KINDS.index)]
         name = f"l{len(self.lists)}"
         self.lists.append(DuckList(name, items, kind))
         return f"CAST(${name} AS {type_text(kind)}[])"
@@ -1433,6 +1445,22 @@ def _chain_text(operators: str, operands: Sequence[str]) -> str:
     return f"({text})"
 
 
+def _chain_of_reals(operators: str, operands: Sequence[str]) -> str:
+    """Return operands with + - * between them, applied from the left, in 32 bits.
+
+    A result of 64 bits that is rounded to 32 is the one that 32 bits alone give, and in 64 none
+    overflows: the cast tells. Nor does one vanish, which only products may.
+    """
+    text = operands[0]
+    for operator, operand in zip(operators, operands[1:], strict=True):
+        result = f"CAST({text} AS DOUBLE) {operator} CAST({operand} AS DOUBLE)"
+        if operator == "*":
+            text = f"list_transform([{result}], lambda product: h_to_real(product))[1]"
+        else:
+            text = f"CAST({result} AS FLOAT)"
+    return text
+
+
 def _directed(text: str, key: tree.SortKey) -> str:
     direction = "DESC" if key.is_descending else "ASC"
     return f"{text} {direction} NULLS {'FIRST' if key.nulls_first else 'LAST'}"
@@ -1484,6 +1512,8 @@ def _to_text(text: str, source: SqlType) -> str:
         return text
     if source.kind is Kind.DOUBLE:
         return f"h_text_double({text})"
+    if source.kind is Kind.REAL:
+        return f"h_text_real({text})"
     if source.kind is Kind.BYTEA:
         return f"h_text_bytes({text})"
     if source.kind is Kind.DECIMAL and source.precision == source.scale:
@@ -1497,8 +1527,10 @@ def _to_text(text: str, source: SqlType) -> str:
 
 
 _FROM_TEXT = {
-    Kind.BOOLEAN: "h_boolean({0})", Kind.INTEGER: "h_integer({0})", Kind.BIGINT: "h_bigint({0})",
-    Kind.DOUBLE: "h_double({0})", Kind.BYTEA: "h_bytea({0})", Kind.DATE: "h_text_date({0})",
+    Kind.BOOLEAN: "h_boolean({0})", Kind.SMALLINT: "h_smallint({0})",
+    Kind.INTEGER: "h_integer({0})", Kind.BIGINT: "h_bigint({0})",
+    Kind.REAL: "h_real({0})", Kind.DOUBLE: "h_double({0})", Kind.BYTEA: "h_bytea({0})",
+    Kind.DATE: "h_text_date({0})",
     Kind.TIMESTAMP: "h_text_timestamp({0})", Kind.TIMESTAMPTZ: "h_text_timestamptz({0})",
     Kind.INTERVAL: "h_read_interval({0})",
 }  # fmt: skip
@@ -1558,4 +1590,4 @@ def literal_text(literal: tree.Literal) -> str:
         return f"CAST(DATE '1970-01-01' + {value} AS DATE)"
     if kind in (Kind.TIMESTAMP, Kind.TIMESTAMPTZ):
         return f"make_timestamp({value})"
-    return f"CAST('{value!r}' AS {name})"  # INTEGER, BIGINT, DOUBLE (also nan, inf)
+    return f"CAST('{value!r}' AS {name})"  # integers, REAL, DOUBLE (also nan, inf)

@@ -2,8 +2,9 @@
 
 Only what is listed here reaches DuckDB. Where DuckDB's function means something else than
 PostgreSQL's, the template calls a macro of macros.py.
-Kinds of parameters: "int4" is INTEGER, "integer" also BIGINT, "decimal" DECIMAL only, "double"
-every number, "timestamp" also DATE, "interval" INTERVAL. The first overload that fits is taken.
+Kinds of parameters: "int4" is INTEGER, "int8" BIGINT, "integer" also SMALLINT, "decimal" DECIMAL
+only, "real" REAL only, "double" every number, "timestamp" also DATE, "interval" INTERVAL. The first
+overload that fits is taken.
 Every function is NULL when an argument is, but for coalesce, greatest, least, concat and concat_ws.
 """
 
@@ -18,6 +19,7 @@ from herdpy.model.types import (
     DATE,
     DOUBLE,
     INTEGER,
+    INTEGER_KINDS,
     INTERVAL,
     NUMERIC_KINDS,
     TEXT,
@@ -66,6 +68,7 @@ _TABLE = (
     # numbers
     _function("abs(integer)", _same, "abs({0})", "absolute value"),
     _function("abs(decimal)", _same, "abs({0})", "absolute value"),
+    _function("abs(real)", _same, "abs({0})", "absolute value"),
     _function("abs(double)", DOUBLE, "abs({0})", "absolute value"),
     _function("ceil(decimal)", _whole, "ceil({0})", "smallest whole number not below"),
     _function("ceil(double)", DOUBLE, "ceil({0})", "smallest whole number not below"),
@@ -136,7 +139,7 @@ _TABLE = (
     _function(
         "to_hex(int4)", TEXT, "lower(to_hex(CAST({0} AS BIGINT) & 4294967295))", "in hexadecimal"
     ),
-    _function("to_hex(integer)", TEXT, "lower(to_hex({0}))", "in hexadecimal"),
+    _function("to_hex(int8)", TEXT, "lower(to_hex({0}))", "in hexadecimal"),
     _function("encode(bytea, text)", TEXT, "h_encode({0}, {1})", "format 'hex'"),
     _function("decode(text, text)", BYTEA, "h_decode({0}, {1})", "format 'hex'"),
     # dates
@@ -162,8 +165,10 @@ FUNCTIONS: dict[str, tuple[Function, ...]] = {
 
 _FITTING: dict[str, tuple[Kind, ...]] = {
     "int4": (Kind.INTEGER,),
-    "integer": (Kind.INTEGER, Kind.BIGINT, Kind.UNKNOWN),
+    "int8": (Kind.BIGINT, Kind.UNKNOWN),
+    "integer": (*INTEGER_KINDS, Kind.UNKNOWN),
     "decimal": (Kind.DECIMAL,),
+    "real": (Kind.REAL,),
     "double": (*NUMERIC_KINDS, Kind.UNKNOWN),
     "text": (Kind.TEXT, Kind.UNKNOWN),
     "bytea": (Kind.BYTEA, Kind.UNKNOWN),

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 from herdpy.limits import regex_bytes_max, value_bytes_max, vector_small_bytes
+from herdpy.model.reals import MIDDLES, UNEVEN
 
 # What reads as a TIMESTAMPTZ: 1 date, 2 time; of the zone 3 sign, 4 hours, 5 minutes, 6 seconds.
 _ZONED = (
@@ -51,6 +52,8 @@ _WORDS = {
     "INTERVAL": _interval_pattern(),
     "VALUE_MAX": str(value_bytes_max), "SMALL": str(vector_small_bytes),
     "REGEX_MAX": str(regex_bytes_max),
+    "MIDDLE_MIN": f"{MIDDLES[0]:.0f}::DOUBLE", "MIDDLE_MAX": f"{MIDDLES[1]:.0f}::DOUBLE",
+    "UNEVEN": ", ".join(f"'{text}'" for text in UNEVEN.values()),
 }  # fmt: skip
 """What {NAME} stands for in the text."""
 
@@ -232,9 +235,32 @@ h_text_double(x): CASE WHEN isnan(x) THEN 'NaN' WHEN isinf(x) THEN CASE WHEN x >
     THEN '-' ELSE '' END || regexp_replace(rtrim(replace(regexp_replace(CAST(abs(x) AS VARCHAR),
     '\.0$', ''), '.', ''), '0'), '^(.)', '\1.') || 'e+15', '\.e', 'e')
     ELSE regexp_replace(CAST(x AS VARCHAR), '\.0$', '') END
+-- as model/reals.py has it; r is x as a DOUBLE
+h_is_middle(y): coalesce(TRY_CAST(y AS FLOAT) = y, FALSE)
+h_reads_as(t, x, r): coalesce(TRY_CAST(t AS FLOAT) = x, FALSE) AND (CAST(t AS DOUBLE) = r
+    OR abs(r) < {MIDDLE_MIN} OR abs(r) >= {MIDDLE_MAX}
+    OR NOT h_is_middle(2 * CAST(t AS DOUBLE) - r))
+h_real_texts(x, r): list_filter(CASE WHEN abs(x) IN ({UNEVEN}) THEN [CASE WHEN x < 0 THEN '-'
+    ELSE '' END || [{UNEVEN}][list_position([{UNEVEN}]::FLOAT[], abs(x))]]
+    WHEN abs(r) < 1.1754943508222875e-38 THEN [printf('%.0e', r), printf('%.1e', r),
+    printf('%.2e', r), printf('%.3e', r), printf('%.4e', r), printf('%.5e', r), printf('%.6e', r),
+    printf('%.7e', r)] ELSE [printf('%.5e', r), printf('%.6e', r), printf('%.7e', r)] END,
+    lambda t: h_reads_as(t, x, r))
+h_real_written(t): CASE WHEN CAST(regexp_extract(t, 'e(.*)$', 1) AS INTEGER) BETWEEN -4 AND 5
+    THEN regexp_replace(CAST(CAST(t AS DOUBLE) AS VARCHAR), '\.0$', '')
+    ELSE regexp_replace(t, '\.?0*e', 'e') END
+h_text_real(x): CASE WHEN isnan(x) THEN 'NaN' WHEN isinf(x) THEN CASE WHEN x > 0 THEN 'Infinity'
+    ELSE '-Infinity' END ELSE list_transform([coalesce(h_real_texts(x, CAST(x AS DOUBLE))[1],
+    printf('%.8e', CAST(x AS DOUBLE)))], lambda t: h_real_written(t))[1] END
 h_text_bytes(x): '\x' || lower(hex(x))
 
 -- casts from text
+h_smallint(x): CASE WHEN x IS NULL THEN NULL
+    WHEN NOT regexp_full_match(x, '\s*[+-]?[0-9]{1,400}\s*')
+    THEN error('herdpy:22P02:invalid input syntax for type smallint: "' || x || '"')
+    WHEN TRY_CAST(ltrim(trim(x, h_blanks()), '+') AS SMALLINT) IS NULL
+    THEN error('herdpy:22003:value out of range for type smallint: "' || x || '"')
+    ELSE TRY_CAST(ltrim(trim(x, h_blanks()), '+') AS SMALLINT) END
 h_integer(x): CASE WHEN x IS NULL THEN NULL
     WHEN NOT regexp_full_match(x, '\s*[+-]?[0-9]{1,400}\s*')
     THEN error('herdpy:22P02:invalid input syntax for type integer: "' || x || '"')
@@ -255,6 +281,20 @@ h_double(x): CASE WHEN x IS NULL THEN NULL
     OR (CAST(ltrim(trim(x, h_blanks()), '+') AS DOUBLE) = 0 AND regexp_matches(regexp_replace(x,
     '[eE].*', ''), '[1-9]')) THEN error('herdpy:22003:value out of range for type double: "' || x
     || '"') ELSE CAST(ltrim(trim(x, h_blanks()), '+') AS DOUBLE) END
+h_real(x): CASE WHEN x IS NULL THEN NULL
+    WHEN regexp_full_match(x, '(?i)\s*[+-]?(nan|inf|infinity)\s*')
+    THEN CAST(ltrim(trim(x, h_blanks()), '+') AS FLOAT) WHEN NOT regexp_full_match(x, '{NUMBER}')
+    THEN error('herdpy:22P02:invalid input syntax for type real: "' || x || '"')
+    WHEN isinf(CAST(ltrim(trim(x, h_blanks()), '+') AS FLOAT))
+    OR (CAST(ltrim(trim(x, h_blanks()), '+') AS FLOAT) = 0 AND regexp_matches(regexp_replace(x,
+    '[eE].*', ''), '[1-9]')) THEN error('herdpy:22003:value out of range for type real: "' || x
+    || '"') ELSE CAST(ltrim(trim(x, h_blanks()), '+') AS FLOAT) END
+-- of a DOUBLE, as conversions.to_real has it; DuckDB itself finds what is too great
+h_to_real(x): CASE WHEN x <> 0 AND CAST(x AS FLOAT) = 0
+    THEN error('herdpy:22003:value out of range: underflow') ELSE CAST(x AS FLOAT) END
+h_real_over(a, b): CASE WHEN b <> 0 OR a IS NULL OR b IS NULL
+    THEN h_to_real(CAST(a AS DOUBLE) / nullif(CAST(b AS DOUBLE), 0)) WHEN isnan(a) THEN a
+    ELSE error('herdpy:22012:division by zero') END
 -- A number's text without exponent: of those DuckDB makes DECIMALs of too many digits, or none.
 h_mantissa(x): regexp_replace(regexp_replace(x, '[eE].*', ''), '[^0-9]', '', 'g')
 -- how many of its digits are before the point; NULL without exponent

@@ -88,7 +88,7 @@ def is_row_expression(expression: tree.Expression | None) -> bool:
         return _are_comparable(arguments)
     if expression.function == "neg" or tree.is_arithmetic(expression.function):
         kinds = {part.type.kind for part in arguments} | {expression.type.kind}
-        return len(kinds) == 1 and (expression.type.is_integer or kinds == {Kind.DOUBLE})
+        return len(kinds) == 1 and (expression.type.is_integer or expression.type.is_float)
     return expression.function in ("and", "or", "not", "is_null")
 
 
@@ -115,7 +115,9 @@ def _is_row_cast(source: SqlType, target: SqlType) -> bool:
     """Tell whether the cast is one that cannot differ between the paths."""
     if source.kind in (Kind.TIMESTAMP, Kind.TIMESTAMPTZ):
         return target.is_moment
-    return source.is_integer and (target.is_integer or target.kind is Kind.DOUBLE)
+    if source.is_float:
+        return target.is_float
+    return source.is_integer and (target.is_integer or target.is_float)
 
 
 def conjuncts(where: tree.Expression | None) -> list[tree.Expression]:

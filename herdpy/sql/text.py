@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from herdpy.model.intervals import interval_text
+from herdpy.model.reals import real_text
 from herdpy.model.schema import Column, Index, Table
 from herdpy.model.types import Kind, Physical, SqlType
 from herdpy.sql import tree
@@ -67,8 +68,9 @@ def literal_text(value: Physical | tuple[int, int, int], sql_type: SqlType) -> s
         return f"'{escaped}'"
     if isinstance(value, int):
         return _integer_text(value, sql_type)
-    finite = value - value == 0
-    return repr(value) if kind is not Kind.DOUBLE or finite else f"'{value}'::DOUBLE PRECISION"
+    text = real_text(value) if kind is Kind.REAL else repr(value)
+    is_finite = value - value == 0
+    return text if is_finite else f"'{text}'::{type_text(sql_type)}"
 
 
 def _integer_text(value: int, sql_type: SqlType) -> str:

@@ -25,8 +25,10 @@ LEAST_BITS = -(2**63)
 
 _TYPES = {
     Kind.BOOLEAN: pa.bool_(),
+    Kind.SMALLINT: pa.int16(),
     Kind.INTEGER: pa.int32(),
     Kind.BIGINT: pa.int64(),
+    Kind.REAL: pa.float32(),
     Kind.DOUBLE: pa.float64(),
     Kind.TEXT: pa.string(),
     Kind.BYTEA: pa.binary(),
@@ -34,7 +36,11 @@ _TYPES = {
     Kind.TIMESTAMP: pa.timestamp("us"),
     Kind.TIMESTAMPTZ: pa.timestamp("us"),  # UTC; the zone is put on where results are made
 }
-INTEGERS: dict[Layout, pa.DataType] = {Layout.INT32: pa.int32(), Layout.INT64: pa.int64()}
+INTEGERS: dict[Layout, pa.DataType] = {
+    Layout.INT16: pa.int16(),
+    Layout.INT32: pa.int32(),
+    Layout.INT64: pa.int64(),
+}
 """The types whose bits stand in pages for these layouts, whatever the column's own type."""
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 _COUNTING = pa.array(range(page_rows_max), pa.int32())

@@ -31,7 +31,8 @@ def _comparable(array: Array, table: Table, ordinal: int) -> Array:
     number = INTEGERS.get(layout_of(sql_type))
     if number is not None:
         return viewed(array, number)
-    if sql_type.kind is Kind.DOUBLE:  # as float_order() does
+    if sql_type.is_float:  # as float_order() does
+        array = array.cast(pa.float64())
         bits = viewed(pc.add(array, 0.0), pa.int64())
         order = pc.if_else(pc.less(bits, 0), pc.bit_wise_xor(bits, _SIGN_LESS), bits)
         return pc.if_else(pc.is_nan(array), _SIGN_LESS, order)

@@ -12,10 +12,10 @@ from herdpy.errors import InvariantViolation
 from herdpy.limits import page_bytes_max, page_rows_max
 from herdpy.model.keys import canonical_key
 from herdpy.model.schema import Column, Table
-from herdpy.model.types import Key, Kind, Row
+from herdpy.model.types import FLOAT_KINDS, Key, Kind, Row
 from herdpy.storage.arrow import INTEGERS, Array, pc
 from herdpy.storage.arrow_staged import physical_values, viewed
-from herdpy.storage.column import WIDTHS, Layout, layout_of, zone_of
+from herdpy.storage.column import FLOATS, WIDTHS, Layout, layout_of, zone_of
 from herdpy.storage.page import (
     BuiltPage,
     ColumnHeader,
@@ -26,7 +26,7 @@ from herdpy.storage.page import (
     split_rows,
 )
 
-_PLAIN = INTEGERS | {Layout.FLOAT64: pa.float64()}
+_PLAIN = INTEGERS | {Layout.FLOAT32: pa.float32(), Layout.FLOAT64: pa.float64()}
 _ROWS_BYTES = 1024 * 1024
 """Of columns that become Python rows at a time."""
 
@@ -94,7 +94,11 @@ def column_keys(table: Table, columns: Sequence[Array]) -> list[Key]:
         for array, ordinal in zip(columns, table.key, strict=True)
     ]
     rows: list[Any] = list(zip(*values, strict=True))
-    return [canonical_key(row, kinds) for row in rows] if Kind.DOUBLE in kinds else rows
+    return (
+        [canonical_key(row, kinds) for row in rows]
+        if not set(FLOAT_KINDS).isdisjoint(kinds)
+        else rows
+    )
 
 
 def _plain(array: Array, layout: Layout) -> Array:
@@ -166,7 +170,7 @@ def _zone(column: Column, layout: Layout, array: Array) -> tuple[bool, Any, Any]
         found = pc.min_max(array)
         low, high = (_bytes(pa.array([found[end].as_py()], array.type), 16) for end in found)
         return False, low, high
-    if layout is Layout.FLOAT64:
+    if layout in FLOATS:
         nan = pc.is_nan(array)
         has_nan = bool(pc.any(nan).as_py())
         if has_nan:

@@ -2,7 +2,7 @@
 
 docs/formats/page.md, "Layouts". Buffers of data, after the validity bitmap (1 = not NULL, lowest
 bit first), which is there only when a value is NULL; under a NULL stands any value:
-BITS one bitmap · INT32, INT64, INT128, FLOAT64 little-endian values · BYTES int32 offsets, one
+BITS one bitmap · INT16 … INT128, FLOAT32, FLOAT64 little-endian values · BYTES int32 offsets, one
 more than values, and the bytes they cut · BYTES as dictionary int32 indices, then offsets and
 bytes of the distinct values.
 """
@@ -32,16 +32,24 @@ class Layout(IntEnum):
     INT128 = 4
     FLOAT64 = 5
     BYTES = 6
+    FLOAT32 = 7
+    INT16 = 8
 
 
-WIDTHS = {Layout.INT32: 4, Layout.INT64: 8, Layout.INT128: 16, Layout.FLOAT64: 8}
+FLOATS = (Layout.FLOAT32, Layout.FLOAT64)
+WIDTHS = {
+    Layout.INT16: 2, Layout.INT32: 4, Layout.INT64: 8, Layout.INT128: 16, Layout.FLOAT32: 4,
+    Layout.FLOAT64: 8,
+}  # fmt: skip
 _LAYOUTS = {
     Kind.BOOLEAN: Layout.BITS,
+    Kind.SMALLINT: Layout.INT16,
     Kind.INTEGER: Layout.INT32,
     Kind.DATE: Layout.INT32,
     Kind.BIGINT: Layout.INT64,
     Kind.TIMESTAMP: Layout.INT64,
     Kind.TIMESTAMPTZ: Layout.INT64,
+    Kind.REAL: Layout.FLOAT32,
     Kind.DOUBLE: Layout.FLOAT64,
     Kind.TEXT: Layout.BYTES,
     Kind.BYTEA: Layout.BYTES,
@@ -89,8 +97,12 @@ def encode_values(layout: Layout, kind: Kind, values: Sequence[Any]) -> list[byt
         return [array("q", values).tobytes()]
     if layout is Layout.INT32:
         return [array("i", values).tobytes()]
+    if layout is Layout.INT16:
+        return [array("h", values).tobytes()]
     if layout is Layout.FLOAT64:
         return [array("d", values).tobytes()]
+    if layout is Layout.FLOAT32:
+        return [array("f", values).tobytes()]
     if layout is Layout.BITS:
         return [pack_bits(bytes(values))]
     if layout is Layout.INT128:
@@ -110,7 +122,7 @@ def encode_values(layout: Layout, kind: Kind, values: Sequence[Any]) -> list[byt
 def zone_of(layout: Layout, present: Sequence[Any]) -> tuple[bool, Any, Any]:
     """Return (has NaN, low, high) of values without NULL, as the header keeps them."""
     has_nan = False
-    if layout is Layout.FLOAT64 and (total := sum(present)) != total:  # or inf - inf
+    if layout in FLOATS and (total := sum(present)) != total:  # or inf - inf
         numbers = [value for value in present if value == value]
         has_nan, present = len(numbers) < len(present), numbers
     if not present:
@@ -187,15 +199,18 @@ def _compile(cells: str) -> Cells:
     return eval(f"lambda v, i: ({cells})", names)  # noqa: S307 - built from the sources below
 
 
-_CASTS = {Layout.INT32: "i", Layout.INT64: "q", Layout.FLOAT64: "d"}
+_CASTS = {
+    Layout.INT16: "h", Layout.INT32: "i", Layout.INT64: "q", Layout.FLOAT32: "f",
+    Layout.FLOAT64: "d",
+}  # fmt: skip
 _TEXT_SOURCE = "str({1}[{0}[i] : {0}[i + 1]], 'utf-8')"
 _BYTES_SOURCE = "bytes({1}[{0}[i] : {0}[i + 1]])"
 _WORD_SOURCE = "str({2}[{1}[{0}[i]] : {1}[{0}[i] + 1]], 'utf-8')"
 
 
 def numbers(buffers: ColumnBuffers) -> memoryview:
-    """Return the values of a column of INT32, INT64 or FLOAT64."""
-    return buffers.data[0].cast(_CASTS[buffers.layout])  # type: ignore[call-overload]  # three formats
+    """Return the values of a column of INT16, INT32, INT64, FLOAT32 or FLOAT64."""
+    return buffers.data[0].cast(_CASTS[buffers.layout])  # type: ignore[call-overload]  # five formats
 
 
 def int128(data: bytes | memoryview) -> int:

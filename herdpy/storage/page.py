@@ -35,7 +35,7 @@ from herdpy.errors import CorruptionError, InvariantViolation, damaged
 from herdpy.limits import buffer_alignment_bytes, page_bytes_max, page_rows_max
 from herdpy.model.keys import encode_key
 from herdpy.model.schema import Table
-from herdpy.model.types import Key, Kind, Physical, Row, SqlType
+from herdpy.model.types import FLOAT_KINDS, Key, Kind, Physical, Row, SqlType
 from herdpy.storage.column import (
     WIDTHS,
     Cells,
@@ -108,12 +108,12 @@ def aligned(byte_count: int) -> int:
 
 
 def integer_key(table: Table) -> int | None:
-    """Return the key's ordinal when the key is one column held as int32 or int64."""
+    """Return the key's ordinal when the key is one column held as int16, int32 or int64."""
     if len(table.key) != 1:
         return None
     (ordinal,) = table.key
     layout = layout_of(table.columns[ordinal].type)
-    return ordinal if layout in (Layout.INT32, Layout.INT64) else None
+    return ordinal if layout in (Layout.INT16, Layout.INT32, Layout.INT64) else None
 
 
 _SPLIT_ROWS = 64
@@ -401,7 +401,7 @@ class Page:
         cells = self._key_cells
         if cells is None:
             key, kinds = self.table.key, self.table.key_kinds
-            wraps = ["float_order" if kind is Kind.DOUBLE else "" for kind in kinds]
+            wraps = ["float_order" if kind in FLOAT_KINDS else "" for kind in kinds]
             cells = self._key_cells = compile_cells([self._reader(i) for i in key], wraps)
         return cells[0](cells[1], index)
 

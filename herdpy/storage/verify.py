@@ -12,13 +12,13 @@ import msgspec
 from herdpy.errors import CorruptionError
 from herdpy.limits import columns_max, decimal_precision_max, identifier_bytes_max
 from herdpy.model.schema import Table, table_from_plain
-from herdpy.model.types import MOMENT_KINDS, Kind
+from herdpy.model.types import FLOAT_KINDS, INTEGER_KINDS, MOMENT_KINDS, Kind
 from herdpy.storage.table_pages import PageEntry
 
 _DEFAULTS: dict[Kind, type[Any]] = {
-    Kind.BOOLEAN: bool, Kind.DOUBLE: float, Kind.BYTEA: bytes,
+    Kind.BOOLEAN: bool, Kind.BYTEA: bytes, **dict.fromkeys(FLOAT_KINDS, float),
     **dict.fromkeys((Kind.DECIMAL, Kind.TEXT), str),
-    **dict.fromkeys((Kind.INTEGER, Kind.BIGINT, *MOMENT_KINDS), int),
+    **dict.fromkeys((*INTEGER_KINDS, *MOMENT_KINDS), int),
 }  # fmt: skip
 """The class of a column's default as a definition writes it; a kind without one has no column."""
 

@@ -4,6 +4,7 @@ So do timestamps that go into a DATE. herdpy rounds as INSERT does, which a job 
 would not show; Spark's own sinks refuse. What is out of range the server refuses. In tasks.
 """
 
+import struct
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ import pyarrow.compute
 import herdpy
 
 pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
-_WHOLE = ("INTEGER", "BIGINT")
+_WHOLE = ("SMALLINT", "INTEGER", "BIGINT")
 _INT64_END = 2.0**63
 _DAY_US = 24 * 3600 * 1_000_000
 _FLOAT_DIGITS = {32: 6, 64: 15}
@@ -57,6 +58,8 @@ def _type_text(target: Target) -> str:
 def _finder(kind: pa.DataType, target: Target) -> Callable[[Any], int | None] | None:
     """Return what finds the first value that is not exact; None: all values of the type are."""
     is_double = target.code == "DOUBLE"
+    if target.code == "REAL":
+        return None if _are_reals(kind) else _broken_reals
     scale = 0 if target.code in _WHOLE else target.scale
     is_scaled = target.code in _WHOLE or (target.code == "DECIMAL" and scale is not None)
     if pa.types.is_floating(kind) and target.code in _WHOLE:
@@ -83,6 +86,31 @@ def _first(marks: Any) -> int | None:
 def _broken_floats(array: Any) -> int | None:
     is_broken = pc.not_equal(pc.trunc(array), array)
     return _first(pc.and_(is_broken, pc.is_finite(array)))  # the rest is out of range
+
+
+def _are_reals(kind: pa.DataType) -> bool:
+    """Tell whether 32 bits of a float hold all values of the type as they are."""
+    narrow = (pa.float32(), pa.float16(), pa.int8(), pa.int16())
+    is_number = pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind)
+    return kind in narrow or not is_number
+
+
+def _broken_reals(array: Any) -> int | None:
+    for place, value in enumerate(array.to_pylist()):
+        if value is not None and value == value and not _is_real(value):
+            return place
+    return None
+
+
+def _is_real(value: float | Decimal) -> bool:
+    """Tell whether 32 bits hold a number: of a Decimal, whether their shortest text is its."""
+    try:
+        (real,) = struct.unpack("<f", struct.pack("<f", value))
+    except OverflowError:
+        return True  # which the server refuses
+    if isinstance(value, Decimal):
+        return Decimal(pa.scalar(real, pa.float32()).cast(pa.string()).as_py()) == value
+    return real == value
 
 
 def _long_decimals(array: Any, scale: int) -> int | None:

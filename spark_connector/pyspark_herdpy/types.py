@@ -14,8 +14,10 @@ Column = tuple[str, spark.DataType]
 
 _BY_CODE: dict[str, spark.DataType] = {
     "BOOLEAN": spark.BooleanType(),
+    "SMALLINT": spark.ShortType(),
     "INTEGER": spark.IntegerType(),
     "BIGINT": spark.LongType(),
+    "REAL": spark.FloatType(),
     "DOUBLE": spark.DoubleType(),
     "TEXT": spark.StringType(),
     "UNKNOWN": spark.StringType(),
@@ -26,11 +28,11 @@ _BY_CODE: dict[str, spark.DataType] = {
 }
 _SQL: dict[type[spark.DataType], Callable[[Any], str]] = {
     spark.BooleanType: lambda _: "BOOLEAN",
-    spark.ByteType: lambda _: "INTEGER",
-    spark.ShortType: lambda _: "INTEGER",
+    spark.ByteType: lambda _: "SMALLINT",
+    spark.ShortType: lambda _: "SMALLINT",
     spark.IntegerType: lambda _: "INTEGER",
     spark.LongType: lambda _: "BIGINT",
-    spark.FloatType: lambda _: "DOUBLE PRECISION",
+    spark.FloatType: lambda _: "REAL",
     spark.DoubleType: lambda _: "DOUBLE PRECISION",
     spark.DecimalType: lambda kind: f"NUMERIC({kind.precision},{kind.scale})",
     spark.StringType: lambda _: "TEXT",
@@ -41,7 +43,7 @@ _SQL: dict[type[spark.DataType], Callable[[Any], str]] = {
     spark.TimestampNTZType: lambda _: "TIMESTAMP",
     spark.TimestampType: lambda _: "TIMESTAMPTZ",
 }
-_NUMBERS = {"INTEGER", "BIGINT", "DOUBLE", "DECIMAL"}
+_NUMBERS = {"SMALLINT", "INTEGER", "BIGINT", "REAL", "DOUBLE", "DECIMAL"}
 _LOCAL = {"DATE", "TIMESTAMP"}
 """Without a time zone; to and from TIMESTAMPTZ it takes one, and Spark's is not herdpy's."""
 _CASTS = {"DATE": "date", "TIMESTAMP": "timestamp_ntz", "TIMESTAMPTZ": "timestamp"}

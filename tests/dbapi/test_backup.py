@@ -20,12 +20,14 @@ ROWS = [
 def fill(connection: herdpy.Connection) -> None:
     connection.execute(
         "CREATE TABLE \"T 1\" (id BIGINT PRIMARY KEY, s VARCHAR(40) NOT NULL DEFAULT 'a''b',"
-        ' d DOUBLE PRECISION, b BYTEA, n DECIMAL(22,2), "select" BOOLEAN)'
+        ' d DOUBLE PRECISION, b BYTEA, n DECIMAL(22,2), "select" BOOLEAN, r REAL DEFAULT 0.1,'
+        " i SMALLINT DEFAULT -7)"
     )
     connection.execute("CREATE TABLE heap (day DATE, at TIMESTAMP)")
     connection.execute("CREATE TABLE nothing (id BIGINT PRIMARY KEY)")
     rows = [(i, s or "", d, b, n, x) for i, s, d, b, n, x in ROWS]
     connection.executemany('INSERT INTO "T 1" VALUES (?, ?, ?, ?, ?::DECIMAL(22,2), ?)', rows)
+    connection.execute("""UPDATE "T 1" SET r = '-0', i = 32767 WHERE id = 1""")
     text = "INSERT INTO heap VALUES (DATE '2020-02-29', TIMESTAMP '1969-12-31 23:59:59.5')"
     for _ in range(450):
         connection.execute(text)

@@ -194,6 +194,8 @@ def test_what_cannot_be_asked_for(conn: herdpy.Connection) -> None:
         ("k TEXT PRIMARY KEY", [(f"{i}é\n{i * i}",) for i in range(500)]),
         ("k DECIMAL(30, 2) PRIMARY KEY", [(Decimal(i - 250) ** 9 / 100,) for i in range(500)]),
         ("k DOUBLE PRIMARY KEY", [(float(i - 250) * 1e300,) for i in range(500)]),
+        ("k REAL PRIMARY KEY", [(float(i - 250) * 2**99,) for i in range(500)]),
+        ("k SMALLINT PRIMARY KEY", [(i * 7919 % 10007 - 5000,) for i in range(500)]),
         ("k BYTEA PRIMARY KEY", [(bytes([i % 256, 0, i // 256]),) for i in range(500)]),
         ("k BOOLEAN PRIMARY KEY", [(True,), (False,)]),
         ("k BIGINT", [(i % 3,) for i in range(500)]),

@@ -85,6 +85,20 @@ def _is_integer_sum(difference: Difference) -> bool:
     return _kinds(difference) == (K.BIGINT, K.DECIMAL) and _is_near(difference)
 
 
+def _is_real_sum(difference: Difference) -> bool:
+    """A sum of REALs that PostgreSQL has rounded after each of its values."""
+    if not difference.label.startswith("sum(") or _kinds(difference) != (K.REAL, K.REAL):
+        return False
+    values = [abs(float(row[-1])) for part in difference.parts for row in part.rows if row[-1]]
+    largest = max((value for value in values if math.isfinite(value)), default=0.0)
+    pairs = zip(_numbers(difference.ours), _numbers(difference.theirs), strict=True)
+    return all(
+        mine == yours
+        or (mine is not None and yours is not None and abs(mine - yours) <= largest * 1e-5)
+        for mine, yours in pairs
+    )
+
+
 def _is_quotient(difference: Difference) -> bool:
     if " / " not in difference.label and not difference.label.startswith("avg("):
         return False
@@ -323,6 +337,20 @@ DEVIATIONS: tuple[Deviation, ...] = (
             ),
         ),
         _is_integer_sum,
+    ),
+    Deviation(
+        "sum of REALs adds them up in 64 bits and rounds once; PostgreSQL rounds each of its"
+        " steps to 32.",
+        "In 32 bits the sum of a million values has few right digits, and another one in each"
+        " order of the rows, which nothing keeps.",
+        (
+            (
+                "SELECT sum(x) FROM (VALUES (1e8::real), (1::real), (-1e8::real)) AS v (x)",
+                ["1"],
+                ["0"],
+            ),
+        ),
+        _is_real_sum,
     ),
     Deviation(
         "A quotient of DECIMALs and avg have the scale max(16, those of the operands),"
@@ -616,7 +644,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         "Statements are nested at most 32 deep, and an expression has at most 1,000"
         " operators and 50,000 AND and OR, a query 1,000 UNION and their like; what is"
         " beyond is refused before it is read (54001). A chain of operators other than"
-        " `||` and the `+ - *` of INTEGER, BIGINT and DOUBLE (of DECIMALs or dates,"
+        " `||` and the `+ - *` of integers and DOUBLE (of DECIMALs or dates,"
         " say), and a query of UNIONs, may be refused from about 100 on. Of a chain of"
         " more than 30 GROUP BY knows only the whole.",
         "What a text can cost is bounded before it is read (ADR 40, 42).",

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from herdpy.model.types import MOMENT_KINDS, NUMERIC_KINDS, Kind
+from herdpy.model.types import FLOAT_KINDS, MOMENT_KINDS, NUMERIC_KINDS, Kind
 from tests.pg_oracle.rules import (
     AGGREGATE_RULES,
     SCALARS,
@@ -146,7 +146,7 @@ class Writer:
             forms += [text if text[0] != "-" else f"({text})"] * 2
         elif kind is K.BOOLEAN:
             forms += [text.upper()] * 2
-        elif kind not in (K.BIGINT, K.DECIMAL, K.DOUBLE):
+        elif kind not in (K.BIGINT, K.DECIMAL, *FLOAT_KINDS):
             forms.append(f"{type_name} {quoted(text)}")
         return Node(f"constant {name}", kind, _braced(chance.choice(forms)))
 

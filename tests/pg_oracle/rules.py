@@ -9,6 +9,8 @@ from itertools import product
 from typing import NamedTuple
 
 from herdpy.model.types import (
+    FLOAT_KINDS,
+    INTEGER_KINDS,
     MOMENT_KINDS,
     NUMERIC_KINDS,
     Kind,
@@ -28,7 +30,7 @@ from herdpy.sql.functions import (
 )
 from tests.pg_oracle.values import DECIMAL_TYPES, KINDS, NAMES, K, quoted
 
-_WHOLE = (K.INTEGER, K.BIGINT)
+_WHOLE = INTEGER_KINDS
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
 
 
@@ -65,15 +67,21 @@ def _names(kinds: Iterable[Kind]) -> str:
 
 
 def _wider(left: Kind, right: Kind) -> Kind:
+    """Return the type that two types of numbers have in common."""
+    return max(left, right, key=(*INTEGER_KINDS, K.DECIMAL, K.REAL, K.DOUBLE).index)
+
+
+def _operated(left: Kind, right: Kind) -> Kind:
     """Return the type of an operator's result over two types of numbers."""
-    return max(left, right, key=(K.INTEGER, K.BIGINT, K.DECIMAL, K.DOUBLE).index)
+    wider = _wider(left, right)
+    return K.DOUBLE if wider is K.REAL and left is not right else wider
 
 
 def _arithmetic() -> Iterator[Rule]:
     for left, right in product(NUMERIC_KINDS, repeat=2):
-        wider = _wider(left, right)
+        wider = _operated(left, right)
         for sign in "+-*/%^":
-            if sign == "%" and wider is K.DOUBLE:
+            if sign == "%" and wider in FLOAT_KINDS:
                 continue
             label = f"{NAMES[left]} {sign} {NAMES[right]}"
             is_row = sign in "+-*" and left is right and left is not K.DECIMAL
@@ -83,7 +91,7 @@ def _arithmetic() -> Iterator[Rule]:
                 exponent = Choice(
                     tuple(f"CAST({text} AS {NAMES[right]})" for text in ("2", "0", "-1", "3"))
                 )
-            is_rare = sign in "/^" and K.DECIMAL in (left, right) and K.DOUBLE not in (left, right)
+            is_rare = sign in "/^" and K.DECIMAL in (left, right) and wider is K.DECIMAL
             text = f"({{0}} {sign} {{1}})"
             yield Rule(label, result, (left, exponent), text, is_row, is_rare=is_rare)
     for kind in (*NUMERIC_KINDS, K.INTERVAL):
@@ -231,7 +239,13 @@ def _choices() -> Iterator[Rule]:
 def _casts() -> Iterator[Rule]:
     for source, target in product(KINDS, repeat=2):
         names = DECIMAL_TYPES if target is K.DECIMAL else (NAMES[target],)
-        is_row = {source, target} <= {*_WHOLE, K.DOUBLE} or {source, target} <= set(MOMENT_KINDS)
+        is_row = any(
+            {source, target} <= {*group}
+            for group in (
+                (*_WHOLE, *FLOAT_KINDS),
+                MOMENT_KINDS,
+            )
+        )
         label = f"CAST({NAMES[source]} AS {NAMES[target]})"
         texts = Choice(names)
         yield Rule(label, target, (source, texts), "CAST({0} AS {1})", is_row)
@@ -377,8 +391,8 @@ def _readings() -> Iterator[Rule]:
 # --- functions -----------------------------------------------------------------------------------
 
 _KINDS_OF: dict[str, tuple[Kind, ...]] = {
-    "int4": (K.INTEGER,), "integer": _WHOLE, "decimal": (K.DECIMAL,),
-    "double": (K.INTEGER, K.BIGINT, K.DOUBLE, K.DECIMAL), "text": (K.TEXT,), "bytea": (K.BYTEA,),
+    "int4": (K.INTEGER,), "int8": (K.BIGINT,), "integer": _WHOLE, "decimal": (K.DECIMAL,),
+    "real": (K.REAL,), "double": NUMERIC_KINDS, "text": (K.TEXT,), "bytea": (K.BYTEA,),
     "timestamp": (K.TIMESTAMP, K.DATE), "interval": (K.INTERVAL,),
 }  # fmt: skip
 _SAMPLE_TYPES = {kind: SqlType(kind) for kind in KINDS} | {K.DECIMAL: decimal_type(12, 4)}
@@ -457,7 +471,7 @@ def _call(written: str, name: str, kinds: tuple[Kind, ...], result: Kind) -> Rul
         arguments.append(special or kind)
     places = ", ".join(f"{{{place}}}" for place in range(len(kinds)))
     # PostgreSQL has them for numeric, and takes no bigint for an integer.
-    is_rare = name in _OF_DECIMALS and K.DECIMAL in kinds and K.DOUBLE not in kinds
+    is_rare = name in _OF_DECIMALS and K.DECIMAL in kinds and not {*FLOAT_KINDS} & {*kinds}
     is_rare |= name in _OF_INTEGERS and K.BIGINT in kinds
     label, text = f"{written}({_names(kinds)})", f"{written}({places})"
     return Rule(label, result, tuple(arguments), text, is_rare=is_rare)
@@ -479,11 +493,11 @@ def _specials() -> Iterator[Rule]:
         yield Rule(f"{name}(text)", K.TEXT, (K.TEXT,), f"{name}({{0}})")
     for name in ("lpad", "rpad"):
         yield Rule(f"{name}(text, integer)", K.TEXT, (K.TEXT, _COUNTS), f"{name}({{0}}, {{1}})")
-    for left, right in product((K.INTEGER, K.BIGINT, K.DECIMAL), repeat=2):
+    for left, right in product((*INTEGER_KINDS, K.DECIMAL), repeat=2):
         label, pair = f"mod({_names((left, right))})", (left, right)
         yield Rule(label, _wider(left, right), pair, "mod({0}, {1})")
     for name in ("round", "trunc"):
-        for kind in (K.DECIMAL, K.INTEGER, K.BIGINT):
+        for kind in (K.DECIMAL, *INTEGER_KINDS):
             label = f"{name}({NAMES[kind]}, n)"
             yield Rule(label, K.DECIMAL, (kind, _DIGITS), f"{name}({{0}}, {{1}})")
     for text in ("now() = current_timestamp", "localtimestamp = now() AT TIME ZONE 'UTC'",
@@ -511,8 +525,8 @@ def _specials() -> Iterator[Rule]:
 _QUERY = "SELECT o.{column} FROM w AS o WHERE o.id < 6"
 _CORRELATED = "SELECT o.{column} FROM w AS o WHERE o.i <= {{1}}"
 _COLUMN_OF = {
-    K.BOOLEAN: "b", K.INTEGER: "i", K.BIGINT: "l", K.DOUBLE: "d", K.DECIMAL: "n", K.TEXT: "s",
-    K.BYTEA: "y", K.DATE: "a", K.TIMESTAMP: "p", K.TIMESTAMPTZ: "z",
+    K.BOOLEAN: "b", K.SMALLINT: "h", K.INTEGER: "i", K.BIGINT: "l", K.REAL: "f", K.DOUBLE: "d",
+    K.DECIMAL: "n", K.TEXT: "s", K.BYTEA: "y", K.DATE: "a", K.TIMESTAMP: "p", K.TIMESTAMPTZ: "z",
 }  # fmt: skip
 
 
@@ -584,12 +598,13 @@ def _aggregates() -> Iterator[Rule]:
         for kind, word in product(kinds, ("", "DISTINCT ")):
             label = f"{written}({word}{NAMES[kind]})"
             result = kind if written in ("min", "max", "sum", "bool_and", "bool_or") else K.DOUBLE
-            if written == "count" or (written == "sum" and kind is K.INTEGER):
+            if written == "count" or (written == "sum" and kind in INTEGER_KINDS[:2]):
                 result = K.BIGINT
             elif written == "avg":
                 result = kind if kind in (K.DOUBLE, K.INTERVAL) else K.DECIMAL
+                result = K.DOUBLE if kind is K.REAL else result
             # PostgreSQL's are numeric, of as many digits as the values tell.
-            is_rare = kind is not K.DOUBLE and result in (K.DOUBLE, K.DECIMAL)
+            is_rare = kind not in FLOAT_KINDS and result in (K.DOUBLE, K.DECIMAL)
             is_rare &= written not in ("min", "max", "sum")
             text = f"{written}({word}{{0}}){{tail}}"
             yield Rule(label, result, (kind,), text, is_rare=is_rare)

@@ -13,9 +13,9 @@ from tests.pg_oracle.values import K
 from tests.sql.runner import shown
 
 _KINDS = {
-    16: K.BOOLEAN, 17: K.BYTEA, 20: K.BIGINT, 23: K.INTEGER, 25: K.TEXT, 701: K.DOUBLE,
-    705: K.TEXT, 1043: K.TEXT, 1082: K.DATE, 1114: K.TIMESTAMP, 1184: K.TIMESTAMPTZ,
-    1186: K.INTERVAL, 1700: K.DECIMAL,
+    16: K.BOOLEAN, 17: K.BYTEA, 20: K.BIGINT, 21: K.SMALLINT, 23: K.INTEGER, 25: K.TEXT,
+    700: K.REAL, 701: K.DOUBLE, 705: K.TEXT, 1043: K.TEXT, 1082: K.DATE, 1114: K.TIMESTAMP,
+    1184: K.TIMESTAMPTZ, 1186: K.INTERVAL, 1700: K.DECIMAL,
 }  # fmt: skip
 """By PostgreSQL's OID of a type."""
 _SETTINGS = (
@@ -72,8 +72,9 @@ class Herdpy:
             cursor = self.connection.execute(text, parameters)
             if cursor.description is None:
                 return Answer(None, row_count=cursor.rowcount)
-            kinds = tuple(Kind[column[1]] for column in cursor.description)
-            rows = tuple(tuple(map(_shown, row)) for row in cursor.fetchall())
+            codes = [column[1] for column in cursor.description]
+            kinds = tuple(Kind[code] for code in codes)
+            rows = tuple(tuple(map(_shown, row, codes)) for row in cursor.fetchall())
         except herdpy.Error as error:
             return Answer(error.sqlstate, message=str(error))
         return Answer(None, kinds, rows, len(rows))
@@ -82,5 +83,5 @@ class Herdpy:
         self.connection.close()
 
 
-def _shown(value: Any) -> Cell:
-    return None if value is None else shown(value)
+def _shown(value: Any, code: str) -> Cell:
+    return None if value is None else shown(value, code)

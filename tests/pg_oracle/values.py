@@ -4,20 +4,23 @@ import datetime
 import random
 from decimal import Decimal
 
-from herdpy.model.types import Kind
+from herdpy.model.types import FLOAT_KINDS, INTEGER_KINDS, Kind
 
 K = Kind
 KINDS = tuple(kind for kind in Kind if kind is not Kind.UNKNOWN)
 NAMES = {
-    K.BOOLEAN: "boolean", K.INTEGER: "integer", K.BIGINT: "bigint", K.DOUBLE: "double precision",
-    K.DECIMAL: "numeric", K.TEXT: "text", K.BYTEA: "bytea", K.DATE: "date",
-    K.TIMESTAMP: "timestamp", K.TIMESTAMPTZ: "timestamptz", K.INTERVAL: "interval",
+    K.BOOLEAN: "boolean", K.SMALLINT: "smallint", K.INTEGER: "integer", K.BIGINT: "bigint",
+    K.REAL: "real", K.DOUBLE: "double precision", K.DECIMAL: "numeric", K.TEXT: "text",
+    K.BYTEA: "bytea", K.DATE: "date", K.TIMESTAMP: "timestamp", K.TIMESTAMPTZ: "timestamptz",
+    K.INTERVAL: "interval",
 }  # fmt: skip
 DECIMAL_TYPES = ("numeric(6,2)", "numeric(12,4)", "numeric(20,0)", "numeric(5,5)", "numeric(38,10)")
 COMMON: dict[Kind, tuple[str, ...]] = {
     K.BOOLEAN: ("true", "false"),
+    K.SMALLINT: ("0", "1", "2", "3", "5", "-1", "-7", "12", "100"),
     K.INTEGER: ("0", "1", "2", "3", "7", "-1", "-5", "10", "100"),
     K.BIGINT: ("0", "1", "2", "-1", "-7", "12", "3000000000", "-70000000000"),
+    K.REAL: ("0", "1", "1.5", "-2.5", "0.1", "0.2", "3.3", "-3.7", "1e10", "100", "16777216"),
     K.DOUBLE: ("0", "1", "1.5", "-2.5", "0.1", "0.5", "2.5", "-3.7", "1e10", "100", "0.25"),
     K.DECIMAL: ("0", "1", "1.5", "-2.25", "0.01", "-0.5", "2.5", "12.345", "-7", "0.1"),
     K.TEXT: ("", "a", "A", "ab", "b", "Abc", "é", "a b", " x ", "12", "-3.5", "t", "a_b%", "éà"),
@@ -37,8 +40,13 @@ COMMON: dict[Kind, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 EDGES: dict[Kind, tuple[str, ...]] = {
+    K.SMALLINT: ("32767", "-32768", "256", "-182"),
     K.INTEGER: ("2147483647", "-2147483648", "65536", "-46341"),
     K.BIGINT: ("9223372036854775807", "-9223372036854775808", "9007199254740993", "4294967296"),
+    K.REAL: (
+        "-0", "NaN", "Infinity", "-Infinity", "3e38", "-1e-38", "1e-45", "1234567.9", "33554448",
+        "1e6", "1e-5", "2147483647", "9.3e18", "7.038531e-26", "1.2379401e27", "1e-40",
+    ),
     K.DOUBLE: (
         "-0", "NaN", "Infinity", "-Infinity", "1e300", "-1e-300", "5e-324", "123456789.123",
         "1.2345678901234567e16", "1e15", "2147483647.5", "9.3e18", "1e-5",
@@ -59,8 +67,10 @@ EDGES: dict[Kind, tuple[str, ...]] = {
 }  # fmt: skip
 _EDGE_SHARE, _NULL_SHARE = 0.12, 0.12
 COLUMNS: dict[str, tuple[Kind, str]] = {
-    "i": (K.INTEGER, "integer"), "j": (K.INTEGER, "integer"), "l": (K.BIGINT, "bigint"),
-    "d": (K.DOUBLE, "double precision"), "e": (K.DOUBLE, "double precision"),
+    "h": (K.SMALLINT, "smallint"), "k": (K.SMALLINT, "smallint"), "i": (K.INTEGER, "integer"),
+    "j": (K.INTEGER, "integer"), "l": (K.BIGINT, "bigint"),
+    "f": (K.REAL, "real"), "g": (K.REAL, "real"), "d": (K.DOUBLE, "double precision"),
+    "e": (K.DOUBLE, "double precision"),
     "n": (K.DECIMAL, "numeric(12,4)"), "m": (K.DECIMAL, "numeric(6,2)"), "s": (K.TEXT, "text"),
     "t": (K.TEXT, "text"), "c": (K.TEXT, "varchar(8)"), "b": (K.BOOLEAN, "boolean"),
     "y": (K.BYTEA, "bytea"), "a": (K.DATE, "date"), "p": (K.TIMESTAMP, "timestamp"),
@@ -91,9 +101,9 @@ def as_python(kind: Kind, text: str) -> object:
     """Return what a program would hand over as a parameter."""
     if kind is K.BOOLEAN:
         return text == "true"
-    if kind in (K.INTEGER, K.BIGINT):
+    if kind in INTEGER_KINDS:
         return int(text)
-    if kind is K.DOUBLE:
+    if kind in FLOAT_KINDS:
         return float(text)
     if kind is K.DECIMAL:
         return Decimal(text)

@@ -124,9 +124,13 @@ class HerdpySession:
             if cursor.description is None:
                 return Reply(Answer(None, row_count=cursor.rowcount))
             names = tuple(column[0] for column in cursor.description)
-            kinds = tuple(Kind[column[1]] for column in cursor.description)
+            codes = [column[1] for column in cursor.description]
+            kinds = tuple(Kind[code] for code in codes)
             rows = tuple(
-                tuple(None if value is None else shown(value) for value in row)
+                tuple(
+                    None if value is None else shown(value, code)
+                    for value, code in zip(row, codes, strict=True)
+                )
                 for row in cursor.fetchall()
             )
         except herdpy.Error as error:

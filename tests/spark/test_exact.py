@@ -10,6 +10,8 @@ import herdpy
 from pyspark_herdpy.exact import Target, check_exact
 
 DOUBLE = Target("x", "DOUBLE", None, None)
+REAL = Target("x", "REAL", None, None)
+SMALLINT = Target("x", "SMALLINT", None, None)
 INTEGER = Target("x", "INTEGER", None, None)
 BIGINT = Target("x", "BIGINT", None, None)
 DATE = Target("x", "DATE", None, None)
@@ -54,6 +56,12 @@ def place(array: Any, target: Target) -> int | None:
         (pa.array([Decimal("0.1"), Decimal("0.12345678901234567890")]), DOUBLE, 2),
         (pa.array([0.1]), DOUBLE, None),
         (pa.array([0.1], pa.float32()), DOUBLE, None),
+        (pa.array([0.1], pa.float32()), REAL, None),
+        (pa.array([0.5, None, float("nan"), 1e300, 0.1]), REAL, 5),
+        (pa.array([2**24, 2**24 + 1]), REAL, 2),
+        (pa.array([2**15 - 1], pa.int16()), REAL, None),
+        (pa.array([Decimal("0.10"), Decimal("0.25"), Decimal("0.123456789")]), REAL, 3),
+        (pa.array([1.0, 2.5]), SMALLINT, 2),
         (pa.array([7]), Target("x", "DECIMAL", None, None), None),
         (pa.array([0, None, -DAY_US, DAY_US - 1], MOMENTS), DATE, 4),
         (pa.array([None, -1], MOMENTS), DATE, 2),

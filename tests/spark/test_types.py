@@ -26,13 +26,13 @@ class Case(NamedTuple):
 
 
 CASES = [
-    Case("tinyint", "-128Y", "127Y", (-128, 127), "int"),
-    Case("smallint", "-32768S", "32767S", (-32768, 32767), "int"),
+    Case("tinyint", "-128Y", "127Y", (-128, 127), "smallint"),
+    Case("smallint", "-32768S", "32767S", (-32768, 32767), "smallint"),
     Case("int", "-2147483648", "2147483647", (-(2**31), 2**31 - 1), "int"),
     Case(
         "bigint", "-9223372036854775808L", "9223372036854775807L", (-(2**63), 2**63 - 1), "bigint"
     ),
-    Case("float", "float('-inf')", "0.5F", (float("-inf"), 0.5), "double"),
+    Case("float", "float('-inf')", "0.5F", (float("-inf"), 0.5), "float"),
     Case(
         "double",
         "-1.7976931348623157E308D",
@@ -112,7 +112,9 @@ def test_every_type_into_a_new_table_and_back(
         (kinds.VarcharType(7), "VARCHAR(7)"),
         (kinds.StringType("UTF8_LCASE"), "TEXT"),
         (kinds.DecimalType(5, 2), "NUMERIC(5,2)"),
-        (kinds.FloatType(), "DOUBLE PRECISION"),
+        (kinds.FloatType(), "REAL"),
+        (kinds.ByteType(), "SMALLINT"),
+        (kinds.ShortType(), "SMALLINT"),
     ],
 )
 def test_types_of_sql(kind: kinds.DataType, text: str) -> None:

@@ -8,6 +8,7 @@ Blocks are separated by empty lines, # begins a comment:
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 from herdpy.exec.coerce import format_text
 from herdpy.model.python_values import kind_of
+from herdpy.model.types import Kind
 from tests.fixtures.engines import TABLESPACE
 
 
@@ -63,20 +65,20 @@ def read_blocks(path: Path) -> list[Block]:
     return blocks
 
 
-def shown(value: Any) -> str:
-    """Return a value as psql shows it."""
+def shown(value: Any, code: str | None = None) -> str:
+    """Return a value as psql shows it; code: that of its column, which of a REAL has to be told."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
         return "t" if value else "f"
-    return format_text(value, kind_of(value))
+    return format_text(value, Kind.REAL if code == Kind.REAL.name else kind_of(value))
 
 
-def is_same(value: Any, expected: str) -> bool:
+def is_same(value: Any, expected: str, code: str | None = None) -> bool:
     """Tell whether a value is the expected text, numbers within what text can tell."""
-    if shown(value) == expected:
+    if shown(value, code) == expected:
         return True
-    if expected == "NULL" or value is None:
+    if expected == "NULL" or value is None or code == Kind.REAL.name:
         return False
     if isinstance(value, float):
         return math.isclose(value, float(expected), rel_tol=1e-12)
@@ -85,18 +87,19 @@ def is_same(value: Any, expected: str) -> bool:
     return False
 
 
-def difference(rows: list[tuple[Any, ...]], block: Block) -> str | None:
-    """Return what differs from the expected rows, or None."""
+def difference(rows: list[tuple[Any, ...]], block: Block, description: Sequence[Any]) -> str | None:
+    """Return what differs from the expected rows of a query of that description, or None."""
+    codes = [column[1] for column in description]
     expected = list(block.rows or ())
     if block.is_sorted:
-        rows = sorted(rows, key=lambda row: [shown(value) for value in row])
+        rows = sorted(rows, key=lambda row: list(map(shown, row, codes)))
         expected = sorted(expected, key=lambda line: line.split(" | "))
     wanted = [line.split(" | ") for line in expected]
     is_equal = len(rows) == len(wanted) and all(
-        len(row) == len(line) and all(map(is_same, row, line))
+        len(row) == len(line) and all(map(is_same, row, line, codes))
         for row, line in zip(rows, wanted, strict=True)
     )
     if is_equal:
         return None
-    found = "\n".join(" | ".join(map(shown, row)) for row in rows)
+    found = "\n".join(" | ".join(map(shown, row, codes)) for row in rows)
     return f"expected\n{chr(10).join(expected)}\nfound\n{found}"

@@ -25,7 +25,8 @@ def run_block(connection: Connection, block: Block) -> str | None:
     cursor = connection.cursor()
     try:
         cursor.execute(block.text)
-        rows = cursor.fetchall() if cursor.description else []
+        description = cursor.description or ()
+        rows = cursor.fetchall() if description else []
     except herdpy.Error as error:
         if error.sqlstate == block.sqlstate:
             return None
@@ -34,7 +35,7 @@ def run_block(connection: Connection, block: Block) -> str | None:
         cursor.close()
     if block.sqlstate is not None:
         return f"expected error {block.sqlstate}, found {rows[:3]}"
-    return None if block.rows is None else difference(rows, block)
+    return None if block.rows is None else difference(rows, block, description)
 
 
 def _is_query(block: Block) -> bool:

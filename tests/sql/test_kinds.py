@@ -11,8 +11,10 @@ from herdpy.model.types import Kind
 # A value of each kind, and a greater one.
 SAMPLES = {
     Kind.BOOLEAN: ("false", "true"),
+    Kind.SMALLINT: ("'-7'::smallint", "7::smallint"),
     Kind.INTEGER: ("-7", "7"),
     Kind.BIGINT: ("-70000000000", "70000000000"),
+    Kind.REAL: ("0.1::real", "0.2::real"),
     Kind.DOUBLE: ("1.5::float8", "2.5::float8"),
     Kind.DECIMAL: ("1.50", "2.50"),
     Kind.TEXT: ("'a'::text", "'b'::text"),

@@ -45,13 +45,14 @@ def test_strings_as_parameters(target: str, path: Path) -> None:
         text, parameters = parametrized(block.text)
         count += len(parameters)
         found: str | None = None
-        rows = []
+        rows, description = [], ()
         try:
             cursor = connection.execute(text, parameters)
-            rows = cursor.fetchall() if cursor.description else []
+            description = cursor.description or ()
+            rows = cursor.fetchall() if description else []
         except herdpy.Error as error:
             found = error.sqlstate
-        wrong = difference(rows, block) if block.rows is not None else None
+        wrong = difference(rows, block, description) if block.rows is not None else None
         if found != block.sqlstate or wrong is not None:
             failures.append(f"{path.name}:{block.line} {text} {parameters}: {found} {wrong}")
     connection.close()

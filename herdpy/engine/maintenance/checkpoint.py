@@ -237,7 +237,7 @@ def run_checkpoint(tablespace: Tablespace, manifest: Manifest, disk: Disk, direc
     hint_data = b"" if hint is None else hint.data
     if hint is not None and hint.behind > state.lsn:
         hint_data = listed.replay_hint  # behind a mark, which is no part of the state
-    upgrade(disk, manifest)
+    upgrade(disk, manifest, (table_state.table for table_state in state.tables.values()))
     deltas = [
         TableDelta(
             table_state.table,

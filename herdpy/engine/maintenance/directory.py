@@ -10,6 +10,7 @@ holds LOCK.
 
 import errno
 import re
+from collections.abc import Iterable
 
 from bookie.runtime.interfaces import Disk, Rng
 from herdpy.engine.maintenance.file_logs import log_file_paths
@@ -23,6 +24,7 @@ from herdpy.errors import (
     expecting_file,
     misplaced,
 )
+from herdpy.model.schema import Table
 from herdpy.storage.manifest import FILE_LOG, Identity, Manifest, ManifestState
 from herdpy.storage.tablespace_list import (
     BY_FOLDER_HINT,
@@ -32,7 +34,8 @@ from herdpy.storage.tablespace_list import (
     TablespaceList,
 )
 
-FORMAT_VERSION = 2
+FORMAT_VERSION, FORMAT_VERSION_MAX = 2, 3
+"""What a new directory has, and what it has with the first table of a type that 2 does not know."""
 FORMAT = "FORMAT"
 LOCK = "LOCK"
 NODE = "node.json"
@@ -96,9 +99,9 @@ def check_format(disk: Disk, where: str) -> None:
             f"{where}/{FORMAT}, offset 0: expected 'herdpy {FORMAT_VERSION}', found {text[:40]!r}",
             hint=FORMAT_HINT,
         )
-    if int(words[1]) > FORMAT_VERSION:
+    if int(words[1]) > FORMAT_VERSION_MAX:
         raise NotSupportedError(
-            f"{where} has format {int(words[1])}; this herdpy reads up to {FORMAT_VERSION} "
+            f"{where} has format {int(words[1])}; this herdpy reads up to {FORMAT_VERSION_MAX} "
             f"(offset 0 of {FORMAT})",
             hint="Open it with the newer herdpy that wrote it.",
         )
@@ -119,23 +122,34 @@ def create_if_new(disk: Disk, rng: Rng, log_kind: str = FILE_LOG) -> None:
     write_format(disk)
 
 
-def upgrade(disk: Disk, manifest: Manifest) -> None:
+def upgrade(disk: Disk, manifest: Manifest, tables: Iterable[Table]) -> None:
     """Make FORMAT 2 of a database that is FORMAT 1; repeatable after an error or a crash.
+
+    And FORMAT 3 of one that gets the first of such tables (ADR 93).
 
     FORMAT comes first: from its rename on no older herdpy opens the directory, and before it
     nothing is there that one could not read. What FORMAT 1 wrote is read as it is, file by file,
     until a checkpoint or a compaction writes it anew.
     """
     if not manifest.is_current:
-        write_format(disk)
+        _raise_format(disk, FORMAT_VERSION)
         manifest.upgrade()
+    version = max((table.format_version for table in tables), default=FORMAT_VERSION)
+    if version > FORMAT_VERSION:
+        _raise_format(disk, version)
 
 
-def write_format(disk: Disk) -> None:
+def _raise_format(disk: Disk, version: int) -> None:
+    """Say that the database is of a format, where it says an older one; a node's copy says none."""
+    if disk.exists(FORMAT) and int(disk.read(FORMAT).split()[1]) < version:
+        write_format(disk, version)
+
+
+def write_format(disk: Disk, version: int = FORMAT_VERSION) -> None:
     """Say that the directory is a database, durably: the last step of making one."""
     file = disk.open(f"{FORMAT}.new", create=True)
     try:
-        text = f"herdpy {FORMAT_VERSION}\n".encode()
+        text = f"herdpy {version}\n".encode()
         file.truncate(0)
         file.write_at(0, text)
         file.sync()

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from herdpy.engine.access.text import right_texts, role_texts
 from herdpy.engine.maintenance.directory import DIRECTORY
 from herdpy.engine.state.snapshots import Snapshot
+from herdpy.model.reals import real_text
 from herdpy.model.schema import Table
 from herdpy.model.types import Kind, Physical, Row, SqlType
 from herdpy.sql.text import create_index_texts, create_table_text, literal_text, name_text
@@ -93,6 +94,6 @@ def _row_text(row: Row, shown: list[int], table: Table) -> str:
 
 def _cell_text(value: Physical, sql_type: SqlType) -> str:
     # Quoted, because -0.0 without quotes is a decimal's zero, which has no sign.
-    if sql_type.kind is Kind.DOUBLE and value is not None:
-        return f"'{value!r}'"
+    if isinstance(value, float):
+        return f"'{real_text(value) if sql_type.kind is Kind.REAL else repr(value)}'"
     return literal_text(value, sql_type)

@@ -23,6 +23,7 @@ from herdpy.engine.maintenance.checkpoint import remove_unlisted
 from herdpy.engine.maintenance.directory import (
     DIRECTORY,
     FORMAT,
+    FORMAT_VERSION,
     LOCK,
     LOGS,
     MANIFEST,
@@ -50,6 +51,7 @@ from herdpy.errors import (
     OperationalError,
     ProgrammingError,
 )
+from herdpy.model.schema import table_from_plain
 from herdpy.storage.backup_file import (
     COUNTER_MAX,
     PIECE_BYTES,
@@ -153,17 +155,24 @@ def restore(
         tablespace_id = rng.randbytes(FILE_ID_BYTES)
         state = _write_segments(content, disk, rng, DIRECTORY, tablespace_id, progress)
         _remove_list(disk)
+        version = _format_of(state)
         if has_database:
-            write_format(disk)  # an older herdpy must not meet the new manifest
+            write_format(disk, version)  # an older herdpy must not meet the new manifest
         Manifest.put(disk, MANIFEST, state, rng).close()
         if not has_database:
             disk.sync_directory("")
-            write_format(disk)
+            write_format(disk, version)
         _remove_old(disk, state)  # before RESTORE is: without it they would be damage
         disk.unlink(RESTORE)
         disk.sync_directory("")
     finally:
         lock.close()
+
+
+def _format_of(state: ManifestState) -> int:
+    """Return the FORMAT that a directory with these tables has."""
+    tables = (table_from_plain(item.definition) for item in state.tables.values())
+    return max((table.format_version for table in tables), default=FORMAT_VERSION)
 
 
 def restore_all(
@@ -194,12 +203,13 @@ def restore_all(
         if len(entries) > 1:
             _put_list(disk, 1, [entries[0], *(_with_state(each, MAKING) for each in entries[1:])])
         total = sum(content.byte_count for _, content in contents)
-        done = 0
+        done, version = 0, FORMAT_VERSION
         for entry, (_, content) in zip(entries, contents, strict=True):
             if entry is not entries[0]:
                 begin_tablespace(disk, entry.folder)
             step = progress_behind(done, total, progress)
             state = _write_segments(content, disk, rng, entry.folder, entry.id, step)
+            version = max(version, _format_of(state))
             Manifest.put(disk, f"{entry.folder}/MANIFEST", state, rng).close()
             disk.sync_directory(entry.folder)
             done += content.byte_count
@@ -207,7 +217,7 @@ def restore_all(
         if len(entries) > 1:
             _put_list(disk, 2, entries)
         disk.sync_directory("")
-        write_format(disk)  # this decides
+        write_format(disk, version)  # this decides
         for entry in entries[1:]:
             finish_tablespace(disk, entry.folder)
         disk.unlink(RESTORE)

@@ -69,7 +69,7 @@ _CLASS_TESTS = {
 # By (natural kind, kind of the slot): when a value is its own physical form. "" is always.
 _SAME_TESTS = {
     **{(k, k): "" for k in (Kind.BIGINT, Kind.DOUBLE, Kind.BOOLEAN, Kind.BYTEA)},
-    (Kind.BIGINT, Kind.INTEGER): VALUE_TESTS[Kind.INTEGER],
+    **{(Kind.BIGINT, k): VALUE_TESTS[k] for k in (Kind.SMALLINT, Kind.INTEGER)},
     (Kind.UNKNOWN, Kind.TEXT): f"$ is None or {VALUE_TESTS[Kind.TEXT]}",
 }
 
@@ -317,8 +317,8 @@ def _take_key(
             return False
         name = f"c{len(names)}"
         source.lines += [f"{name} = {values[part.index]}", f"if {name} is None: return {absent}"]
-        kind = table.columns[ordinal].type.kind
-        names.append(f"float_order({name})" if kind is Kind.DOUBLE else name)
+        is_float = table.columns[ordinal].type.is_float
+        names.append(f"float_order({name})" if is_float else name)
     source.space.update(
         TRIMMED=TRIMMED, own_visible=own_visible, visible=visible, visible_in=visible_in
     )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.transactions import Transaction
-from herdpy.model.types import Kind
+from herdpy.model.types import NUMERIC_KINDS
 from herdpy.sql.plan import DeletePlan, InsertPlan, Plan, PointAccess, RowFind, UpdatePlan
 from herdpy.sql.tree import Call, Cast, ColumnRef, Expression, Literal, Parameter, walk
 
@@ -24,7 +24,7 @@ class PendingWrite(NamedTuple):
 
 
 _CHEAP_CALLS = frozenset({"+", "-", "*"})
-_CHEAP_KINDS = frozenset({Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL})
+_CHEAP_KINDS = frozenset(NUMERIC_KINDS)
 _PARTS_MAX = 800
 """Of a statement's expressions, about four for each column."""
 

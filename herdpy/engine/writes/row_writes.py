@@ -40,7 +40,7 @@ from herdpy.log.record import (
 from herdpy.model.row_memory import row_bytes as one_row_bytes
 from herdpy.model.row_memory import rows_bytes
 from herdpy.model.schema import Table
-from herdpy.model.types import Key, Kind, Row
+from herdpy.model.types import Key, Row
 from herdpy.storage.column import Layout, layout_of
 
 T = TypeVar("T")
@@ -359,13 +359,13 @@ class Write:
         """
         if any(latest.get(key) is None for key in self.kept):
             return False
-        has_doubles = any(column.type.kind is Kind.DOUBLE for column in self.table.columns)
+        has_floats = any(column.type.is_float for column in self.table.columns)
         for key, row in self._looking(found.items()):
             now = latest.get(key)
             if now is row:
                 continue
             # By `==`, -0.0 is 0.0, but NaN is not NaN; by their texts neither is so.
-            if repr(now) != repr(row) if has_doubles else now != row:
+            if repr(now) != repr(row) if has_floats else now != row:
                 return False
         return True
 

@@ -3,12 +3,13 @@
 The source reads the row `r` (a physical Row) and the parameters `p`, and names constants and
 helpers of the Writer's `space`. Three contexts: `value` gives the value or None, `truth` something
 true exactly when the condition is TRUE, `falsity` something true exactly when it is FALSE; the
-latter two save most tests for NULL. DOUBLEs compare as in PostgreSQL and DuckDB: NaN equals NaN and
-is the greatest, -0.0 equals 0.0; their arithmetic overflows to infinity as DuckDB's does. Whatever
-is not a row-path expression (sql/planner.py decides) is an InvariantViolation.
+latter two save most tests for NULL. Floats compare as in PostgreSQL and DuckDB: NaN equals NaN and
+is the greatest, -0.0 equals 0.0; arithmetic of DOUBLEs overflows to infinity as DuckDB's does.
+Whatever is not a row-path expression (sql/planner.py decides) is an InvariantViolation.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from operator import itemgetter
 from typing import Any, NoReturn
 
@@ -16,15 +17,23 @@ from herdpy.errors import DataError, InvariantViolation
 from herdpy.exec.coerce import cast_physical
 from herdpy.limits import row_nodes_max
 from herdpy.model.keys import float_order
+from herdpy.model.reals import round_real
 from herdpy.model.schema import Table
-from herdpy.model.types import BOOLEAN, INTEGER_BOUNDS, Kind, SqlType
+from herdpy.model.types import (
+    BOOLEAN,
+    FLOAT_KINDS,
+    INTEGER_BOUNDS,
+    INTEGER_KINDS,
+    Kind,
+    SqlType,
+)
 from herdpy.sql import tree
 from herdpy.sql.reading.extent import Budget
 from herdpy.sql.tree import Expression
 
 _COMPARISONS = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _OPPOSITES = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-_DOUBLE_COMPARISONS = {
+_FLOAT_COMPARISONS = {
     "=": "({a} == {b} or {a} != {a} and {b} != {b})",
     "<>": "({a} != {b} and ({a} == {a} or {b} == {b}))",
     "<": "({a} < {b} if {b} == {b} else {a} == {a})",
@@ -34,9 +43,23 @@ _DOUBLE_COMPARISONS = {
 }
 
 
+_INFINITY = float("inf")
+_SAME_FORM = {*combinations(INTEGER_KINDS, 2), *combinations(FLOAT_KINDS, 2)}
+"""Casts that leave the physical value as it is."""
+
+
 def overflow(type_name: str) -> NoReturn:
     """Raise PostgreSQL's error for integer arithmetic that leaves its type."""
     raise DataError(f"{type_name} out of range", sqlstate="22003")
+
+
+def _real_of(result: float) -> float:
+    """Return the REAL of a result of 64 bits, which is the one that 32 bits alone give."""
+    real = round_real(result)
+    if real != result and (not real or abs(real) == _INFINITY):
+        kind = "underflow" if not real else "overflow"
+        raise DataError(f"value out of range: {kind}", sqlstate="22003")
+    return real
 
 
 def _order(value: float | None) -> int | None:
@@ -50,7 +73,7 @@ class Writer:
     """
 
     def __init__(self, table: Table | None) -> None:
-        self.space: dict[str, Any] = {"overflow": overflow, "to_order": _order}
+        self.space: dict[str, Any] = {"overflow": overflow, "real_of": _real_of, "to_order": _order}
         self.prelude: list[str] = []
         self._table = table  # the relation every ColumnRef refers to
         self._temporary_count = 0
@@ -191,6 +214,8 @@ class Writer:
     def _checked(self, source: str, sql_type: SqlType) -> str:
         if sql_type.kind is Kind.DOUBLE:
             return source
+        if sql_type.kind is Kind.REAL:
+            return f"real_of({source})"
         if sql_type.kind not in INTEGER_BOUNDS:
             raise InvariantViolation(f"row path: no arithmetic on {sql_type}")
         low, high = INTEGER_BOUNDS[sql_type.kind]
@@ -257,7 +282,7 @@ class Writer:
             several = self.name(itemgetter(*slots, slots[0]))  # a tuple of one slot, too
             values = f"{several}(p) + {values}"
         members = self.temporary()
-        convert = "to_order" if node.operand.type.kind is Kind.DOUBLE else ""
+        convert = "to_order" if node.operand.type.is_float else ""
         self.prelude.append(
             f"{members} = frozenset({f'map({convert}, {values})' if convert else values})"
         )
@@ -271,7 +296,7 @@ class Writer:
     def _cast(self, operand: Expression, to_type: SqlType) -> str:
         from_type = operand.type
         source = self.value(operand)
-        if from_type == to_type or (from_type.kind, to_type.kind) == (Kind.INTEGER, Kind.BIGINT):
+        if from_type == to_type or (from_type.kind, to_type.kind) in _SAME_FORM:
             return source
         convert = self.name(_caster(from_type, to_type))
         return f"{convert}({source})"
@@ -312,8 +337,8 @@ def _assigner(from_type: SqlType, to_type: SqlType, column: str) -> Any:
 def _comparison(function: str, a: str, b: str, operands: tuple[Expression, ...]) -> str:
     left, right = operands
     _require_alike(left.type, right.type)
-    if left.type.kind is Kind.DOUBLE:
-        return _DOUBLE_COMPARISONS[function].format(a=a, b=b)
+    if left.type.is_float:
+        return _FLOAT_COMPARISONS[function].format(a=a, b=b)
     return f"{a} {_COMPARISONS[function]} {b}"
 
 

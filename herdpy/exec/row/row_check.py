@@ -292,7 +292,7 @@ def _key_texts(table: Table, key: Key) -> Iterator[str]:
     for ordinal, value in zip(table.key, key, strict=True):
         column = table.columns[ordinal]
         physical: Any = value
-        if column.type.kind is Kind.DOUBLE:
+        if column.type.is_float:
             physical = float_from_order(physical)
         yield str(cast_physical(physical, column.type, TEXT, is_assignment=False, what=column.name))
 

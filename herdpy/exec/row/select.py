@@ -18,7 +18,7 @@ from herdpy.exec.row.expressions import Writer
 from herdpy.limits import row_nodes_max
 from herdpy.model.keys import float_order
 from herdpy.model.schema import Table
-from herdpy.model.types import Kind, Physical, Row, SqlType
+from herdpy.model.types import Physical, Row, SqlType
 from herdpy.sql.plan import (
     Access,
     CountAccess,
@@ -253,7 +253,7 @@ def _key_source(
             raise InvariantViolation(f"row path: key {column.name} {column.type} by {part.type}")
         name = writer.temporary()
         lines += [f"{name} = {writer.value(part)}", f"if {name} is None: return iter(())"]
-        names.append(f"float_order({name})" if column.type.kind is Kind.DOUBLE else name)
+        names.append(f"float_order({name})" if column.type.is_float else name)
     return f"({''.join(f'{name}, ' for name in names)})", lines
 
 

@@ -23,6 +23,7 @@ pc: Any = pyarrow.compute  # whose stubs know not all that its functions take
 Array = Any  # pa.Array: likewise
 
 _INT64_DIGITS = 18
+_INTEGERS = {Kind.SMALLINT: pa.int16(), Kind.INTEGER: pa.int32(), Kind.BIGINT: pa.int64()}
 
 
 class RowMaker:
@@ -71,8 +72,9 @@ class RowMaker:
     def arrays(self, batch: pa.RecordBatch) -> list[Array] | None:
         """Return the columns of the rows, None for hidden ones, without a value of Python's.
 
-        Their types are pa.bool_, int32, int64 (also of dates and timestamps), float64, decimal128,
-        string and binary. None: the values have to be looked at one by one, by rows().
+        Their types are pa.bool_, int16, int32, int64 (also of dates and timestamps), float32,
+        float64, decimal128, string and binary. None: the values have to be looked at one by one, by
+        rows().
         """
         columns: list[Array] = []
         for ordinal, column in enumerate(self._table.columns):
@@ -171,7 +173,19 @@ def _boolean(array: Array, _column: Column) -> Array | None:
 def _integer(array: Array, column: Column) -> Array | None:
     if not pa.types.is_integer(array.type):
         return None
-    return array.cast(pa.int32() if column.type.kind is Kind.INTEGER else pa.int64())
+    return array.cast(_INTEGERS[column.type.kind])
+
+
+def _real(array: Array, _column: Column) -> Array | None:
+    if not pa.types.is_floating(array.type):
+        return None
+    reals = array.cast(pa.float32(), safe=False)
+    if array.type == pa.float64():
+        is_beyond = pc.and_(pc.is_inf(reals), pc.invert(pc.is_inf(array)))
+        is_lost = pc.and_(pc.equal(reals, 0.0), pc.not_equal(array, 0.0))
+        if pc.any(pc.or_(is_beyond, is_lost)).as_py():
+            return None
+    return reals
 
 
 def _double(array: Array, _column: Column) -> Array | None:
@@ -234,8 +248,10 @@ def _timestamp(array: Array, _column: Column) -> Array | None:
 
 _FAST: dict[Kind, Callable[[Array, Column], Array | None]] = {
     Kind.BOOLEAN: _boolean,
+    Kind.SMALLINT: _integer,
     Kind.INTEGER: _integer,
     Kind.BIGINT: _integer,
+    Kind.REAL: _real,
     Kind.DOUBLE: _double,
     Kind.DECIMAL: _decimal,
     Kind.TEXT: _text,

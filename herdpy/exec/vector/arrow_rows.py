@@ -16,8 +16,10 @@ Columns = Sequence[tuple[str, SqlType]]
 
 _ARROW_TYPES: dict[Kind, pa.DataType] = {
     Kind.BOOLEAN: pa.bool_(),
+    Kind.SMALLINT: pa.int16(),
     Kind.INTEGER: pa.int32(),
     Kind.BIGINT: pa.int64(),
+    Kind.REAL: pa.float32(),
     Kind.DOUBLE: pa.float64(),
     Kind.TEXT: pa.string(),
     Kind.BYTEA: pa.binary(),

@@ -597,7 +597,14 @@ def translate_error(text: str, sql: str) -> Error:
 
 
 _QUOTED = re.compile('"(.*)"', re.DOTALL)
-_TYPE_NAMES = {"INT32": "integer", "INT64": "bigint", "INT128": "numeric", "DOUBLE": "double"}
+_TYPE_NAMES = {
+    "INT16": "smallint",
+    "INT32": "integer",
+    "INT64": "bigint",
+    "INT128": "numeric",
+    "FLOAT": "real",
+    "DOUBLE": "double",
+}
 _OVERFLOW = re.compile(r"Overflow in \w+ of (\w+)")
 _CASTS = (
     re.compile(r"Type \w+ with value (?P<value>\S+) can't be cast .* type (?P<type>\S+)$"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from herdpy.errors import DataError
 from herdpy.exec.row.select import compile_row_select
 from herdpy.exec.vector.duck import VectorEngine
+from herdpy.model.reals import round_real
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import (
     BIGINT,
@@ -20,6 +21,8 @@ from herdpy.model.types import (
     DATE,
     DOUBLE,
     INTEGER,
+    REAL,
+    SMALLINT,
     TEXT,
     TIMESTAMP,
     TIMESTAMPTZ,
@@ -53,7 +56,9 @@ NAN, INF = float("nan"), float("inf")
 EDGES: dict[SqlType, tuple[Any, ...]] = {
     BIGINT: (0, 1, -1, 7, 2**31, 2**53 + 1, BIGINT_MAX, -(2**63)),
     INTEGER: (0, 1, -1, 2, 2**31 - 1, -(2**31)),
+    SMALLINT: (0, 1, -1, 2, 2**15 - 1, -(2**15)),
     DOUBLE: (0.0, -0.0, 1.0, -2.5, 1e308, 5e-324, INF, -INF, NAN),
+    REAL: (0.0, -0.0, 1.0, -2.5, *map(round_real, (0.1, 3e38, 1e-45, 1e-30)), INF, -INF, NAN),
     TEXT: ("", "a", "A", "b", "é", "\U0001f600", "'", "a "),
     BOOLEAN: (True, False),
     BYTEA: (b"", b"\0", b"a", b"\xff"),
@@ -127,7 +132,7 @@ class Scene:
             return (self.column if self.draw(st.booleans()) else self.constant)(sql_type)
         if sql_type is BOOLEAN:
             return self.condition(depth)
-        if sql_type in (INTEGER, BIGINT, DOUBLE):
+        if sql_type in (SMALLINT, INTEGER, BIGINT, REAL, DOUBLE):
             if sql_type is not INTEGER and self.draw(st.booleans()):
                 return Cast(sql_type, self.expression(INTEGER, depth - 1))
             operator = self.draw(st.sampled_from("+-*"))

@@ -26,7 +26,7 @@ TABLES: dict[str, tuple[Collection[Kind], set[Kind]]] = {
     "rows on the wire": (python_values.KIND_CLASSES, EXPRESSIONS),
     "classes of Python": (
         set(python_values.PYTHON_KINDS.values()),
-        EXPRESSIONS - {Kind.INTEGER, Kind.TIMESTAMPTZ},
+        EXPRESSIONS - {Kind.SMALLINT, Kind.INTEGER, Kind.REAL, Kind.TIMESTAMPTZ},
     ),
     "parameters": ({kind for kind, _ in coerce._FROM_PYTHON}, EXPRESSIONS - {Kind.TEXT}),
     "fast columns of ingest": (arrow_columns._FAST, COLUMNS),
@@ -52,10 +52,10 @@ def test_a_table_has_every_kind(name: str) -> None:
 
 
 TEXTS: dict[Kind, str] = {
-    Kind.BOOLEAN: "true", Kind.INTEGER: "-7", Kind.BIGINT: "70000000000", Kind.DOUBLE: "1.5",
-    Kind.DECIMAL: "1.50", Kind.TEXT: "it's", Kind.BYTEA: "\\x00ff", Kind.DATE: "2020-02-29",
-    Kind.TIMESTAMP: "2020-02-29 01:02:03.5", Kind.TIMESTAMPTZ: "2020-02-29 01:02:03.5+00",
-    Kind.INTERVAL: "1 mon -2 days +03:04:05.6",
+    Kind.BOOLEAN: "true", Kind.SMALLINT: "-7", Kind.INTEGER: "-7", Kind.BIGINT: "70000000000",
+    Kind.REAL: "0.1", Kind.DOUBLE: "1.5", Kind.DECIMAL: "1.50", Kind.TEXT: "it's",
+    Kind.BYTEA: "\\x00ff", Kind.DATE: "2020-02-29", Kind.TIMESTAMP: "2020-02-29 01:02:03.5",
+    Kind.TIMESTAMPTZ: "2020-02-29 01:02:03.5+00", Kind.INTERVAL: "1 mon -2 days +03:04:05.6",
 }  # fmt: skip
 
 

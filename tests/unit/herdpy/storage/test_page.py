@@ -216,8 +216,8 @@ def test_every_flipped_bit_is_seen(name: str) -> None:
     table = KEYS[name]
     rows = {
         "bigint": [
-            (1, None, True, 1.5, "low", b"\0", 3, 4, 5, 10**30, 6),
-            (2, 3, None, -0.0, "low", None, 3, 4, None, None, 7),
+            (1, None, True, 1.5, "low", b"\0", 3, 4, 5, 10**30, 6, 0.5, 7),
+            (2, 3, None, -0.0, "low", None, 3, 4, None, None, 7, None, None),
         ],
         "composite": [(1, "a", 2.0, 3), (2, "b", None, 3)],
     }[name]
