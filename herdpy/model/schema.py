@@ -28,11 +28,24 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """What makes a table a view: the text of its query.
+
+    `relations` are the tables and views that the text names, each with the number of visible
+    columns that it had then: of later ones the text knows nothing (ADR 94).
+    """
+
+    text: str
+    relations: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """A table's definition. `key` holds ordinals in `columns`; never empty.
 
     Without a primary key the last column is the hidden row id and the key. Ids of tables and of
-    columns are never reused. `version` grows with each change of the definition.
+    columns are never reused. `version` grows with each change of the definition. A view is a table
+    without key that never has rows; its columns are those of its query.
     """
 
     id: int
@@ -40,6 +53,7 @@ class Table:
     columns: tuple[Column, ...]
     key: tuple[int, ...]
     version: int = 1
+    view: View | None = None
     key_of: Callable[[Row], Key] = field(init=False, repr=False, compare=False)
     keys_of: Callable[[Iterable[Row]], list[Key]] = field(init=False, repr=False, compare=False)
     wide_ordinals: tuple[int, ...] = field(init=False, repr=False, compare=False)
@@ -62,6 +76,11 @@ class Table:
     def is_system(self) -> bool:
         """True: the engine makes its rows when it is read; nothing is stored or logged."""
         return self.id < 0
+
+    @property
+    def kind(self) -> str:
+        """What it is called in messages and statements."""
+        return "table" if self.view is None else "view"
 
     @property
     def visible_columns(self) -> tuple[Column, ...]:
@@ -89,6 +108,7 @@ def _is_wide(sql_type: SqlType) -> bool:
 
 def table_to_plain(table: Table) -> list[Any]:
     """Return lists, numbers, strings and bytes only, for msgpack; see docs/formats/record.md."""
+    view = table.view
     return [
         table.id,
         table.name,
@@ -114,22 +134,29 @@ def table_to_plain(table: Table) -> list[Any]:
             ]
             for column in table.columns
         ],
+        *([] if view is None else [[view.text, [list(each) for each in view.relations]]]),
     ]
 
 
 def table_from_plain(plain: list[Any]) -> Table:
     """Invert table_to_plain; any malformed input is a ValueError."""
     try:
-        table_id, name, version, key, columns = plain
+        table_id, name, version, key, columns, *more = plain
         return Table(
             id=table_id,
             name=name,
             version=version,
             key=tuple(key),
             columns=tuple(_column_from_plain(item) for item in columns),
+            view=_view_from_plain(*more) if more else None,
         )
     except (TypeError, KeyError, IndexError) as error:
         raise ValueError(f"malformed table definition: {error}") from error
+
+
+def _view_from_plain(plain: list[Any]) -> View:
+    text, relations = plain
+    return View(text, tuple((name, count) for name, count in relations))
 
 
 def _column_from_plain(plain: list[Any]) -> Column:

@@ -42,6 +42,7 @@ _NO_INDEXES = (
     "The primary key is the one index; other scans skip pages by the least and greatest values "
     "of each column."
 )
+_NO_TEMPORARY_VIEW = "Begin queries by WITH name AS (…)."
 _NO_TEMPORARY = "CREATE TABLE, and DROP TABLE when it is done with."
 # What to do instead.
 _INSTEAD = {
@@ -51,7 +52,9 @@ _INSTEAD = {
     "CREATE UNIQUE INDEX": f"Make the columns the PRIMARY KEY. {_NO_INDEXES}",
     "CREATE TEMP TABLE": _NO_TEMPORARY,
     "CREATE TEMPORARY TABLE": _NO_TEMPORARY,
-    "CREATE VIEW": "Begin queries by WITH name AS (…).",
+    "CREATE MATERIALIZED VIEW": "CREATE VIEW, or CREATE TABLE … AS and the same again later.",
+    "CREATE TEMP VIEW": _NO_TEMPORARY_VIEW,
+    "CREATE TEMPORARY VIEW": _NO_TEMPORARY_VIEW,
     "COPY": "Write many rows by executemany() or ingest().",
     "DESCRIBE": "The shell's .schema prints CREATE TABLE; a program asks cursor.description behind "
     "SELECT … LIMIT 0.",
@@ -79,7 +82,7 @@ def read_statement(scanned: Scanned) -> tree.Statement | Prefix:
         explain = Prefix(scanned.without_prefix(count), True, count == 2)
     rest = explain.rest
     first = rest.word(0)
-    if first in ("CREATE", "DROP") and rest.word(1) != "TABLE":
+    if first in ("CREATE", "DROP") and not _is_of_reader(rest):
         raise _refused(_object(rest), rest, 1)
     if first in _PARSED:
         return explain
@@ -93,6 +96,14 @@ def read_statement(scanned: Scanned) -> tree.Statement | Prefix:
         position=rest.position(0),
         hint=did_you_mean(first, (*_PARSED, *_OWN, *_OTHERS)),
     )
+
+
+def _is_of_reader(scanned: Scanned) -> bool:
+    """Tell whether a CREATE or DROP is one that the reader knows."""
+    if scanned.word(1) in ("TABLE", "VIEW"):
+        return True
+    words = [scanned.word(index) for index in range(4)]
+    return words == ["CREATE", "OR", "REPLACE", "VIEW"]
 
 
 def _object(scanned: Scanned) -> str:

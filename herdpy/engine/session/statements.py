@@ -80,13 +80,15 @@ class Statements(SessionPart):
                 return False
             if not prepared.needs:  # SELECT 1, but no VALUES of any number of rows
                 return isinstance(plan, RowSelect) and plan.ref is None
-            return all(table is not None and table.is_system for table, _ in prepared.needs)
+            tables = [table for table, *_ in prepared.needs if table and table.view is None]
+            return len(prepared.needs) == len(tables) and all(each.is_system for each in tables)
 
         return self._runner.run_planned(look, text)
 
     def tables(self) -> list[Table]:
-        """Return the tables that the next statement can name, by name."""
-        return self._runner.run(self._planner.visible_tables, "SHOW TABLES")
+        """Return the tables that the next statement can name, by name; no views."""
+        found = self._runner.run(self._planner.visible_tables, "SHOW TABLES")
+        return [table for table in found if table.view is None]
 
     def _execute(self, text: str, parameters: Parameters) -> Result:
         core, planner = self._core, self._planner

@@ -161,7 +161,10 @@ class Reader(ExpressionReader):
         return (yield self.expression()) if self.accept("WHERE") else None
 
     def _create(self) -> Steps:
-        self.expect_all("CREATE", "TABLE")
+        self.expect("CREATE")
+        if self.words[self.index] in ("OR", "VIEW"):
+            return (yield from self._create_view())
+        self.expect("TABLE")
         if_not_exists = self.accept_all("IF", "NOT", "EXISTS")
         table = self.table_name()
         if self.words[self.index] == "AS":
@@ -190,6 +193,21 @@ class Reader(ExpressionReader):
             is_clause = following in ("BY", "COMMIT", "ROWID")
             raise self.refused(f"CREATE TABLE … {word}{f' {following}' if is_clause else ''}")
         return syntax.CreateTable(table, columns, keys, if_not_exists)
+
+    def _create_view(self) -> Steps:
+        or_replace = self.accept_all("OR", "REPLACE")
+        self.expect("VIEW")
+        name = self.table_name()
+        columns = self.placed_names() if self.words[self.index] == "(" else None
+        if self.words[self.index] == "WITH":
+            raise self.refused("CREATE VIEW … WITH options")
+        self.expect("AS")
+        begin = self.tokens[self.index].start
+        query = yield self.whole_query()
+        text = self.scanned.text[begin : self.tokens[self.index - 1].end]
+        if self.words[self.index] == "WITH":
+            raise self.refused("CREATE VIEW with CHECK OPTION", INSTEAD["CHECK"])
+        return syntax.CreateView(name, columns, query, text, or_replace)
 
     def _refuse_feature(self) -> None:
         """Refuse a constraint that we do not have; words that may be names only where they are."""
@@ -238,15 +256,14 @@ class Reader(ExpressionReader):
         return definition
 
     def _drop(self) -> Node:
-        self.expect_all("DROP", "TABLE")
+        self.expect("DROP")
+        is_view = self.expect_any("TABLE", "VIEW") == "VIEW"
         if_exists = self.accept_all("IF", "EXISTS")
         tables = [self.table_name()]
         while self.accept(","):
             tables.append(self.table_name())
-        if self.words[self.index] == "CASCADE":
-            raise self.refused("DROP TABLE with CASCADE")
-        self.accept("RESTRICT")
-        return syntax.DropTable(tables, if_exists)
+        is_cascade = self.accept_any(("CASCADE", "RESTRICT")) == "CASCADE"
+        return syntax.DropTables(tables, if_exists, is_cascade, is_view)
 
     def _truncate(self) -> Node:
         # Neither inheritance nor foreign keys nor identities are there to take notice of.

@@ -21,6 +21,7 @@ NO_SCHEMAS: Final = (
 _NO_ROWS_CHOSEN = "Choose the rows in a subquery: WHERE key IN (SELECT key … {} …)."
 
 INSTEAD: Final[dict[str, str]] = {
+    "CHECK": "Rows are written to tables, not to views.",
     "FOR": "UPDATE the rows and see how many it found; a conflict is 40001, to be repeated.",
     "INTO": "CREATE TABLE with columns, then INSERT INTO … SELECT.",
     "ONLY": "There is no inheritance: leave ONLY out.",
