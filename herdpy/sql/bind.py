@@ -1,7 +1,7 @@
 """Statements: INSERT, UPSERT, UPDATE, DELETE, of tables and views; the rest is bind_query's."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -258,6 +258,16 @@ def _bind_column_definition(node: syntax.ColumnDefinition, context: StatementCon
         raise context.error("42939", f'the column name "{name}" is reserved', node)
     scope = Scope(context, clause="DEFAULT")
     kind = bind_type(node.type, scope)
+    _check_stored(kind, name, node, context)
+    default: Physical = None
+    default_sql = None
+    if node.default is not None:
+        default, default_sql = _bind_default(node.default, kind, name, scope)
+    return Column(0, name, kind, node.is_not_null, default, default_sql)
+
+
+def _check_stored(kind: SqlType, name: str, node: syntax.Node, context: StatementContext) -> None:
+    """Refuse a type that no column has."""
     if kind == INTERVAL:
         raise context.error(
             "0A000",
@@ -265,11 +275,6 @@ def _bind_column_definition(node: syntax.ColumnDefinition, context: StatementCon
             node,
             "Store seconds as numeric(20,6), or two timestamps.",
         )
-    default: Physical = None
-    default_sql = None
-    if node.default is not None:
-        default, default_sql = _bind_default(node.default, kind, name, scope)
-    return Column(0, name, kind, node.is_not_null, default, default_sql)
 
 
 def _bind_default(
@@ -291,6 +296,40 @@ def _bind_default(
     return value, None
 
 
+def _bind_create_as(node: syntax.CreateTableAs, context: StatementContext) -> tree.CreateTableAs:
+    name = _new_name(node.table.name, node.table, context)
+    query = bind_query(node.query, context)
+    columns = _columns_of(query, node.columns or [], node, "CREATE TABLE AS", context)
+    for column in columns:
+        _check_stored(column.type, column.name, node, context)
+    key = Column(0, ROW_ID_NAME, BIGINT, not_null=True, hidden=True)
+    table = tree.CreateTable(name, (*columns, key), (len(columns),), node.if_not_exists)
+    return tree.CreateTableAs(table, query, node.has_data)
+
+
+def _columns_of(
+    query: tree.Query,
+    names: Sequence[tuple[str, int]],
+    node: syntax.Node,
+    what: str,
+    context: StatementContext,
+) -> tuple[Column, ...]:
+    """Return the columns that a query makes, the first of them under the names that are given."""
+    if len(names) > len(query.columns):
+        message = f"{what} names {len(names)} columns, its query has {len(query.columns)}"
+        raise context.error("42601", message, node)
+    columns: dict[str, Column] = {}
+    for number, (own, kind) in enumerate(query.columns):
+        name = names[number][0] if number < len(names) else own
+        if name in columns:
+            hint = "Name the columns by AS."
+            raise context.error("42701", f'column "{name}" is there twice', node, hint)
+        columns[name] = Column(0, name, kind)
+    if ROW_ID_NAME in columns:
+        raise context.error("42939", f'the column name "{ROW_ID_NAME}" is reserved', node)
+    return tuple(columns.values())
+
+
 def _bind_create_view(node: syntax.CreateView, context: StatementContext) -> tree.CreateView:
     if context.scanned.placeholders:
         raise context.error("42P02", "a view takes no parameters", node)
@@ -299,28 +338,12 @@ def _bind_create_view(node: syntax.CreateView, context: StatementContext) -> tre
     query = bind_query(node.query, context)
     if node.or_replace and name in context.view_names:
         raise context.error("42P17", f'view "{name}" would be read by itself', node.name)
-    given = node.columns or []
-    if len(given) > len(query.columns):
-        raise context.error(
-            "42601",
-            f"CREATE VIEW names {len(given)} columns, its query has {len(query.columns)}",
-            node,
-        )
-    columns: dict[str, Column] = {}
-    for number, (own, kind) in enumerate(query.columns):
-        column = given[number][0] if number < len(given) else own
-        if column in columns:
-            raise context.error(
-                "42701", f'column "{column}" is there twice', node, "Name the columns by AS."
-            )
-        columns[column] = Column(0, column, kind)
-    if ROW_ID_NAME in columns:
-        raise context.error("42939", f'the column name "{ROW_ID_NAME}" is reserved', node)
+    columns = _columns_of(query, node.columns or [], node, "CREATE VIEW", context)
     tables = {table.name: table for _, table in context.named.values()}
     relations = [(table.name, len(table.visible_columns)) for table in tables.values()]
     return tree.CreateView(
         name,
-        tuple(columns.values()),
+        columns,
         View(node.text, tuple(relations)),
         tuple(tables.values()),
         node.or_replace,
@@ -358,6 +381,7 @@ _BINDERS: dict[type[syntax.Node], Callable[[Any, StatementContext], tree.Stateme
     syntax.Update: _bind_update,
     syntax.Delete: _bind_delete,
     syntax.CreateTable: _bind_create,
+    syntax.CreateTableAs: _bind_create_as,
     syntax.CreateView: _bind_create_view,
     syntax.DropTables: _bind_drop,
     syntax.Truncate: _bind_truncate,

@@ -436,6 +436,24 @@ class CreateTable(Definition, frozen=True):
         return ((None, CREATE),)
 
 
+class CreateTableAs(Definition, frozen=True):
+    """CREATE TABLE … AS: the table, whose columns the query's values have the types of.
+
+    has_data False: WITH NO DATA, it stays empty.
+    """
+
+    table: CreateTable
+    query: Query
+    has_data: bool
+
+    @property
+    def verb(self) -> str:
+        return "CREATE TABLE AS"
+
+    def changed(self) -> tuple[Changed, ...]:
+        return self.table.changed()
+
+
 class CreateView(Definition, frozen=True):
     """CREATE [OR REPLACE] VIEW; `tables` are those that its text names, as they were found."""
 

@@ -49,6 +49,8 @@ class Definitions(NamedTuple):
         match statement:
             case tree.CreateTable():
                 self._create(statement)
+            case tree.CreateTableAs(table):
+                self._create(table)
             case tree.CreateView():
                 self._create_view(statement)
             case tree.DropTables():

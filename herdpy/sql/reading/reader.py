@@ -167,8 +167,8 @@ class Reader(ExpressionReader):
         self.expect("TABLE")
         if_not_exists = self.accept_all("IF", "NOT", "EXISTS")
         table = self.table_name()
-        if self.words[self.index] == "AS":
-            raise self.refused("CREATE TABLE AS", INSTEAD["INTO"])
+        if self.words[self.index] == "AS" or self._has_names_before_as():
+            return (yield from self._create_as(table, if_not_exists=if_not_exists))
         columns: list[syntax.ColumnDefinition] = []
         keys: list[list[tuple[str, int]]] = []
         self.expect("(")
@@ -193,6 +193,27 @@ class Reader(ExpressionReader):
             is_clause = following in ("BY", "COMMIT", "ROWID")
             raise self.refused(f"CREATE TABLE … {word}{f' {following}' if is_clause else ''}")
         return syntax.CreateTable(table, columns, keys, if_not_exists)
+
+    def _has_names_before_as(self) -> bool:
+        """Tell whether here stands (name, …) AS."""
+        place = self.index + 1 if self.words[self.index] == "(" else len(self.scanned.tokens)
+        while self.kinds[place] in ("name", "word"):
+            if self.words[place + 1] == ")":
+                return self.words[place + 2] == "AS"
+            if self.words[place + 1] != ",":
+                return False
+            place += 2
+        return False
+
+    def _create_as(self, table: syntax.TableName, *, if_not_exists: bool) -> Steps:
+        columns = self.placed_names() if self.words[self.index] == "(" else None
+        self.expect("AS")
+        query = yield self.whole_query()
+        has_data = True
+        if self.accept("WITH"):
+            has_data = not self.accept("NO")
+            self.expect("DATA")
+        return syntax.CreateTableAs(table, columns, query, if_not_exists, has_data)
 
     def _create_view(self) -> Steps:
         or_replace = self.accept_all("OR", "REPLACE")

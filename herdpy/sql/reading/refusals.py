@@ -23,7 +23,7 @@ _NO_ROWS_CHOSEN = "Choose the rows in a subquery: WHERE key IN (SELECT key … {
 INSTEAD: Final[dict[str, str]] = {
     "CHECK": "Rows are written to tables, not to views.",
     "FOR": "UPDATE the rows and see how many it found; a conflict is 40001, to be repeated.",
-    "INTO": "CREATE TABLE with columns, then INSERT INTO … SELECT.",
+    "INTO": "CREATE TABLE name AS SELECT …",
     "ONLY": "There is no inheritance: leave ONLY out.",
     "PERCENT": "Write LIMIT with a number of rows.",
     "PIVOT": "Write one sum(…) FILTER (WHERE …) for each column.",
@@ -45,7 +45,7 @@ COLUMN_FEATURES: Final[dict[str, str]] = {
 """What columns and tables of CREATE TABLE do not have, by its first word."""
 
 TABLE_OPTIONS: Final = frozenset(
-    ("AS", "INHERITS", "ON", "PARTITION", "TABLESPACE", "USING", "WITH", "WITHOUT")
+    ("INHERITS", "ON", "PARTITION", "TABLESPACE", "USING", "WITH", "WITHOUT")
 )
 _LOCKS = (("UPDATE",), ("SHARE",), ("NO", "KEY", "UPDATE"), ("KEY", "SHARE"))
 _ALONE = {

@@ -379,6 +379,16 @@ class CreateTable(Node):
     if_not_exists: bool
 
 
+class CreateTableAs(Node):
+    """CREATE TABLE … AS query [WITH [NO] DATA]; `columns` None: as the query calls them."""
+
+    table: TableName
+    columns: list[tuple[str, int]] | None
+    query: Query
+    if_not_exists: bool
+    has_data: bool
+
+
 class CreateView(Node):
     """CREATE [OR REPLACE] VIEW; `columns` None: as the query calls them. `text` is the query's."""
 

@@ -86,6 +86,13 @@ STATEMENTS: dict[str, list[Case]] = {
         Case("CREATE TABLE n (id BIGINT)", grants("CREATE ON TABLESPACE default")),
         Case("CREATE TABLE IF NOT EXISTS t (id BIGINT)", grants("CREATE ON TABLESPACE default")),
     ],
+    "CreateTableAs": [
+        Case(
+            "CREATE TABLE n AS SELECT * FROM t",
+            grants("CREATE ON TABLESPACE default", "SELECT ON t"),
+        ),
+        Case("CREATE TABLE n AS SELECT 1 WITH NO DATA", grants("CREATE ON TABLESPACE default")),
+    ],
     "CreateView": [
         Case("CREATE VIEW n AS SELECT * FROM t", grants("CREATE ON TABLESPACE default")),
         Case("CREATE OR REPLACE VIEW n AS SELECT 1", grants("CREATE ON TABLESPACE default")),
