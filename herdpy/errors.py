@@ -193,14 +193,25 @@ def did_you_mean(
     return f"Did you mean {close}?" if close and close != word else otherwise
 
 
-def no_table(name: str, known: Iterable[str], position: int | None = None) -> ProgrammingError:
+def no_table(
+    name: str, known: Iterable[str], position: int | None = None, kind: str = "table"
+) -> ProgrammingError:
     """Return the error of a table that is not there (42P01), with the known name most like it."""
     close = closest(name, known)
     return ProgrammingError(
-        f'table "{name}" does not exist',
+        f'{kind} "{name}" does not exist',
         sqlstate="42P01",
         hint=f'Did you mean "{close}"?' if close else None,
         position=position,
+    )
+
+
+def not_a(
+    kind: str, name: str, position: int | None = None, hint: str | None = None
+) -> ProgrammingError:
+    """Return the error of a view where a table is asked for, or the other way round (42809)."""
+    return ProgrammingError(
+        f'"{name}" is not a {kind}', sqlstate="42809", position=position, hint=hint
     )
 
 

@@ -72,6 +72,9 @@ columns_max = 1_600
 # Of a table: each is one more row to be written for each of its rows.
 indexes_max = 64
 join_tables_max = 64
+# Tables and views that the views of one statement name, theirs counted again wherever they stand:
+# views over views would else grow with the power of their number.
+view_relations_max = 1_000
 
 # Tablespaces of one directory, `default` and those being made or removed included: the list of them
 # is written whole, 100 to 200 bytes each, and each takes about 1 MB of memory while it is open.

@@ -37,6 +37,7 @@ PLAIN_WORDS = {
     "\\?": ".help", "\\q": ".quit", "\\d": ".tables", "\\dt": ".tables",
 }  # fmt: skip
 """What hands that know other shells type alone on a line."""
+_VIEWS = "SELECT view_name, columns, definition FROM sysviews ORDER BY view_name"
 _TABLE_COLUMNS = (
     describe("table", types.TEXT),
     describe("columns", types.INTEGER),
@@ -245,6 +246,16 @@ class Shell:
         """Return the tables that a statement can name now, by name."""
         return self.connection.live_session().perform(TABLES)
 
+    def views(self) -> list[tuple[str, str, str]]:
+        """Return (name, columns, query) of the views; none of a server that is older than views."""
+        try:
+            found = self.connection.execute(_VIEWS).fetchall()
+        except ProgrammingError as error:
+            if error.sqlstate != "42P01":
+                raise
+            return []
+        return [(name, columns, query) for name, columns, query in found]
+
     def show_tables(self) -> None:
         rows = [
             (
@@ -254,18 +265,23 @@ class Shell:
             )
             for table in self.tables()
         ]
+        rows += [(name, None, "(view)") for name, _, _ in self.views()]
         if rows:
             self.console.print(make_table(_TABLE_COLUMNS, rows, self.console.width))
         else:
             self.console.print("no tables yet", style="dim")
 
     def show_schema(self, name: str | None = None) -> None:
-        tables = self.tables()
+        tables, views = self.tables(), self.views()
         if name is not None:
-            tables = [_find(tables, name.strip(';"'))]
+            name = name.strip(';"')
+            views = [view for view in views if view[0] == name]
+            tables = [] if views else [_find(tables, name)]
         for table in tables:
             for text in (create_table_text(table), *create_index_texts(table)):
                 self.console.out(f"{text};")
+        for view, columns, query in views:
+            self.console.out(f"CREATE VIEW {name_text(view)} ({columns}) AS\n{query};")
 
     def use_tablespace(self, name: str) -> None:
         """Run what follows in another tablespace, on a connection of its own."""
@@ -346,8 +362,8 @@ COMMANDS = {
     ".mode": _Command(Shell.set_mode, "|".join(MODES), "how rows look", 1, 1),
     ".quit": _Command(Shell.quit, "", "leave (so does Ctrl-D)"),
     ".rows": _Command(Shell.set_rows, "N|all", "how many rows a box shows", 1, 1),
-    ".schema": _Command(Shell.show_schema, "[TABLE]", "CREATE TABLE of one or all", 0, 1),
-    ".tables": _Command(Shell.show_tables, "", "the tables"),
+    ".schema": _Command(Shell.show_schema, "[TABLE]", "what makes one table or view, or all", 0, 1),
+    ".tables": _Command(Shell.show_tables, "", "the tables and views"),
     ".tablespace": _Command(Shell.use_tablespace, "NAME", "go on in another tablespace", 1, 1),
     ".timer": _Command(Shell.set_timer, "on|off", "time every statement", 1, 1),
 }

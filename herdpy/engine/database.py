@@ -18,6 +18,7 @@ from herdpy.engine.access.rows import (
     role_rows,
     role_setting_rows,
     user_rows,
+    view_rows,
 )
 from herdpy.engine.cluster_rows import log_rows, node_rows, replica_rows
 from herdpy.engine.limit_rows import (
@@ -193,6 +194,7 @@ class Database:
             "sysnodes": lambda _: node_rows(self),
             "systablespacereplicastate": lambda _: replica_rows(self),
             "syslog": lambda _: log_rows(self),
+            "sysviews": view_rows,
         }
         tablespace.registry.system |= {SYSTEM_TABLES[name].id: rows[name] for name in rows}
         tablespace.start()

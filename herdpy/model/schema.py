@@ -53,11 +53,24 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """What makes a table a view: the text of its query.
+
+    `relations` are the tables and views that the text names, each with the number of visible
+    columns that it had then: of later ones the text knows nothing (ADR 94).
+    """
+
+    text: str
+    relations: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """A table's definition. `key` holds ordinals in `columns`; never empty.
 
     Without a primary key the last column is the hidden row id and the key. Ids of tables and of
-    columns are never reused. `version` grows with each change of the definition.
+    columns are never reused. `version` grows with each change of the definition. A view is a table
+    without key that never has rows; its columns are those of its query.
     """
 
     id: int
@@ -66,6 +79,7 @@ class Table:
     key: tuple[int, ...]
     version: int = 1
     indexes: tuple[Index, ...] = ()
+    view: View | None = None
     stores: "tuple[IndexStore, ...]" = field(init=False, repr=False, compare=False)
     """Where the entries of the indexes are, in their order."""
     unique_stores: "tuple[IndexStore, ...]" = field(init=False, repr=False, compare=False)
@@ -106,7 +120,12 @@ class Table:
     def format_version(self) -> int:
         """Which FORMAT a directory has at least that such a table is in."""
         is_of_2 = KINDS_OF_FORMAT_3.isdisjoint(column.type.kind for column in self.columns)
-        return 2 if is_of_2 and not self.indexes else 3
+        return 2 if is_of_2 and not self.indexes and self.view is None else 3
+
+    @property
+    def kind(self) -> str:
+        """What it is called in messages and statements."""
+        return "table" if self.view is None else "view"
 
     @property
     def visible_columns(self) -> tuple[Column, ...]:
@@ -236,6 +255,7 @@ def table_to_plain(table: Table) -> list[Any]:
         [each.id, each.name, each.columns, each.is_unique, each.nulls_distinct, each.is_constraint]
         for each in table.indexes
     ]
+    view = table.view
     return [
         table.id,
         table.name,
@@ -261,7 +281,8 @@ def table_to_plain(table: Table) -> list[Any]:
             ]
             for column in table.columns
         ],
-        *([indexes] if indexes else []),
+        *([indexes] if indexes or view is not None else []),
+        *([] if view is None else [[view.text, [list(each) for each in view.relations]]]),
     ]
 
 
@@ -274,7 +295,8 @@ def table_from_plain(plain: list[Any]) -> Table:
     """Invert table_to_plain; any malformed input is a ValueError."""
     try:
         table_id, name, version, key, columns, *rest = plain
-        (indexes,) = rest or ((),)
+        indexes: list[Any] = rest[0] if rest else []
+        view: list[Any] | None = rest[1] if len(rest) > 1 else None
         return Table(
             id=table_id,
             name=name,
@@ -282,6 +304,7 @@ def table_from_plain(plain: list[Any]) -> Table:
             key=tuple(key),
             columns=tuple(_column_from_plain(item) for item in columns),
             indexes=tuple(_index_from_plain(item) for item in indexes),
+            view=None if view is None else _view_from_plain(view),
         )
     except (TypeError, KeyError, IndexError) as error:
         raise ValueError(f"malformed table definition: {error}") from error
@@ -290,6 +313,11 @@ def table_from_plain(plain: list[Any]) -> Table:
 def _index_from_plain(plain: list[Any]) -> Index:
     index_id, name, columns, is_unique, nulls_distinct, is_constraint = plain
     return Index(index_id, name, tuple(columns), is_unique, nulls_distinct, is_constraint)
+
+
+def _view_from_plain(plain: list[Any]) -> View:
+    text, relations = plain
+    return View(text, tuple((name, count) for name, count in relations))
 
 
 def _column_from_plain(plain: list[Any]) -> Column:

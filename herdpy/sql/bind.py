@@ -1,4 +1,4 @@
-"""Statements: INSERT, UPSERT, UPDATE, DELETE, CREATE and DROP TABLE; the rest is bind_query's."""
+"""Statements: INSERT, UPSERT, UPDATE, DELETE, of tables and views; the rest is bind_query's."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -6,8 +6,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from herdpy.errors import not_a
 from herdpy.limits import columns_max, identifier_bytes_max
-from herdpy.model.schema import ROW_ID_NAME, Column, Index, Table
+from herdpy.model.schema import ROW_ID_NAME, Column, Index, Table, View
 from herdpy.model.types import (
     BIGINT,
     DATE,
@@ -42,9 +43,19 @@ def bind_statement(node: syntax.Node, context: StatementContext) -> tree.Stateme
     return _BINDERS[type(node)](node, context)
 
 
-def _check_writable(table: Table, context: StatementContext) -> None:
+def _written(node: syntax.TableName, context: StatementContext) -> Table:
+    """Return the table of that name, whose rows are to change."""
+    table = context.table(node)
     if table.is_system:
         raise context.error("42501", f'"{table.name}" is a system table: it is only read')
+    if table.view is not None:
+        raise context.error(
+            "0A000",
+            f'"{table.name}" is a view: its rows cannot be changed',
+            node,
+            "Write to the tables that it reads.",
+        )
+    return table
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -55,7 +66,6 @@ def _bind_insert(node: syntax.Insert, context: StatementContext) -> tree.Insert:
     if node.conflict is not None:
         _check_conflict(node.conflict, insert.table, context)
         insert = replace(insert, on_conflict=tree.OnConflict(node.conflict.action))
-    _check_writable(insert.table, context)
     return insert
 
 
@@ -74,7 +84,7 @@ def _check_conflict(node: syntax.Conflict, table: Table, context: StatementConte
 
 def _bind_rows(node: syntax.Insert, context: StatementContext) -> tree.Insert:
     names = node.columns
-    table = context.table(node.table)
+    table = _written(node.table, context)
     if names is None:
         ordinals = [o for o, column in enumerate(table.columns) if not column.hidden]
     else:
@@ -162,8 +172,8 @@ def _matching(
 
 def _bind_update(node: syntax.Update, context: StatementContext) -> tree.Update:
     scope = Scope(context, clause="UPDATE")
+    _written(node.table, context)
     target = scope.add_table(node.table)
-    _check_writable(target.table, context)
     assignments: dict[int, tree.Expression] = {}
     for name, start, value in node.assignments:
         place = syntax.Column(name, None, start)
@@ -177,8 +187,8 @@ def _bind_update(node: syntax.Update, context: StatementContext) -> tree.Update:
 
 def _bind_delete(node: syntax.Delete, context: StatementContext) -> tree.Delete:
     scope = Scope(context, clause="DELETE")
+    _written(node.table, context)
     target = scope.add_table(node.table)
-    _check_writable(target.table, context)
     return tree.Delete(target, _bind_where(node.where, scope))
 
 
@@ -276,6 +286,8 @@ def _bind_create_index(node: syntax.CreateIndex, context: StatementContext) -> t
     if table.is_system:
         what = f'"{table.name}" is a system table: it has no indexes'
         raise context.error("42501", what, node.table)
+    if table.view is not None:
+        raise not_a("table", table.name, position=context.position(node.table))
     index = Index(
         0,
         "" if node.name is None else _new_name(node.name, node, context),
@@ -297,6 +309,16 @@ def _bind_column_definition(node: syntax.ColumnDefinition, context: StatementCon
         raise context.error("42939", f'the column name "{name}" is reserved', node)
     scope = Scope(context, clause="DEFAULT")
     kind = bind_type(node.type, scope)
+    _check_stored(kind, name, node, context)
+    default: Physical = None
+    default_sql = None
+    if node.default is not None:
+        default, default_sql = _bind_default(node.default, kind, name, scope)
+    return Column(0, name, kind, node.is_not_null, default, default_sql)
+
+
+def _check_stored(kind: SqlType, name: str, node: syntax.Node, context: StatementContext) -> None:
+    """Refuse a type that no column has."""
     if kind == INTERVAL:
         raise context.error(
             "0A000",
@@ -304,11 +326,6 @@ def _bind_column_definition(node: syntax.ColumnDefinition, context: StatementCon
             node,
             "Store seconds as numeric(20,6), or two timestamps.",
         )
-    default: Physical = None
-    default_sql = None
-    if node.default is not None:
-        default, default_sql = _bind_default(node.default, kind, name, scope)
-    return Column(0, name, kind, node.is_not_null, default, default_sql)
 
 
 def _bind_default(
@@ -330,6 +347,60 @@ def _bind_default(
     return value, None
 
 
+def _bind_create_as(node: syntax.CreateTableAs, context: StatementContext) -> tree.CreateTableAs:
+    name = _new_name(node.table.name, node.table, context)
+    query = bind_query(node.query, context)
+    columns = _columns_of(query, node.columns or [], node, "CREATE TABLE AS", context)
+    for column in columns:
+        _check_stored(column.type, column.name, node, context)
+    key = Column(0, ROW_ID_NAME, BIGINT, not_null=True, hidden=True)
+    table = tree.CreateTable(name, (*columns, key), (len(columns),), (), node.if_not_exists)
+    return tree.CreateTableAs(table, query, node.has_data)
+
+
+def _columns_of(
+    query: tree.Query,
+    names: Sequence[tuple[str, int]],
+    node: syntax.Node,
+    what: str,
+    context: StatementContext,
+) -> tuple[Column, ...]:
+    """Return the columns that a query makes, the first of them under the names that are given."""
+    if len(names) > len(query.columns):
+        message = f"{what} names {len(names)} columns, its query has {len(query.columns)}"
+        raise context.error("42601", message, node)
+    columns: dict[str, Column] = {}
+    for number, (own, kind) in enumerate(query.columns):
+        name = names[number][0] if number < len(names) else own
+        if name in columns:
+            hint = "Name the columns by AS."
+            raise context.error("42701", f'column "{name}" is there twice', node, hint)
+        columns[name] = Column(0, name, kind)
+    if ROW_ID_NAME in columns:
+        raise context.error("42939", f'the column name "{ROW_ID_NAME}" is reserved', node)
+    return tuple(columns.values())
+
+
+def _bind_create_view(node: syntax.CreateView, context: StatementContext) -> tree.CreateView:
+    if context.scanned.placeholders:
+        raise context.error("42P02", "a view takes no parameters", node)
+    name = _new_name(node.name.name, node.name, context)
+    context.depth = 1  # as it will stand where it is read
+    query = bind_query(node.query, context)
+    if node.or_replace and name in context.view_names:
+        raise context.error("42P17", f'view "{name}" would be read by itself', node.name)
+    columns = _columns_of(query, node.columns or [], node, "CREATE VIEW", context)
+    tables = {table.name: table for _, table in context.named.values()}
+    relations = [(table.name, len(table.visible_columns)) for table in tables.values()]
+    return tree.CreateView(
+        name,
+        columns,
+        View(node.text, tuple(relations)),
+        tuple(tables.values()),
+        node.or_replace,
+    )
+
+
 def _new_name(name: str, node: syntax.Node, context: StatementContext) -> str:
     if not name or len(name.encode()) > identifier_bytes_max:
         raise context.error(
@@ -338,20 +409,20 @@ def _new_name(name: str, node: syntax.Node, context: StatementContext) -> str:
     return name
 
 
-def _bind_drop(node: syntax.DropTable, context: StatementContext) -> tree.DropTable:
-    if len(node.tables) != 1:
-        raise context.error("0A000", "DROP TABLE takes one table", node)
-    (table,) = node.tables
-    if not node.if_exists:
-        context.table(table)
-    return tree.DropTable(table.name, node.if_exists)
+def _bind_drop(node: syntax.DropTables, context: StatementContext) -> tree.DropTables:
+    if not (node.if_exists or node.is_view):
+        for table in node.tables:
+            context.table(table)
+    names = dict.fromkeys(table.name for table in node.tables)
+    return tree.DropTables(tuple(names), node.if_exists, node.is_cascade, node.is_view)
 
 
 def _bind_truncate(node: syntax.Truncate, context: StatementContext) -> tree.TruncateTables:
     tables: dict[str, Table] = {}
     for item in node.tables:
-        table = context.table(item)
-        _check_writable(table, context)
+        if context.table(item).view is not None:
+            raise not_a("table", item.name, context.position(item))
+        table = _written(item, context)
         tables[table.name] = table
     return tree.TruncateTables(tuple(tables.values()))
 
@@ -363,6 +434,8 @@ _BINDERS: dict[type[syntax.Node], Callable[[Any, StatementContext], tree.Stateme
     syntax.CreateTable: _bind_create,
     syntax.CreateIndex: _bind_create_index,
     syntax.DropIndex: _bind_drop_index,
-    syntax.DropTable: _bind_drop,
+    syntax.CreateTableAs: _bind_create_as,
+    syntax.CreateView: _bind_create_view,
+    syntax.DropTables: _bind_drop,
     syntax.Truncate: _bind_truncate,
 }

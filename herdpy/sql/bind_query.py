@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from herdpy.errors import DataError, Error
 from herdpy.limits import columns_max, join_tables_max
+from herdpy.model.schema import Table
 from herdpy.model.types import BIGINT, BOOLEAN, TEXT, UNKNOWN, Kind, SqlType
 from herdpy.sql import conversions, tree
 from herdpy.sql.bind_expression import (
@@ -31,6 +32,8 @@ from herdpy.sql.bind_expression import (
 )
 from herdpy.sql.bind_function import TRIMS, coalesce
 from herdpy.sql.reading import syntax
+from herdpy.sql.reading.reader import read
+from herdpy.sql.reading.tokens import scan
 from herdpy.sql.scope import Named, Scope, StatementContext, Visible
 
 _NO_NAME = "?column?"
@@ -215,7 +218,7 @@ def _bind_single(node: syntax.FromItem, scope: Scope) -> _Item:
     own = Scope(scope.context, outer=scope.outer)
     if isinstance(node, syntax.TableName):
         cte = scope.cte(node.name)
-        relation = own.add_table(node) if cte is None else _cte_ref(node, cte, own)
+        relation = _stored(node, own) if cte is None else _cte_ref(node, cte, own)
     elif isinstance(node, syntax.Derived):
         query = bind_query(node.query, scope.context, scope.outer)
         renamed = own.renamed(node.columns, len(query.columns), node)
@@ -224,6 +227,32 @@ def _bind_single(node: syntax.FromItem, scope: Scope) -> _Item:
     else:
         raise TypeError("a chain of joins begins with none")
     return _Item(relation, [(named, node) for named in own.relations], own.visible)
+
+
+def _stored(node: syntax.TableName, own: Scope) -> tree.Relation:
+    """Bring a table in reach, or a view as the query that it stands for."""
+    context = own.context
+    table = context.table(node)
+    if table.view is None:
+        return own.add_table(node)
+    columns = [(column.name, column.type) for _, column in context.columns(table)]
+    query = _view_query(table, table.view.text, node, context)
+    alias, id_ = node.alias or table.name, context.next_relation()
+    renamed = own.renamed(node.columns, len(columns), node)
+    _add_derived(own, id_, alias, columns, renamed, node)
+    return tree.Derived(id_, query, alias, table, context.view)
+
+
+def _view_query(
+    table: Table, text: str, node: syntax.TableName, context: StatementContext
+) -> tree.Query:
+    """Bind a view's text; its columns have the types that they had when the view was made."""
+    check = context.budget.check_interrupt
+    inner = context.inside(table, scan(text, check), node.start)
+    found = read(inner.scanned, check)
+    assert isinstance(found, syntax.Query)
+    query = bind_query(found, inner)
+    return retarget(query, [column.type for column in table.visible_columns], node, inner)
 
 
 def _cte_ref(node: syntax.TableName, cte: tree.Cte, own: Scope) -> tree.CteRef:

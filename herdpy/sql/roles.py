@@ -79,8 +79,9 @@ class _Reader(Words):
                 if_exists = self.accept_all("IF", "EXISTS")
                 return tree.DropRole(self.names("a role"), if_exists)
             return self._role(is_new=first == "CREATE", is_user=second == "USER")
-        if (first, second) == ("ALTER", "TABLE") and "OWNER" in (self.word(3), self.word(5)):
-            return self._owner()
+        is_known = first == "ALTER" and second in ("TABLE", "VIEW")
+        if is_known and "OWNER" in (self.word(3), self.word(5)):
+            return self._owner(is_view=second == "VIEW")
         return None
 
     # --- roles -----------------------------------------------------------------------------------
@@ -286,12 +287,14 @@ class _Reader(Words):
             if not self.accept(","):
                 return tuple(found)
 
-    def _owner(self) -> tree.ChangeOwner | None:
+    def _owner(self, *, is_view: bool) -> tree.ChangeOwner | None:
+        kind = "VIEW" if is_view else "TABLE"
         self.index += 2
         if self.accept_all("IF", "EXISTS"):
-            raise self.refused("ALTER TABLE IF EXISTS")
-        table = self.name("a table")
+            raise self.refused(f"ALTER {kind} IF EXISTS")
+        table = self.name(f"a {kind.lower()}")
         if not self.accept("OWNER"):
             return None
         self.expect("TO")
-        return tree.ChangeOwner(table, None if self.accept(*_OWN_USER) else self.name("a role"))
+        owner = None if self.accept(*_OWN_USER) else self.name("a role")
+        return tree.ChangeOwner(table, owner, is_view)

@@ -1,20 +1,24 @@
 """What names and placeholders mean while a statement is bound.
 
-StatementContext lasts for one statement: catalog, parameter types, slots, relation ids. A Scope is
-what one SELECT, UPDATE or DELETE can name. Errors about names carry the position and a suggestion.
+StatementContext lasts for one statement: catalog, parameter types, slots, relation ids; the text of
+a view has one of its own, which shares what is counted. A Scope is what one SELECT, UPDATE or
+DELETE can name. Errors about names carry the position and a suggestion.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
+from itertools import count, takewhile
 from typing import Protocol
 
 from herdpy.errors import Error, NotSupportedError, ProgrammingError, closest, no_table
-from herdpy.model.schema import Table
+from herdpy.limits import statement_depth_max, statement_tokens_max, view_relations_max
+from herdpy.model.schema import Column, Table
 from herdpy.model.types import TEXT, TIMESTAMPTZ, Kind, SqlType
 from herdpy.sql import conversions, tree
 from herdpy.sql.plan import NOW, Numbers, Slot
 from herdpy.sql.reading import syntax
-from herdpy.sql.reading.extent import Budget
+from herdpy.sql.reading.extent import Budget, nesting, too_big
 from herdpy.sql.reading.tokens import Scanned
 
 
@@ -54,8 +58,41 @@ class StatementContext:
         self._value_of = value_of
         self._slots: dict[Slot, int] = {}
         self._numbers: dict[tuple[int | str, SqlType, SqlType], None] = {}
-        self._relation_count = 0
-        self._cte_count = 0
+        self._relation_ids = count(1)
+        self._cte_ids = count(1)
+        self.view: Table | None = None
+        """The view whose text is bound; None: it is the statement's own."""
+        self.named: dict[int, tuple[syntax.TableName, Table]] = {}
+        """Where the text names tables so far, and which, by 0-based character; no WITH items."""
+        self.view_names: set[str] = set()
+        """The views that stand in the statement, those in views among them."""
+        self.known: Mapping[str, int] | None = None
+        """By table that the text names, how many of its columns it knows; None: all."""
+        self.depth = 0
+        """How deep in the statement the text stands."""
+        self._view_words = Budget(check_interrupt, statement_tokens_max, "words and signs in views")
+        self._view_relations = Budget(check_interrupt, view_relations_max, "tables in its views")
+
+    def inside(self, view: Table, scanned: Scanned, start: int) -> "StatementContext":
+        """Return the context of a view's text; the view is named at a 0-based character of this.
+
+        54001: the statement is too big or nested too deep with what its views stand for.
+        """
+        definition = view.view
+        assert definition is not None
+        before = takewhile(lambda token: token.start < start, self.scanned.tokens)
+        _, depth = nesting(token.word for token in before)
+        deepest, _ = nesting(token.word for token in scanned.tokens)
+        self._view_words.spend(len(scanned.tokens))
+        self._view_relations.spend(len(definition.relations) or 1)
+        self.view_names.add(view.name)
+        inner = copy(self)
+        inner.scanned, inner.view, inner.named = scanned, view, {}
+        inner.known = dict(definition.relations)
+        inner.depth = self.depth + depth + 1
+        if inner.depth + deepest > statement_depth_max:
+            raise too_big(statement_depth_max, "levels, with those of its views")
+        return inner
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -80,17 +117,15 @@ class StatementContext:
         return own
 
     def next_relation(self) -> int:
-        self._relation_count += 1
-        return self._relation_count
+        return next(self._relation_ids)
 
     def position(self, node: syntax.Node) -> int | None:
-        """Return the 1-based character where a node begins."""
+        """Return the 1-based character of the statement where a node begins; None: in a view."""
         start = syntax.start_of(node)
-        return None if start is None else start + 1
+        return None if start is None or self.view is not None else start + 1
 
     def next_cte(self) -> int:
-        self._cte_count += 1
-        return self._cte_count
+        return next(self._cte_ids)
 
     def now(self, sql_type: SqlType = TIMESTAMPTZ) -> tree.Parameter:
         """Return the slot of the transaction's time, a TIMESTAMPTZ or TIMESTAMP."""
@@ -132,7 +167,13 @@ class StatementContext:
         table = self.catalog.table(node.name)
         if table is None:
             raise no_table(node.name, self.catalog.table_names(), self.position(node))
+        self.named[node.start] = node, table
         return table
+
+    def columns(self, table: Table) -> Sequence[tuple[int, Column]]:
+        """Return (ordinal, column) of the columns of a table that the text knows."""
+        found = [item for item in enumerate(table.columns) if not item[1].hidden]
+        return found if self.known is None else found[: self.known[table.name]]
 
     def error(
         self, sqlstate: str, message: str, node: syntax.Node | None = None, hint: str | None = None
@@ -201,11 +242,10 @@ class Scope:
         """Bring a table in reach under its alias; 42712 when the alias is taken."""
         table = self.context.table(node)
         alias = node.alias or table.name
-        ref = tree.TableRef(self.context.next_relation(), table, alias)
+        context = self.context
+        ref = tree.TableRef(context.next_relation(), table, alias, context.view)
         columns = [
-            (column.name, column.type, ordinal)
-            for ordinal, column in enumerate(table.columns)
-            if not column.hidden
+            (column.name, column.type, ordinal) for ordinal, column in context.columns(table)
         ]
         for position, name in enumerate(self.renamed(node.columns, len(columns), node)):
             columns[position] = (name, *columns[position][1:])

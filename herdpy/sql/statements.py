@@ -38,8 +38,7 @@ _OBJECTS = (
     "SEQUENCE", "SERVER", "STATISTICS", "SUBSCRIPTION", "SYSTEM", "TABLE", "TABLESPACE",
     "TRIGGER", "TYPE", "VIEW",
 )  # fmt: skip
-_MADE = (("TABLE", ""), ("INDEX", ""), ("UNIQUE", "INDEX"))
-"""What the reader reads behind CREATE and DROP."""
+_NO_TEMPORARY_VIEW = "Begin queries by WITH name AS (…)."
 _NO_TEMPORARY = "CREATE TABLE, and DROP TABLE when it is done with."
 # What to do instead.
 _INSTEAD = {
@@ -47,7 +46,9 @@ _INSTEAD = {
     "ANALYZE": "There is nothing to do: statistics are kept with the pages.",
     "CREATE TEMP TABLE": _NO_TEMPORARY,
     "CREATE TEMPORARY TABLE": _NO_TEMPORARY,
-    "CREATE VIEW": "Begin queries by WITH name AS (…).",
+    "CREATE MATERIALIZED VIEW": "CREATE VIEW, or CREATE TABLE … AS and the same again later.",
+    "CREATE TEMP VIEW": _NO_TEMPORARY_VIEW,
+    "CREATE TEMPORARY VIEW": _NO_TEMPORARY_VIEW,
     "COPY": "Write many rows by executemany() or ingest().",
     "DESCRIBE": "The shell's .schema prints CREATE TABLE; a program asks cursor.description behind "
     "SELECT … LIMIT 0.",
@@ -75,8 +76,7 @@ def read_statement(scanned: Scanned) -> tree.Statement | Prefix:
         explain = Prefix(scanned.without_prefix(count), True, count == 2)
     rest = explain.rest
     first = rest.word(0)
-    words = (rest.word(1), rest.word(2) if rest.word(1) == "UNIQUE" else "")
-    if first in ("CREATE", "DROP") and words not in _MADE:
+    if first in ("CREATE", "DROP") and not _is_of_reader(rest):
         raise _refused(_object(rest), rest, 1)
     if first in _PARSED:
         return explain
@@ -90,6 +90,16 @@ def read_statement(scanned: Scanned) -> tree.Statement | Prefix:
         position=rest.position(0),
         hint=did_you_mean(first, (*_PARSED, *_OWN, *_OTHERS)),
     )
+
+
+def _is_of_reader(scanned: Scanned) -> bool:
+    """Tell whether a CREATE or DROP is one that the reader knows."""
+    if scanned.word(1) in ("TABLE", "VIEW", "INDEX"):
+        return True
+    if scanned.word(0) == "CREATE" and scanned.word(1) == "UNIQUE":
+        return scanned.word(2) == "INDEX"
+    words = [scanned.word(index) for index in range(4)]
+    return words == ["CREATE", "OR", "REPLACE", "VIEW"]
 
 
 def _object(scanned: Scanned) -> str:

@@ -23,7 +23,7 @@ import msgspec
 from herdpy.errors import InternalError
 from herdpy.model.access import CREATE, DELETE, INSERT, UPDATE
 from herdpy.model.isolation import Isolation
-from herdpy.model.schema import Column, Index, Table
+from herdpy.model.schema import Column, Index, Table, View
 from herdpy.model.types import Physical, SqlType
 
 
@@ -194,14 +194,19 @@ class TableRef(Node, frozen=True):
     id: int
     table: Table
     alias: str
+    reader: Table | None = None
+    """The view in whose query it stands, whose owner reads it; None: the session's user does."""
 
 
 class Derived(Node, frozen=True):
-    """A subquery in FROM."""
+    """A subquery in FROM, or the query of a view."""
 
     id: int
     query: "Query"
     alias: str
+    view: Table | None = None
+    reader: Table | None = None
+    """Of a view, as of a table."""
 
 
 class CteRef(Node, frozen=True):
@@ -455,12 +460,49 @@ class DropIndexes(Definition, frozen=True):
         return "DROP INDEX"
 
 
-class DropTable(Definition, frozen=True):
-    """DROP TABLE of one name."""
+class CreateTableAs(Definition, frozen=True):
+    """CREATE TABLE … AS: the table, whose columns the query's values have the types of.
+
+    has_data False: WITH NO DATA, it stays empty.
+    """
+
+    table: CreateTable
+    query: Query
+    has_data: bool
+
+    @property
+    def verb(self) -> str:
+        return "CREATE TABLE AS"
+
+    def changed(self) -> tuple[Changed, ...]:
+        return self.table.changed()
+
+
+class CreateView(Definition, frozen=True):
+    """CREATE [OR REPLACE] VIEW; `tables` are those that its text names, as they were found."""
+
+    name: str
+    columns: tuple[Column, ...]
+    view: View
+    tables: tuple[Table, ...]
+    or_replace: bool
+
+    def changed(self) -> tuple[Changed, ...]:
+        return ((None, CREATE),)
+
+
+class DropTables(Definition, frozen=True):
+    """DROP TABLE of these names, or DROP VIEW; is_cascade: with the views that read them."""
 
     frees_space = True
-    name: str
+    names: tuple[str, ...]
     if_exists: bool
+    is_cascade: bool
+    is_view: bool = False
+
+    @property
+    def verb(self) -> str:
+        return "DROP VIEW" if self.is_view else "DROP TABLE"
 
 
 class TruncateTables(Definition, frozen=True):
@@ -704,14 +746,15 @@ class GrantRoles(AccessStatement, frozen=True):
 
 
 class ChangeOwner(AccessStatement, frozen=True):
-    """ALTER TABLE table OWNER TO role; None: the session's own user."""
+    """ALTER TABLE table OWNER TO role, or ALTER VIEW; None: the session's own user."""
 
     table: str
     owner: str | None
+    is_view: bool = False
 
     @property
     def verb(self) -> str:
-        return "ALTER TABLE"
+        return "ALTER VIEW" if self.is_view else "ALTER TABLE"
 
 
 class Explain(Statement, frozen=True):

@@ -42,8 +42,11 @@ _SUPERUSERS_ONLY = frozenset(
     )
 )
 
-Needs = tuple[tuple[Table | None, int], ...]
-"""(table, rights) pairs; without a table rights on the tablespace."""
+Needs = tuple[tuple[Table | None, int, Table | None], ...]
+"""(table, rights, view) each; without a table rights on the tablespace.
+
+With a view it is read by that view's query: its owner has to have the rights.
+"""
 
 
 def needs_of(
@@ -53,12 +56,12 @@ def needs_of(
 
     check_interrupt is called every some thousand nodes of the statement.
     """
-    found: dict[int, tuple[Table | None, int]] = {}
+    found: dict[tuple[int, int], tuple[Table | None, int, Table | None]] = {}
     targets: dict[int, Table] = {}
 
-    def add(table: Table | None, rights: int) -> None:
-        number = SPACE if table is None else table.id
-        found[number] = (table, rights | found.get(number, (None, 0))[1])
+    def add(table: Table | None, rights: int, view: Table | None = None) -> None:
+        key = (SPACE if table is None else table.id, SPACE if view is None else view.id)
+        found[key] = (table, rights | found.get(key, (None, 0))[1], view)
 
     for target, rights in statement.changed():
         if isinstance(target, tree.TableRef):
@@ -68,17 +71,20 @@ def needs_of(
     for node in tree.nodes(statement):
         budget.spend()
         if isinstance(node, tree.TableRef) and node.id not in targets:
-            add(node.table, SELECT)
+            add(node.table, SELECT, node.reader)
+        elif isinstance(node, tree.Derived) and node.view is not None:
+            add(node.view, SELECT, node.reader)
         elif isinstance(node, tree.ColumnRef) and node.relation in targets:
             add(targets[node.relation], SELECT)
     return tuple(found.values())
 
 
-def check_needs(rights: Rights, needs: Needs) -> None:
-    """Raise 42501 for the first right that is missing."""
-    if rights.is_superuser:
-        return
-    for table, wanted in needs:
+def check_needs(user: Rights, needs: Needs, access: Access) -> None:
+    """Raise 42501 for the first right that is missing, of a user or of the owner of a view."""
+    for table, wanted, view in needs:
+        rights = user if view is None else _owner_rights(view, access)
+        if rights is None or rights.is_superuser:
+            continue
         if table is None:
             missing = wanted & ~rights.of(SPACE)
             where = "the tablespace"
@@ -88,14 +94,26 @@ def check_needs(rights: Rights, needs: Needs) -> None:
             continue
         else:
             missing = wanted & ~rights.of(table.id)
-            where = f'table "{table.name}"'
+            where = f'{table.kind} "{table.name}"'
         if missing:
             words = ", ".join(right_names(missing))
+            who = f'user "{rights.name}"'
+            if view is not None:
+                who = f'"{rights.name}", the owner of view "{view.name}",'
             raise ProgrammingError(
-                f'permission denied for {where}: user "{rights.name}" lacks {words}',
+                f"permission denied for {where}: {who} lacks {words}",
                 sqlstate="42501",
                 hint="Its owner or a superuser can GRANT it.",
             )
+
+
+def _owner_rights(view: Table, access: Access) -> Rights | None:
+    """Return the rights with which a view is read; None: it is the superusers'."""
+    owner = access.owner(view.id)
+    rights = None if owner is None else access.rights_of(owner)
+    if owner is not None and rights is None:
+        raise denied(f'read view "{view.name}"', f'Its owner, role "{owner}", does not exist.')
+    return rights
 
 
 class Planned(Protocol):
@@ -125,7 +143,7 @@ class Gate:
             return
         rights = rights_of(access, self._user)
         if rights is not None:
-            check_needs(rights, planned.needs)
+            check_needs(rights, planned.needs, access)
         if access is not self._access or len(self._authorized) >= _AUTHORIZED_MAX:
             self._authorized.clear()
             self._access = access

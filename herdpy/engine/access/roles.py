@@ -13,7 +13,7 @@ from herdpy.engine.access.rights import ACCESS_LOCK, current_access, denied, rig
 from herdpy.engine.state.locks import Lock, Mode
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transactions import Transaction
-from herdpy.errors import InternalError, OperationalError, ProgrammingError, no_table
+from herdpy.errors import InternalError, OperationalError, ProgrammingError, no_table, not_a
 from herdpy.limits import access_facts_max, access_names_max, record_bytes_max
 from herdpy.log.record import ChangeAccess, encode
 from herdpy.model import access as model
@@ -417,14 +417,15 @@ class _Changes:
 
     def _change_owner(self, statement: tree.ChangeOwner) -> None:
         table, owner, rights = self._table(statement.table), statement.owner, self._rights
+        if statement.is_view and table.view is None:
+            raise not_a("view", table.name)
+        what = f'{table.kind} "{table.name}"'
         if rights is not None and not rights.owns(table.id):
-            raise denied(f'give away table "{table.name}"', "It takes the owner or SUPERUSER.")
+            raise denied(f"give away {what}", "It takes the owner or SUPERUSER.")
         name = self._own(owner)
         self._role(name)
         if not (rights is None or rights.is_superuser or name in rights.roles):
-            raise denied(
-                f'give table "{table.name}" to role "{name}"', "It takes a membership in it."
-            )
+            raise denied(f'give {what} to role "{name}"', "It takes a membership in it.")
         before = self._before.owner(table.id)
         for grant in self._before.grants_on(table.id):
             if grant.grantor and grant.grantor in (before, name):  # an owner hands on nothing
@@ -480,7 +481,8 @@ class _Changes:
     def _name_of(self, table_id: int) -> str:
         if table_id == SPACE:
             return f"tablespace {self._tablespace.name}"
-        return f"table {self._tablespace.applier.find_table(table_id, self._transaction).name}"
+        table = self._tablespace.applier.find_table(table_id, self._transaction)
+        return f"{table.kind} {table.name}"
 
 
 def _shares(

@@ -1,4 +1,6 @@
-"""The rows of sysusers, sysroles, sysmembers, sysgrants, sysrolesettings: who may do what.
+"""The rows of sysusers, sysroles, sysmembers, sysgrants, sysrolesettings, sysviews.
+
+Who may do what, and which views there are with whose rights.
 
 Never with a verifier.
 """
@@ -6,6 +8,7 @@ Never with a verifier.
 from collections.abc import Iterator
 
 from herdpy.engine.state.catalog import Catalog
+from herdpy.errors import loading
 from herdpy.model.access import (
     RIGHT_NAMES,
     SPACE,
@@ -59,6 +62,7 @@ def role_setting_rows(catalog: Catalog) -> Iterator[Row]:
 def grant_rows(catalog: Catalog, tablespace: str) -> Iterator[Row]:
     """Yield the rows of sysgrants, one for each right; an owner has all rights on its table."""
     names = {table.id: table.name for table in catalog.tables()} | {SPACE: tablespace}
+    kinds = {table.id: table.kind for table in catalog.tables()} | {SPACE: "tablespace"}
     given: dict[tuple[int, str], tuple[int, int]] = {}  # by any grantor
     for fact in catalog.access.facts:
         if isinstance(fact, Grant) and fact.table_id in names:
@@ -66,7 +70,7 @@ def grant_rows(catalog: Catalog, tablespace: str) -> Iterator[Row]:
             changed = rights | fact.rights, grantable | fact.grantable
             given[fact.table_id, fact.grantee] = changed
     for (table_id, grantee), (rights, grantable) in given.items():
-        kind = "tablespace" if table_id == SPACE else "table"
+        kind = kinds[table_id]
         for right, word in RIGHT_NAMES.items():
             if rights & right:
                 yield grantee, kind, names[table_id], word, bool(grantable & right), False
@@ -75,7 +79,19 @@ def grant_rows(catalog: Catalog, tablespace: str) -> Iterator[Row]:
             rights, _ = given.get((fact.table_id, fact.owner), (0, 0))
             for right, word in RIGHT_NAMES.items():
                 if right & TABLE_RIGHTS & ~rights:
-                    yield fact.owner, "table", names[fact.table_id], word, True, True
+                    kind = kinds[fact.table_id]
+                    yield fact.owner, kind, names[fact.table_id], word, True, True
+
+
+def view_rows(catalog: Catalog) -> Iterator[Row]:
+    """Yield the rows of sysviews."""
+    for table in catalog.tables():
+        if table.view is not None:
+            with loading():
+                from herdpy.engine.access.view_text import columns_text, query_text
+
+            owner, text = catalog.access.owner(table.id), query_text(table, catalog)
+            yield table.name, owner, columns_text(table), text
 
 
 def _roles(catalog: Catalog) -> Iterator[Role]:

@@ -1,4 +1,4 @@
-"""Dump: tables, roles and rights of one snapshot as SQL that makes them again, on any herdpy.
+"""Dump: tables, views, roles and rights of one snapshot as SQL that makes them again.
 
 It holds no lock and writers go on; what it shows is one position. Rows come in key order, so that
 equal databases have equal dumps. Every INSERT has at most a few hundred rows; a script of them is
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from importlib.metadata import version
 
 from herdpy.engine.access.text import right_texts, role_texts
+from herdpy.engine.access.view_text import create_view_text, in_order
 from herdpy.engine.maintenance.directory import DIRECTORY
 from herdpy.engine.state.snapshots import Snapshot
 from herdpy.model.reals import real_text
@@ -44,10 +45,13 @@ class Dump:
         yield f"-- herdpy {version('herdpy-db')}, position {ledger}.{entry}.{index}\n".encode()
         yield from _statements(role_texts(state.catalog))
         for table in state.catalog.tables():
-            if table.id in state.tables:  # not of the system's, which are made of other things
+            # Not of the system's, which are made of other things.
+            if table.id in state.tables and table.view is None:
                 yield f"\n{create_table_text(table)};\n".encode()
                 yield from self._inserts(table)
                 yield from _statements(create_index_texts(table))
+        for table in in_order(state.catalog.tables()):
+            yield f"\n{create_view_text(table, state.catalog)};\n".encode()
         yield from _statements(right_texts(state.catalog, self._tablespace))
 
     def _inserts(self, table: Table) -> Iterator[bytes]:

@@ -93,6 +93,9 @@ class SessionCore:
         """When the next write may begin: what came before filled memory fast; 0: at once."""
         self.is_audited = False
         """execute() has changed tables, users or rights, or ended what others do."""
+        self.undo_from: int | None = None
+        """The number in its transaction of the statement that runs, if that logs by parts: should
+        it fail, what it has done is undone."""
         self._statement_us: int | None = None  # its time, None until something asks for it
         self._known_access: Access | None = None  # that the user is in, and `maxima` are of
         # Written under the mutex, read without it.
@@ -399,11 +402,12 @@ class SessionCore:
             self._statement_us = self.database.clock.wall_us()
         return self._statement_us
 
-    def begin_write(self, what: tree.Statement | str) -> Transaction:
+    def begin_write(self, what: tree.Statement | str, *, is_of_parts: bool = False) -> Transaction:
         """Return the open transaction, or begin the autocommit statement's own.
 
         25006: it is read-only; `what` is the statement, or its words. One that is run again
-        behind a wait has its own already, with its locks.
+        behind a wait has its own already, with its locks. is_of_parts: the statement does several
+        things one after the other, which finish_write() commits.
         """
         self.check_may_write(what)
         if self.next_write_s:
@@ -413,7 +417,9 @@ class SessionCore:
             transaction = self.statement
             if transaction is None:
                 transaction = self.statement = self.tablespace.begin(
-                    self.settings.durability, is_autocommit=True, begun_us=self._autocommit_us()
+                    self.settings.durability,
+                    is_autocommit=not is_of_parts,
+                    begun_us=self._autocommit_us(),
                 )
             transaction.token = self.token
         return transaction
@@ -431,9 +437,10 @@ class SessionCore:
 
     def finish_write(self, transaction: Transaction) -> None:
         """Wait for the commit of what begin_write() gave, if that is the statement's own."""
-        if transaction.is_autocommit:
+        if transaction is self.statement:
             is_made = transaction.state is TransactionState.ACTIVE and transaction.catalog_changes
-            if transaction.has_spilled or transaction.writes or is_made:
+            is_begun = bool(is_made) or not transaction.is_autocommit
+            if transaction.has_spilled or transaction.writes or is_begun:
                 self._commit_statement(transaction)
             elif transaction.state is TransactionState.ACTIVE:  # nothing was logged
                 self.tablespace.rollback(transaction)
@@ -528,14 +535,31 @@ class SessionCore:
 
     def recover(self, error: BaseException) -> None:
         """Leave no lock of a failed autocommit statement; end a transaction that cannot go on."""
-        transaction = self.transaction
+        transaction, undo_from = self.transaction, self.undo_from
         self.forget_statement()
         if transaction is not None:
+            if undo_from is not None:
+                self._undo(transaction, undo_from, error)
             if isinstance(error, DeadlockError | SerializationError):
                 self.tablespace.rollback(transaction, error)
                 transaction.is_loss_told = True
             self.tablespace.leave_queues(transaction)
             self._hurry(transaction)
+        self.undo_from = None
+
+    def _undo(self, transaction: Transaction, statement: int, error: BaseException) -> None:
+        """Undo what a failed statement has logged by parts; repeatable.
+
+        Where the log does not take that, the transaction ends: no half of it goes on.
+        """
+        tablespace = self.tablespace
+        # Not by what is filled in: an interrupt may have come between the log and that.
+        if transaction.id is not None and transaction.state is TransactionState.ACTIVE:
+            transaction.cut = statement
+            tablespace.undo_cut(transaction)
+            if transaction.cut is not None:
+                reason = error if isinstance(error, Error) else half_undone_error()
+                tablespace.rollback(transaction, reason)
 
     def _hurry(self, transaction: Transaction) -> None:
         """See that a logged COMMIT without a waiter ends soon, and with it its locks."""

@@ -12,7 +12,7 @@ from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.execution import Execution, Part
 from herdpy.engine.statements.plan_cache import Prepared, number_types, plan_key, prepare
 from herdpy.engine.statements.result_places import Holder
-from herdpy.errors import Error, InternalError, no_table
+from herdpy.errors import Error, InternalError, no_table, not_a
 from herdpy.exec.result import Result
 from herdpy.model.access import TABLE_RIGHTS, Rights, User
 from herdpy.model.role_settings import OPEN_RESULTS
@@ -56,22 +56,25 @@ class Planner:
         return rights is None or rights.is_superuser
 
     def visible_tables(self) -> list[Table]:
-        """Return the tables that the session's user has any right on, by name."""
+        """Return the tables and views that the session's user has any right on, by name."""
         tables, rights = self.catalog_of(self._core.transaction).tables(), self.rights()
         if rights is None or rights.is_superuser:
             return tables
         return [table for table in tables if rights.of(table.id) & TABLE_RIGHTS]
 
     def table(self, name: str, rights_needed: int, catalog: Catalog | None = None) -> Table:
-        """Return a table on which the session's user has these rights; 42P01, 42501."""
+        """Return a table on which the session's user has these rights; 42P01, 42809, 42501."""
         catalog = catalog or self.catalog_of(self._core.transaction)
         names = {each.name for each in catalog.tables()}
         table = catalog.table(name if name in names else name.lower())
         if table is None or table.name not in names:
             raise no_table(name, names)
-        rights = self.rights()
+        if table.view is not None:
+            raise not_a("table", table.name)
+        access = current_access(self._tablespace, self._core.transaction)
+        rights = rights_of(access, self._core.identity)
         if rights is not None:
-            check_needs(rights, ((table, rights_needed),))
+            check_needs(rights, ((table, rights_needed, None),), access)
         return table
 
     # --- plans -----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from herdpy.engine.access.rights import check_superuser
 from herdpy.engine.access.roles import Actor
 from herdpy.engine.session.parts import SessionPart
 from herdpy.engine.statements.execution import Batch
+from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.statements.plan_cache import Prepared, plan_key
 from herdpy.engine.writes.row_writes import looking
 from herdpy.errors import Error, InternalError, ProgrammingError, loading
@@ -28,6 +29,7 @@ from herdpy.model.types import TEXT, Physical
 from herdpy.sql import tree
 from herdpy.sql.characteristics import characteristics
 from herdpy.sql.plan import (
+    Compiled,
     ExplainPlan,
     InsertPlan,
     Parameters,
@@ -80,19 +82,24 @@ class Statements(SessionPart):
                 return False
             if not prepared.needs:  # SELECT 1, but no VALUES of any number of rows
                 return isinstance(plan, RowSelect) and plan.ref is None
-            return all(table is not None and table.is_system for table, _ in prepared.needs)
+            tables = [table for table, *_ in prepared.needs if table and table.view is None]
+            return len(prepared.needs) == len(tables) and all(each.is_system for each in tables)
 
         return self._runner.run_planned(look, text)
 
     def tables(self) -> list[Table]:
-        """Return the tables that the next statement can name, by name."""
-        return self._runner.run(self._planner.visible_tables, "SHOW TABLES")
+        """Return the tables that the next statement can name, by name; no views."""
+        found = self._runner.run(self._planner.visible_tables, "SHOW TABLES")
+        return [table for table in found if table.view is None]
 
     def _execute(self, text: str, parameters: Parameters) -> Result:
         core, planner = self._core, self._planner
         prepared, values = planner.bound(text, parameters)
         plan = prepared.plan
-        core.is_audited = prepared.compiled.statement.is_audited
+        statement = prepared.compiled.statement
+        core.is_audited = statement.is_audited
+        if isinstance(statement, tree.CreateTableAs):
+            return self._create_as(statement, prepared, values)
         if isinstance(plan, UtilityPlan):
             return self._utility(plan, values)
         core.tablespace.check_running()
@@ -303,6 +310,35 @@ class Statements(SessionPart):
         core.finish_write(transaction)
         if transaction.is_autocommit and isinstance(statement, tree.DropRole):
             self._database.end_dropped_users()
+
+    def _create_as(
+        self, statement: tree.CreateTableAs, prepared: Prepared, values: list[Physical]
+    ) -> Result:
+        """Make a table, and insert what its query gives: both or nothing."""
+        core = self._core
+        core.tablespace.check_running()
+        core.check_not_lost()
+        core.current_transaction()
+        self._planner.use_lease()
+        self._database.check_room(frees_space=False)
+        transaction = core.begin_write(statement, is_of_parts=True)
+        execution = self._planner.execution(transaction)
+        core.undo_from = before = transaction.statement
+        try:
+            execution.define(transaction, statement, Actor(core.identity, None, None))
+        except MustWaitError:  # it has had no effect
+            core.undo_from = None
+            raise
+        count = -1
+        table = transaction.catalog_changes.get(statement.table.name)
+        if statement.has_data and table is not None and transaction.statement > before:
+            ordinals = tuple(range(len(table.visible_columns)))
+            insert = tree.Insert(table, ordinals, None, statement.query)
+            planned = Prepared(Compiled(insert, prepared.slots))
+            count = execution.write(transaction, planned, [values], lambda: planned)
+        core.undo_from = None
+        core.finish_write(transaction)
+        return Result(row_count=count)
 
 
 def _are_alike(prepared: Prepared, items: Sequence[Parameters]) -> bool:

@@ -66,7 +66,7 @@ SYSTEM_TABLES: dict[str, Table] = {
         _table(
             5, "sysmembers", "role_name text, member_name text, is_admin boolean", key=2,
         ),
-        # Rights, one a row; object_type is table or tablespace.
+        # Rights, one a row; object_type is table, view or tablespace.
         _table(
             6, "sysgrants",
             "grantee text, object_type text, object_name text, privilege text, "
@@ -143,5 +143,7 @@ SYSTEM_TABLES: dict[str, Table] = {
             "tablespace text, id text, node_id text, ledger bigint, entry bigint, "
             "last_position text, part text", key=3,
         ),
+        # Views, each with its query as SQL.
+        _table(20, "sysviews", "view_name text, owner_name text, columns text, definition text"),
     )
 }  # fmt: skip

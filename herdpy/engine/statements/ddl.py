@@ -1,8 +1,11 @@
-"""CREATE TABLE, DROP TABLE, TRUNCATE: transactional, behind exclusive locks on tables' names.
+"""Tables and views made, dropped and emptied: transactional, behind exclusive locks on their names.
 
-All with the monitor held. What lock() raises, and LogSpaceError: nothing happened, run it again.
+A view that is made holds the names of what it reads, shared, so that none of it is dropped
+meanwhile. All with the monitor held. What lock() raises, and LogSpaceError: nothing happened, run
+it again; so PlanIsStaleError, behind another look at the catalog.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 from typing import NamedTuple
@@ -15,14 +18,34 @@ from herdpy.engine.state.locks import Lock, Mode
 from herdpy.engine.state.snapshots import PlanIsStaleError
 from herdpy.engine.state.tablespace import Definition, Tablespace
 from herdpy.engine.state.transactions import Transaction
-from herdpy.errors import InternalError, ProgrammingError, SerializationError, no_table
+from herdpy.errors import (
+    Error,
+    InternalError,
+    ProgrammingError,
+    SerializationError,
+    no_table,
+    not_a,
+)
 from herdpy.limits import identifier_bytes_max, indexes_max
 from herdpy.log.record import ChangeAccess
 from herdpy.log.record import CreateTable as CreateRecord
 from herdpy.log.record import DropTable as DropRecord
 from herdpy.model.access import DELETE, Access, User, facts_to_plain
-from herdpy.model.schema import Index, IndexStore, Table, table_to_plain
+from herdpy.model.schema import (
+    ROW_ID_NAME,
+    Column,
+    Index,
+    IndexStore,
+    Table,
+    View,
+    table_to_plain,
+)
+from herdpy.model.types import BIGINT
 from herdpy.sql import tree
+
+_LISTED_MAX = 10
+_NO_KEY = Column(0, ROW_ID_NAME, BIGINT, not_null=True, hidden=True)
+"""Every table has a key; that of a view, which has no rows, is this one."""
 
 
 class Definitions(NamedTuple):
@@ -37,7 +60,11 @@ class Definitions(NamedTuple):
         match statement:
             case tree.CreateTable():
                 self._create(statement)
-            case tree.DropTable():
+            case tree.CreateTableAs(table):
+                self._create(table)
+            case tree.CreateView():
+                self._create_view(statement)
+            case tree.DropTables():
                 self._drop(statement)
             case tree.TruncateTables():
                 self._truncate(statement)
@@ -48,53 +75,132 @@ class Definitions(NamedTuple):
 
     def _create(self, statement: tree.CreateTable) -> None:
         """Log the new table; its owner is the session's user."""
+        self.lock((statement.name,), Mode.EXCLUSIVE)
+        found = self._find(statement.name)
+        if found is None:
+            self._put(statement.name, statement.columns, statement.key, indexes=statement.indexes)
+        elif not statement.if_not_exists:
+            hint = "CREATE TABLE IF NOT EXISTS leaves it as it is."
+            raise _exists(found, hint if found.view is None else None)
+
+    def _create_view(self, statement: tree.CreateView) -> None:
+        """Log the new view, or one in the place of the view that is there."""
+        name, lock = statement.name, self.lock
+        lock((name,), Mode.EXCLUSIVE)
+        for table in statement.tables:
+            lock((table.name,), Mode.SHARED)
+            if self._find(table.name) != table:
+                raise stale(table.name)
+        found = self._find(name)
+        columns = (*statement.columns, _NO_KEY)
+        if found is None:
+            self._put(name, columns, (len(columns) - 1,), statement.view)
+            return
+        if not statement.or_replace:
+            raise _exists(found, "CREATE OR REPLACE VIEW changes a view.")
+        if found.view is None:
+            raise not_a("view", name)
+        tablespace, transaction, user, _ = self
+        lock(ACCESS_LOCK, Mode.SHARED)  # who grants
+        access = current_access(tablespace, transaction)
+        rights = rights_of(access, user)
+        if found.is_system or not (rights is None or rights.owns(found.id)):
+            raise denied(f'replace view "{name}"', "It takes the owner or SUPERUSER.")
+        _check_columns(found, statement.columns)
+        made = self._new(name, columns, (len(columns) - 1,), statement.view)
+        records = _replacing(found, made, access, transaction.statement)
+        tablespace.submit_definitions(transaction, *records)
+
+    def _put(
+        self,
+        name: str,
+        columns: Sequence[Column],
+        key: tuple[int, ...],
+        view: View | None = None,
+        indexes: Sequence[Index] = (),
+    ) -> None:
+        self._check_no_index(name)
         tablespace, transaction, owner, lock = self
-        lock((statement.name,), Mode.EXCLUSIVE)
-        if self._find(statement.name) is not None:
-            if statement.if_not_exists:
-                return
-            raise ProgrammingError(
-                f'table "{statement.name}" exists already',
-                sqlstate="42P07",
-                hint="CREATE TABLE IF NOT EXISTS leaves it as it is.",
-            )
-        self._check_no_index(statement.name)
         if owner is not None:  # who must not be dropped meanwhile
             lock(ACCESS_LOCK, Mode.SHARED)
             rights_of(current_access(tablespace, transaction), owner)
-        table = Table(
-            id=tablespace.applier.next_table_id,
-            name=statement.name,
-            columns=tuple(
-                replace(column, id=number) for number, column in enumerate(statement.columns, 1)
-            ),
-            key=statement.key,
-        )
-        for number, index in enumerate(statement.indexes, table.id + 1):
+        table = self._new(name, columns, key, view)
+        for number, index in enumerate(indexes, table.id + 1):
             named = self._named(table, index)
             table = replace(table, indexes=(*table.indexes, replace(named, id=number)))
-        name = None if owner is None else owner.name
-        record = CreateRecord(None, transaction.statement, table_to_plain(table), name)
+        owner_name = None if owner is None else owner.name
+        record = CreateRecord(None, transaction.statement, table_to_plain(table), owner_name)
         tablespace.submit_definitions(transaction, record)
 
-    def _drop(self, statement: tree.DropTable) -> None:
+    def _new(
+        self, name: str, columns: Sequence[Column], key: tuple[int, ...], view: View | None
+    ) -> Table:
+        """Return a table with the next id, and its columns numbered."""
+        numbered = (replace(column, id=number) for number, column in enumerate(columns, 1))
+        table_id = self.tablespace.applier.next_table_id
+        return Table(table_id, name, tuple(numbered), key, view=view)
+
+    def _drop(self, statement: tree.DropTables) -> None:
+        """Log that tables or views are gone, all of them or none."""
         tablespace, transaction, user, lock = self
-        lock((statement.name,), Mode.EXCLUSIVE)
-        table = self._find(statement.name)
-        if table is None:
-            if statement.if_exists:
-                return
-            raise no_table(statement.name, ())
-        if table.is_system:
-            raise ProgrammingError(
-                f'"{table.name}" is a system table: it cannot be dropped', sqlstate="42501"
-            )
+        named: list[Table] = []
+        for name in statement.names:
+            lock((name,), Mode.EXCLUSIVE)
+            table = self._find(name)
+            if table is not None:
+                named.append(table)
+            elif not statement.if_exists:
+                raise no_table(name, (), kind="view" if statement.is_view else "table")
         rights = rights_of(current_access(tablespace, transaction), user)
-        if rights is not None and not rights.owns(table.id):
-            raise denied(f'drop table "{table.name}"', "It takes the owner or SUPERUSER.")
-        lock((table.id,), Mode.EXCLUSIVE)
-        record = DropRecord(tx=None, statement=transaction.statement, table_id=table.id)
-        tablespace.submit_definitions(transaction, record)
+        for table in named:
+            if table.is_system:
+                raise ProgrammingError(
+                    f'"{table.name}" is a system table: it cannot be dropped', sqlstate="42501"
+                )
+            if (table.view is not None) != statement.is_view:
+                hint = f"DROP {table.kind.upper()} removes it."
+                raise not_a("view" if statement.is_view else "table", table.name, hint=hint)
+            if rights is not None and not rights.owns(table.id):
+                raise denied(
+                    f'drop {table.kind} "{table.name}"', "It takes the owner or SUPERUSER."
+                )
+        dropped = self._with_readers(named, is_cascade=statement.is_cascade)
+        for table in dropped:
+            lock((table.id,), Mode.EXCLUSIVE)
+        if dropped:
+            statement_number = transaction.statement
+            records = [DropRecord(None, statement_number, table.id) for table in dropped]
+            tablespace.submit_definitions(transaction, *records)
+
+    def _with_readers(self, named: list[Table], *, is_cascade: bool) -> list[Table]:
+        """Return tables with the views that read them, and those that read these; 2BP01."""
+        own = self.transaction.catalog_changes
+        catalog = self.tablespace.state.catalog.with_changes(own, {}, version=-1)
+        readers: dict[str, list[Table]] = {}
+        for table in catalog.tables():
+            for name, _ in () if table.view is None else table.view.relations:
+                readers.setdefault(name, []).append(table)
+        found = {table.name: table for table in named}
+        reasons: list[str] = []
+        pending = [*named]
+        while pending:
+            table = pending.pop()
+            for view in readers.get(table.name, ()):
+                if view.name not in found:
+                    self.lock((view.name,), Mode.EXCLUSIVE)
+                    found[view.name] = view
+                    pending.append(view)
+                    reasons.append(f'view "{view.name}" reads {table.kind} "{table.name}"')
+        if reasons and not is_cascade:
+            what = " and ".join(f'{table.kind} "{table.name}"' for table in named[:2])
+            more = f" and {len(reasons) - _LISTED_MAX} more" if len(reasons) > _LISTED_MAX else ""
+            raise ProgrammingError(
+                f"cannot drop {what if len(named) < 3 else 'these'}: "
+                f"{', '.join(reasons[:_LISTED_MAX])}{more}",
+                sqlstate="2BP01",
+                hint="DROP … CASCADE drops the views, too.",
+            )
+        return list(found.values())
 
     def create_index(self, statement: tree.CreateIndex) -> IndexStore | None:
         """Log a table's definition with one index more, whose entries are to be logged behind it.
@@ -231,11 +337,13 @@ class Definitions(NamedTuple):
         access = current_access(tablespace, transaction)
         rights = rights_of(access, user)
         if rights is not None:  # of the tables that are there by now
-            check_needs(rights, tuple((table, DELETE) for table in tables))
+            check_needs(rights, tuple((table, DELETE, None) for table in tables), access)
         records: list[Definition] = []
         number = tablespace.applier.next_table_id
         for table in tables:
-            records += _replacing(table, number, access, transaction.statement)
+            indexes = (replace(each, id=n) for n, each in enumerate(table.indexes, number + 1))
+            made = replace(table, id=number, indexes=tuple(indexes))
+            records += _replacing(table, made, access, transaction.statement)
             number += 1 + len(table.indexes)
         tablespace.submit_definitions(transaction, *records)
 
@@ -256,10 +364,43 @@ class Definitions(NamedTuple):
         return found
 
 
-def _replacing(table: Table, number: int, access: Access, statement: int) -> list[Definition]:
-    """Return the records that put an empty table with another id in a table's place."""
-    indexes = (replace(each, id=n) for n, each in enumerate(table.indexes, number + 1))
-    plain = table_to_plain(replace(table, id=number, indexes=tuple(indexes)))
+def stale(name: str) -> Error:
+    """Return the error of a table that is not the one that the statement was planned with."""
+    return PlanIsStaleError(
+        f'table "{name}" was changed before the statement ran',
+        sqlstate="40001",
+        hint="Run the statement again.",
+    )
+
+
+def _exists(found: Table, hint: str | None) -> Error:
+    return ProgrammingError(
+        f'{found.kind} "{found.name}" exists already', sqlstate="42P07", hint=hint
+    )
+
+
+def _check_columns(view: Table, columns: Sequence[Column]) -> None:
+    """Refuse another query for a view that has not the columns of the view first (42P16)."""
+    before = view.visible_columns
+    problem = None
+    if len(columns) < len(before):
+        problem = f"it has {len(before)} columns, the query gives {len(columns)}"
+    for old, new in zip(before, columns, strict=False):
+        if problem is None and old.name != new.name:
+            problem = f'column "{old.name}" cannot become "{new.name}"'
+        if problem is None and old.type != new.type:
+            problem = f'column "{old.name}" cannot become {new.type}, it is {old.type}'
+    if problem is not None:
+        raise ProgrammingError(
+            f'view "{view.name}" cannot be replaced: {problem}',
+            sqlstate="42P16",
+            hint="Columns may be added at the end. To change others, DROP VIEW and CREATE VIEW.",
+        )
+
+
+def _replacing(table: Table, made: Table, access: Access, statement: int) -> list[Definition]:
+    """Return the records that put another table in a table's place, with its owner and grants."""
+    number, plain = made.id, table_to_plain(made)
     records: list[Definition] = [
         DropRecord(tx=None, statement=statement, table_id=table.id),
         CreateRecord(None, statement, plain, access.owner(table.id)),

@@ -435,7 +435,13 @@ class _PlanPrinter:
         if isinstance(relation, tree.TableRef):
             self._scan(depth, relation)
         elif isinstance(relation, tree.Derived):
-            self._add(depth, f"Derived table {name_text(relation.alias)}")
+            alias = name_text(relation.alias)
+            if relation.view is None:
+                text = f"Derived table {alias}"
+            else:
+                name = name_text(relation.view.name)
+                text = f"View {name if alias == name else f'{name} {alias}'}"
+            self._add(depth, text)
             self._query(depth + 1, relation.query)
         elif isinstance(relation, tree.CteRef):
             name = name_text(self._cte_names.get(relation.cte, relation.alias))

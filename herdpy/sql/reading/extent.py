@@ -1,6 +1,6 @@
 """How deep, long and big a statement may be, and how often its passes look up."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from herdpy.errors import OperationalError
@@ -112,6 +112,19 @@ class Extent:
             self._counts[_OPERATOR] = self._counts[_CONDITION] = 0
         elif self._outer:
             self._counts = self._outer.pop()
+
+
+def nesting(words: Iterable[str]) -> tuple[int, int]:
+    """Return how deep words and signs nest at the most, and how deep they are at their end."""
+    deepest = depth = 0
+    for word in words:
+        effect = _EFFECTS.get(word)
+        if effect == _OPENING:
+            depth += 1
+            deepest = max(deepest, depth)
+        elif effect == _CLOSING:
+            depth -= 1
+    return deepest, depth
 
 
 def too_big(maximum: int, what: str) -> OperationalError:

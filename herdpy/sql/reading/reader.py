@@ -85,7 +85,7 @@ class Reader(ExpressionReader):
         if word == "DELETE":
             return (yield from self._delete())
         if word == "CREATE":
-            if self.words[self.index + 1] != "TABLE":
+            if self.words[self.index + 1] in ("UNIQUE", "INDEX"):
                 return self._create_index()
             return (yield from self._create())
         if word == "TRUNCATE":
@@ -165,11 +165,14 @@ class Reader(ExpressionReader):
         return (yield self.expression()) if self.accept("WHERE") else None
 
     def _create(self) -> Steps:
-        self.expect_all("CREATE", "TABLE")
+        self.expect("CREATE")
+        if self.words[self.index] in ("OR", "VIEW"):
+            return (yield from self._create_view())
+        self.expect("TABLE")
         if_not_exists = self.accept_all("IF", "NOT", "EXISTS")
         table = self.table_name()
-        if self.words[self.index] == "AS":
-            raise self.refused("CREATE TABLE AS", INSTEAD["INTO"])
+        if self.words[self.index] == "AS" or self._has_names_before_as():
+            return (yield from self._create_as(table, if_not_exists=if_not_exists))
         columns: list[syntax.ColumnDefinition] = []
         keys: list[list[tuple[str, int]]] = []
         uniques: list[syntax.Unique] = []
@@ -254,6 +257,42 @@ class Reader(ExpressionReader):
         self.accept_any(("CASCADE", "RESTRICT"))  # nothing depends on an index
         return syntax.DropIndex(names, if_exists)
 
+    def _has_names_before_as(self) -> bool:
+        """Tell whether here stands (name, …) AS."""
+        place = self.index + 1 if self.words[self.index] == "(" else len(self.scanned.tokens)
+        while self.kinds[place] in ("name", "word"):
+            if self.words[place + 1] == ")":
+                return self.words[place + 2] == "AS"
+            if self.words[place + 1] != ",":
+                return False
+            place += 2
+        return False
+
+    def _create_as(self, table: syntax.TableName, *, if_not_exists: bool) -> Steps:
+        columns = self.placed_names() if self.words[self.index] == "(" else None
+        self.expect("AS")
+        query = yield self.whole_query()
+        has_data = True
+        if self.accept("WITH"):
+            has_data = not self.accept("NO")
+            self.expect("DATA")
+        return syntax.CreateTableAs(table, columns, query, if_not_exists, has_data)
+
+    def _create_view(self) -> Steps:
+        or_replace = self.accept_all("OR", "REPLACE")
+        self.expect("VIEW")
+        name = self.table_name()
+        columns = self.placed_names() if self.words[self.index] == "(" else None
+        if self.words[self.index] == "WITH":
+            raise self.refused("CREATE VIEW … WITH options")
+        self.expect("AS")
+        begin = self.tokens[self.index].start
+        query = yield self.whole_query()
+        text = self.scanned.text[begin : self.tokens[self.index - 1].end]
+        if self.words[self.index] == "WITH":
+            raise self.refused("CREATE VIEW with CHECK OPTION", INSTEAD["CHECK"])
+        return syntax.CreateView(name, columns, query, text, or_replace)
+
     def _refuse_feature(self) -> None:
         """Refuse a constraint that we do not have; words that may be names only where they are."""
         word, following = self.words[self.index], self.words[self.index + 1]
@@ -303,15 +342,14 @@ class Reader(ExpressionReader):
         return definition
 
     def _drop(self) -> Node:
-        self.expect_all("DROP", "TABLE")
+        self.expect("DROP")
+        is_view = self.expect_any("TABLE", "VIEW") == "VIEW"
         if_exists = self.accept_all("IF", "EXISTS")
         tables = [self.table_name()]
         while self.accept(","):
             tables.append(self.table_name())
-        if self.words[self.index] == "CASCADE":
-            raise self.refused("DROP TABLE with CASCADE")
-        self.accept("RESTRICT")
-        return syntax.DropTable(tables, if_exists)
+        is_cascade = self.accept_any(("CASCADE", "RESTRICT")) == "CASCADE"
+        return syntax.DropTables(tables, if_exists, is_cascade, is_view)
 
     def _truncate(self) -> Node:
         # Neither inheritance nor foreign keys nor identities are there to take notice of.

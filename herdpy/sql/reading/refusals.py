@@ -21,10 +21,11 @@ NO_SCHEMAS: Final = (
 _NO_ROWS_CHOSEN = "Choose the rows in a subquery: WHERE key IN (SELECT key … {} …)."
 
 INSTEAD: Final[dict[str, str]] = {
+    "CHECK": "Rows are written to tables, not to views.",
     "CONCURRENTLY": "CREATE INDEX keeps other writers of the table waiting until it is built.",
     "INDEX": "Index columns; keep what is computed in a column of its own.",
     "FOR": "UPDATE the rows and see how many it found; a conflict is 40001, to be repeated.",
-    "INTO": "CREATE TABLE with columns, then INSERT INTO … SELECT.",
+    "INTO": "CREATE TABLE name AS SELECT …",
     "ONLY": "There is no inheritance: leave ONLY out.",
     "PERCENT": "Write LIMIT with a number of rows.",
     "PIVOT": "Write one sum(…) FILTER (WHERE …) for each column.",
@@ -46,7 +47,7 @@ COLUMN_FEATURES: Final[dict[str, str]] = {
 """What columns and tables of CREATE TABLE do not have, by its first word."""
 
 TABLE_OPTIONS: Final = frozenset(
-    ("AS", "INHERITS", "ON", "PARTITION", "TABLESPACE", "USING", "WITH", "WITHOUT")
+    ("INHERITS", "ON", "PARTITION", "TABLESPACE", "USING", "WITH", "WITHOUT")
 )
 _LOCKS = (("UPDATE",), ("SHARE",), ("NO", "KEY", "UPDATE"), ("KEY", "SHARE"))
 _ALONE = {

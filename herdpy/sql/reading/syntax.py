@@ -406,9 +406,33 @@ class DropIndex(Node):
     if_exists: bool
 
 
-class DropTable(Node):
+class CreateTableAs(Node):
+    """CREATE TABLE … AS query [WITH [NO] DATA]; `columns` None: as the query calls them."""
+
+    table: TableName
+    columns: list[tuple[str, int]] | None
+    query: Query
+    if_not_exists: bool
+    has_data: bool
+
+
+class CreateView(Node):
+    """CREATE [OR REPLACE] VIEW; `columns` None: as the query calls them. `text` is the query's."""
+
+    name: TableName
+    columns: list[tuple[str, int]] | None
+    query: Query
+    text: str
+    or_replace: bool
+
+
+class DropTables(Node):
+    """DROP TABLE, or DROP VIEW."""
+
     tables: list[TableName]
     if_exists: bool
+    is_cascade: bool
+    is_view: bool
 
 
 class Truncate(Node):

@@ -180,6 +180,14 @@ def test_tables_and_schema(desk: Desk) -> None:
     assert "Did you mean Pet?" in err
 
 
+def test_views_in_tables_and_schema(desk: Desk) -> None:
+    text = 'CREATE VIEW "A view" (a, "B") AS\nSELECT 1, 2;'
+    desk.run(f"CREATE TABLE t (x TEXT); {text}")
+    assert "A view" in desk.run(".tables")[1]
+    assert desk.run('.schema "A view"')[1] == text
+    assert desk.run(".schema")[1] == f"{desk.run('.schema t')[1]}\n{text}"
+
+
 @pytest.mark.parametrize(
     ("line", "word"),
     [

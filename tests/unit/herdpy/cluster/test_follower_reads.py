@@ -111,6 +111,14 @@ def test_reads_of_a_node_that_follows(cluster: ServedCluster, nodes: list[Node])
             reader.wait_for(writer.position)
             assert reader.execute("SELECT max(id) FROM t").fetchall() == [(number,)]
             assert reader.execute("SELECT v FROM t WHERE id = ?", (number,)).fetchall() == [("x",)]
+        writer.execute("CREATE VIEW w AS SELECT * FROM t WHERE id > 18")
+        writer.execute("CREATE OR REPLACE VIEW w AS SELECT id, v, id AS k FROM t WHERE id > 18")
+        reader.wait_for(writer.position)
+        assert reader.execute("SELECT * FROM w").fetchall() == [(19, "x", 19)]
+        writer.execute("DROP VIEW w")
+        reader.wait_for(writer.position)
+        with pytest.raises(Error, match="42P01"):
+            reader.execute("SELECT * FROM w")
         assert 0 < reader.lag < 10
         assert writer.lag == 0
         for text in ("INSERT INTO t VALUES (99, 'y')", "DELETE FROM t", "CREATE ROLE r"):

@@ -210,6 +210,47 @@ def test_statement_of_a_transaction_happens_wholly_or_not_at_all(
         world.goes_on()
 
 
+MAKES: dict[str, tuple[Call, str, Rows]] = {
+    "create table as": (
+        sql("CREATE TABLE made AS SELECT id, v FROM t WHERE id + v >= 0"),
+        "SELECT id, v FROM made ORDER BY id",
+        FIRST,
+    ),
+    "create view": (sql("CREATE VIEW made AS SELECT v FROM t"), "SELECT sum(v) FROM made", [(60,)]),
+}
+
+
+@pytest.mark.parametrize("autocommit", [True, False])
+@pytest.mark.parametrize("name", MAKES)
+def test_what_is_made_is_there_wholly_or_not_at_all(
+    monkeypatch: pytest.MonkeyPatch, name: str, autocommit: bool
+) -> None:
+    call, text, after = MAKES[name]
+
+    def found(world: World) -> Rows | None:
+        try:
+            return world.connection.execute(text).fetchall()
+        except herdpy.ProgrammingError as error:
+            if error.sqlstate != "42P01":
+                raise
+            return None
+
+    outcomes: set[bool] = set()
+    for world, where in interrupted(monkeypatch, call=call, autocommit=autocommit):
+        made = found(world)
+        assert made in (None, after), where
+        outcomes.add(made is not None)
+        world.connection.commit()
+        assert found(world) == made, where
+        world.connection.commit()
+        world.check_nothing_held()
+        world.reopen()
+        assert found(world) == made, where
+        world.connection.commit()
+        world.goes_on()
+    assert outcomes == {False, True}
+
+
 def test_statement_of_a_transaction_that_the_log_has_not_taken_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -61,6 +61,10 @@ STATEMENTS: dict[str, list[Case]] = {
         Case("SELECT * FROM sysnodes", (ROOT,)),
         Case("SELECT * FROM systablespacereplicastate", (ROOT,)),
         Case("SELECT * FROM syslog", (ROOT,)),
+        Case("SELECT * FROM sysviews"),
+        Case("SELECT * FROM w", grants("SELECT ON w")),  # its owner may read u
+        Case("SELECT 1 FROM t WHERE id IN (SELECT id FROM w)",
+             grants("SELECT ON t", "SELECT ON w")),
         Case("SELECT 1 FROM t WHERE EXISTS (SELECT 1 FROM sysclients)", (ROOT,)),
     ],
     "Insert": [
@@ -82,10 +86,31 @@ STATEMENTS: dict[str, list[Case]] = {
         Case("CREATE TABLE n (id BIGINT)", grants("CREATE ON TABLESPACE default")),
         Case("CREATE TABLE IF NOT EXISTS t (id BIGINT)", grants("CREATE ON TABLESPACE default")),
     ],
+    "CreateTableAs": [
+        Case(
+            "CREATE TABLE n AS SELECT * FROM t",
+            grants("CREATE ON TABLESPACE default", "SELECT ON t"),
+        ),
+        Case("CREATE TABLE n AS SELECT 1 WITH NO DATA", grants("CREATE ON TABLESPACE default")),
+    ],
+    "CreateView": [
+        Case("CREATE VIEW n AS SELECT * FROM t", grants("CREATE ON TABLESPACE default")),
+        Case("CREATE OR REPLACE VIEW n AS SELECT 1", grants("CREATE ON TABLESPACE default")),
+        Case(
+            "CREATE OR REPLACE VIEW w AS SELECT id, v, 1 AS x FROM u",
+            (*grants("CREATE ON TABLESPACE default"), "ALTER VIEW w OWNER TO ann"),
+        ),
+    ],
     "CreateTablespace": [Case("CREATE TABLESPACE IF NOT EXISTS n", (ROOT,))],
     "AlterTablespace": [Case("ALTER TABLESPACE missing RENAME TO n", (ROOT,))],
     "DropTablespace": [Case("DROP TABLESPACE IF EXISTS n", (ROOT,))],
-    "DropTable": [Case("DROP TABLE t", OWNER), Case("DROP TABLE IF EXISTS t", OWNER)],
+    "DropTables": [
+        Case("DROP TABLE t", OWNER),
+        Case("DROP TABLE IF EXISTS t", OWNER),
+        Case("DROP TABLE t, u CASCADE", (*OWNER, "ALTER TABLE u OWNER TO ann")),
+        Case("DROP VIEW w", ("ALTER VIEW w OWNER TO ann",)),
+        Case("DROP VIEW IF EXISTS w", ("ALTER VIEW w OWNER TO ann",)),
+    ],
     "TruncateTables": [
         Case("TRUNCATE t", grants("DELETE ON t")),
         Case("TRUNCATE t, u", grants("DELETE ON t", "DELETE ON u")),
@@ -149,6 +174,7 @@ STATEMENTS: dict[str, list[Case]] = {
     "ChangeOwner": [
         Case("ALTER TABLE t OWNER TO ann", OWNER),
         Case("ALTER TABLE t OWNER TO bob", (*OWNER, "GRANT bob TO ann")),
+        Case("ALTER VIEW w OWNER TO ann", ("ALTER VIEW w OWNER TO ann",)),
     ],
     "Explain": [
         Case("EXPLAIN SELECT * FROM t", grants("SELECT ON t")),
@@ -189,6 +215,7 @@ def many_users() -> Iterator[RunningServer]:
             "CREATE TABLE u (id BIGINT PRIMARY KEY, v TEXT)",
             "INSERT INTO t VALUES (1, 'a')",
             "INSERT INTO u VALUES (1, 'a')",
+            "CREATE VIEW w AS SELECT * FROM u",
             f"CREATE USER root PASSWORD '{PASSWORD}' SUPERUSER",
             f"CREATE USER ann PASSWORD '{PASSWORD}'",
             f"CREATE USER bob PASSWORD '{PASSWORD}'",
@@ -217,7 +244,9 @@ def allowed(server: RunningServer, needed: tuple[str, ...]) -> Iterator[None]:
         for text in (
             "ALTER USER ann NOSUPERUSER NOCREATEROLE",
             "ALTER TABLE t OWNER TO root",
-            "REVOKE ALL ON t, u FROM ann",
+            "ALTER TABLE u OWNER TO root",
+            "ALTER VIEW w OWNER TO root",
+            "REVOKE ALL ON t, u, w FROM ann",
             "REVOKE ALL ON TABLESPACE default FROM ann",
             "REVOKE clerks, bob FROM ann",
         ):

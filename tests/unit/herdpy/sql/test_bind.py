@@ -80,7 +80,6 @@ def output(expression: str, parameters: Parameters = None) -> tree.Expression:
         ("create index on t (zzz)", "42703", 20),
         ("create table a (x int references t)", "0A000", 23),
         ("create table a (x int check (x > 1))", "0A000", 23),
-        ("create table a as select 1", "0A000", 16),
         ("select * from t for update", "0A000", 17),
         ("select * from s.t", "0A000", 15),
         ("insert into t (id) values (1) on conflict (n) do nothing", "42P10", 44),
