@@ -79,6 +79,16 @@ def test_more_rows_than_memory_takes_are_staged() -> None:
         assert any(isinstance(record, BeginSpill) for record in seen)
 
 
+@pytest.mark.parametrize("tail", ["WHERE id < 0", "WITH NO DATA"])
+def test_a_table_without_rows(db: Engine, tail: str) -> None:
+    session = db.session(autocommit=True)
+    run(session, f"{MAKE} {tail}")
+    assert rows(session, TOTAL) == [(0, None)]
+    assert not db.locks
+    db.reopen()
+    assert rows(db.session(), TOTAL) == [(0, None)]
+
+
 @pytest.mark.parametrize("way", ["log", "checkpoint"])
 def test_an_open_transaction_leaves_nothing(db: Engine, way: str) -> None:
     session = db.session()

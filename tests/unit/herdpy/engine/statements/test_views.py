@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import herdpy
 from herdpy.engine.access.view_text import create_view_text, in_order, query_text
+from herdpy.engine.statements.execution import Execution
 from herdpy.limits import statement_depth_max, view_relations_max
 from herdpy.model.schema import Table, table_from_plain, table_to_plain
 from herdpy.sql.reading.script import split_statements
@@ -172,6 +174,30 @@ def test_a_view_that_waited_is_of_what_there_is_by_then(db: Engine, change: str)
     width = len(found(db, "v").visible_columns)
     assert len(found(db, "y").visible_columns) == width + 1
     assert len(rows(b, "SELECT * FROM y")) == (4 if width == 3 else 0)
+
+
+@pytest.mark.parametrize("change", ["CREATE OR REPLACE VIEW v AS SELECT id, v, 9 AS n FROM t",
+                                    "DROP VIEW v"])  # fmt: skip
+def test_what_a_view_reads_changes_between_plan_and_lock(
+    db: Engine, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    a, b = db.session(autocommit=True), db.session(autocommit=True)
+    run(a, GROWN[0])
+    define, texts = Execution.define, [change]
+
+    def overtaken(execution: Execution, *arguments: Any) -> None:
+        if texts:
+            run(a, texts.pop())
+        define(execution, *arguments)
+
+    monkeypatch.setattr(Execution, "define", overtaken)
+    made = "CREATE VIEW y AS SELECT * FROM v"
+    if change.startswith("DROP"):
+        assert refusal(b, made).sqlstate == "42P01"
+    else:
+        run(b, made)
+        assert rows(b, "SELECT n FROM y") == [(9,), (9,)]
+    assert not db.locks
 
 
 def test_two_that_would_read_each_other(db: Engine) -> None:
