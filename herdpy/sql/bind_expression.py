@@ -55,6 +55,21 @@ _TYPES = {
     **dict.fromkeys(("BYTEA", "BLOB", "VARBINARY"), BYTEA),
     "DATE": DATE, "TIMESTAMP": TIMESTAMP, "TIMESTAMPTZ": TIMESTAMPTZ, "INTERVAL": INTERVAL,
 }  # fmt: skip
+_KNOWN_TYPES = (
+    "Types: boolean, smallint, integer, bigint, real, double precision, decimal(p,s), text, "
+    "varchar(n), bytea, date, timestamp, timestamptz."
+)
+_INSTEAD = {
+    **dict.fromkeys(
+        ("CHAR", "CHARACTER", "NCHAR", "BPCHAR"),
+        "In it blanks at the end do not count, and here they do: write varchar(n) or text.",
+    ),
+    **dict.fromkeys(
+        ("TIMESTAMP", "TIMESTAMPTZ"),
+        "It has microseconds: write it without digits, and date_trunc() where fewer are wanted.",
+    ),
+}
+"""What is to be done instead, by the name of a type that there is not, or not with numbers."""
 _DECIMALS = frozenset(("NUMERIC", "DECIMAL", "DEC", "NUMBER", "FIXED"))
 _LABELS = {
     Kind.BOOLEAN: "bool", Kind.SMALLINT: "int2", Kind.INTEGER: "int4", Kind.BIGINT: "int8",
@@ -262,8 +277,7 @@ def bind_type(node: syntax.TypeName, scope: Scope) -> SqlType:
             "0A000",
             f"type {node.text.lower()} is not supported",
             node,
-            "Types: boolean, smallint, integer, bigint, real, double precision, decimal(p,s), "
-            "text, varchar(n), bytea, date, timestamp, timestamptz.",
+            _INSTEAD.get(node.name, _KNOWN_TYPES),
         )
     return _TYPES[node.name]
 

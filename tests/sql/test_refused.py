@@ -273,3 +273,20 @@ def test_nonsense_is_a_syntax_error(
     assert caught.value.sqlstate == "42601"
     assert caught.value.position is not None
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("CHAR(3)", "varchar(n)"),
+        ("CHARACTER", "varchar(n)"),
+        ("TIMESTAMP(3)", "date_trunc()"),
+        ("TIMESTAMP(0) WITH TIME ZONE", "date_trunc()"),
+        ("SMALLINT(3)", "smallint, integer"),
+    ],
+)
+def test_what_to_write_instead_of_a_type(kind: str, words: str) -> None:
+    with herdpy.connect(":memory:") as connection, pytest.raises(herdpy.Error) as caught:
+        connection.execute(f"CREATE TABLE x (a {kind})")
+    assert caught.value.sqlstate == "0A000"
+    assert words in str(caught.value.hint)
