@@ -8,6 +8,8 @@ from herdpy.model.keys import compile_key_of, compile_keys_of
 from herdpy.model.types import Key, Kind, Physical, Row, SqlType
 
 ROW_ID_NAME = "_rowid"
+ROWS_AT_HAND = -1_000_000
+"""The id of what is a table to a query of a statement alone: rows that it is about to write."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from herdpy.sql.bind_expression import (
     bind_type,
     check_assignable,
 )
-from herdpy.sql.bind_query import bind_query, bind_with, retarget
+from herdpy.sql.bind_query import bind_outputs, bind_query, bind_with, retarget
 from herdpy.sql.reading import syntax
 from herdpy.sql.scope import Scope, StatementContext, suggestion
 
@@ -51,12 +51,21 @@ def _check_writable(table: Table, context: StatementContext) -> None:
 
 
 def _bind_insert(node: syntax.Insert, context: StatementContext) -> tree.Insert:
-    insert = _bind_rows(node, context)
+    scope = Scope(context)
+    insert = _bind_rows(node, scope.add_table(node.table), context)
     if node.conflict is not None:
         _check_conflict(node.conflict, insert.table, context)
         insert = replace(insert, on_conflict=tree.OnConflict(node.conflict.action))
     _check_writable(insert.table, context)
-    return insert
+    return replace(insert, returning=_bind_returning(node.returning, scope))
+
+
+def _bind_returning(nodes: list[syntax.Output] | None, scope: Scope) -> tree.Returning:
+    """Bind RETURNING over what a statement's scope can name."""
+    if nodes is None:
+        return None
+    scope.clause = "RETURNING"
+    return tuple(bind_outputs(nodes, scope))
 
 
 def _check_conflict(node: syntax.Conflict, table: Table, context: StatementContext) -> None:
@@ -72,9 +81,10 @@ def _check_conflict(node: syntax.Conflict, table: Table, context: StatementConte
         )
 
 
-def _bind_rows(node: syntax.Insert, context: StatementContext) -> tree.Insert:
-    names = node.columns
-    table = context.table(node.table)
+def _bind_rows(
+    node: syntax.Insert, target: tree.TableRef, context: StatementContext
+) -> tree.Insert:
+    names, table = node.columns, target.table
     if names is None:
         ordinals = [o for o, column in enumerate(table.columns) if not column.hidden]
     else:
@@ -83,14 +93,14 @@ def _bind_rows(node: syntax.Insert, context: StatementContext) -> tree.Insert:
         raise context.error("42701", "a column is named twice", node)
     source = node.source
     if source is None:
-        return tree.Insert(table, (), ((),), None)
+        return tree.Insert(target, (), ((),), None)
     if (
         isinstance(source, syntax.Values)
         and node.with_ is None
         and source.with_ is None
         and not source.has_tail
     ):
-        return _bind_insert_values(source, table, ordinals, names is None, context)
+        return _bind_insert_values(source, target, ordinals, names is None, context)
     outer, ctes = (None, ()) if node.with_ is None else bind_with(node.with_, context, None)
     query = bind_query(source, context, outer, is_open=True)
     query = replace(query, ctes=ctes + query.ctes)
@@ -101,7 +111,7 @@ def _bind_rows(node: syntax.Insert, context: StatementContext) -> tree.Insert:
         check_assignable(kind, column.type, column.name, source, context)
         types.append(_wanted(kind, column.type))
     query = retarget(query, types, source, context, [column.name for column in columns])
-    return tree.Insert(table, tuple(ordinals), None, query)
+    return tree.Insert(target, tuple(ordinals), None, query)
 
 
 def _wanted(found: SqlType, column: SqlType) -> SqlType:
@@ -113,7 +123,7 @@ def _wanted(found: SqlType, column: SqlType) -> SqlType:
 
 def _bind_insert_values(
     node: syntax.Values,
-    table: Table,
+    target: tree.TableRef,
     ordinals: list[int],
     is_implicit: bool,
     context: StatementContext,
@@ -131,10 +141,10 @@ def _bind_insert_values(
         i for i in range(width) if not all(isinstance(items[i], syntax.Default) for items in rows)
     ]
     bound = tuple(
-        tuple(_bind_value(items[i], table.columns[ordinals[i]], scope) for i in kept)
+        tuple(_bind_value(items[i], target.table.columns[ordinals[i]], scope) for i in kept)
         for items in rows
     )
-    return tree.Insert(table, tuple(ordinals[i] for i in kept), bound, None)
+    return tree.Insert(target, tuple(ordinals[i] for i in kept), bound, None)
 
 
 def _bind_value(node: syntax.Node, column: Column, scope: Scope) -> tree.Expression:
@@ -172,14 +182,17 @@ def _bind_update(node: syntax.Update, context: StatementContext) -> tree.Update:
         if ordinal in assignments:
             raise context.error("42601", f'column "{column.name}" is set twice', place)
         assignments[ordinal] = _bind_value(value, column, scope)
-    return tree.Update(target, tuple(assignments.items()), _bind_where(node.where, scope))
+    where = _bind_where(node.where, scope)
+    returning = _bind_returning(node.returning, scope)
+    return tree.Update(target, tuple(assignments.items()), where, returning)
 
 
 def _bind_delete(node: syntax.Delete, context: StatementContext) -> tree.Delete:
     scope = Scope(context, clause="DELETE")
     target = scope.add_table(node.table)
     _check_writable(target.table, context)
-    return tree.Delete(target, _bind_where(node.where, scope))
+    where = _bind_where(node.where, scope)
+    return tree.Delete(target, where, _bind_returning(node.returning, scope))
 
 
 def _bind_where(where: syntax.Node | None, scope: Scope) -> tree.Expression | None:

@@ -97,7 +97,7 @@ def _bind_select(
     if node.group_by:
         scope.subqueries = {}
     scope.allows_windows = True
-    outputs = _bind_outputs(node.outputs, scope, is_open)
+    outputs = bind_outputs(node.outputs, scope, is_open=is_open)
     scope.allows_windows = False
     group_by = _bind_group_by(node.group_by, outputs, scope)
     having = None
@@ -317,7 +317,10 @@ def _only_one(name: str, item: _Item, node: syntax.Join, scope: Scope) -> tree.E
 # --- select list ---------------------------------------------------------------------------------
 
 
-def _bind_outputs(nodes: Sequence[syntax.Output], scope: Scope, is_open: bool) -> list[tree.Output]:
+def bind_outputs(
+    nodes: Sequence[syntax.Output], scope: Scope, *, is_open: bool = False
+) -> list[tree.Output]:
+    """Bind a select list, or what is like one; open: see bind_query()."""
     outputs: list[tree.Output] = []
     bind = _bind_open_output if is_open else bind_expression
     for item in nodes:

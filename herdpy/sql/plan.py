@@ -8,7 +8,7 @@ row-path expressions without columns; one that yields NULL at run time makes the
 from collections.abc import Mapping, Sequence
 
 from herdpy.model.types import SqlType
-from herdpy.sql.tree import Expression, Insert, Node, Query, Statement, TableRef
+from herdpy.sql.tree import Expression, Insert, Node, Output, Query, Statement, TableRef
 
 Parameters = Sequence[object] | Mapping[str, object] | None
 
@@ -140,11 +140,28 @@ class RowFind(Node, frozen=True):
 Find = RowFind | VectorFind
 
 
+class OverRows(Node, frozen=True):
+    """What is computed of rows that a statement has at hand: by row path, or by `query`.
+
+    The query reads the rows as the table of `ref`, in whose last column they are numbered, and
+    gives the outputs in that order.
+    """
+
+    ref: TableRef
+    outputs: tuple[Output, ...]
+    query: Query | None
+
+    @property
+    def columns(self) -> tuple[tuple[str, SqlType], ...]:
+        return tuple((output.name, output.expression.type) for output in self.outputs)
+
+
 class InsertPlan(Node, frozen=True):
     """INSERT or UPSERT: `source` yields the rows; None when statement.rows are row-path."""
 
     statement: Insert
     source: SelectPlan | None
+    returning: OverRows | None = None
 
 
 class UpdatePlan(Node, frozen=True):
@@ -153,11 +170,13 @@ class UpdatePlan(Node, frozen=True):
     ref: TableRef
     find: Find
     assignments: tuple[tuple[int, Expression], ...]
+    returning: OverRows | None = None
 
 
 class DeletePlan(Node, frozen=True):
     ref: TableRef
     find: Find
+    returning: OverRows | None = None
 
 
 class ExplainPlan(Node, frozen=True):

@@ -6,6 +6,7 @@ exec/row must be able to do all that is_row_expression lets through.
 from collections.abc import Callable, Sequence
 
 from herdpy.limits import interrupt_nodes, row_nodes_max
+from herdpy.model.schema import ROWS_AT_HAND, Column, Table
 from herdpy.model.types import BIGINT, Kind, SqlType
 from herdpy.sql import tree
 from herdpy.sql.conversions import is_comparable
@@ -17,6 +18,7 @@ from herdpy.sql.plan import (
     Find,
     FullAccess,
     InsertPlan,
+    OverRows,
     Plan,
     PointAccess,
     RangeAccess,
@@ -43,12 +45,13 @@ def plan_statement(
     if isinstance(statement, tree.SelectStatement):
         return plan_query(statement.query)
     if isinstance(statement, tree.Insert):
-        return InsertPlan(statement, _plan_insert_source(statement, check_interrupt))
+        source = _plan_insert_source(statement, check_interrupt)
+        return InsertPlan(statement, source, _plan_returning(statement))
     if isinstance(statement, tree.Update):
         return _plan_update(statement)
     if isinstance(statement, tree.Delete):
         find = _plan_find(statement.target, statement.where)
-        return DeletePlan(statement.target, find)
+        return DeletePlan(statement.target, find, _plan_returning(statement))
     if isinstance(statement, tree.Explain):
         return ExplainPlan(
             plan_statement(statement.statement, check_interrupt), statement.is_analyze
@@ -318,9 +321,30 @@ def _plan_update(statement: tree.Update) -> UpdatePlan:
     ref, assignments = statement.target, statement.assignments
     values = tuple(value for _, value in assignments)
     if all(map(is_row_expression, values)) and is_short(values):
-        return UpdatePlan(ref, _plan_find(ref, statement.where), assignments)
-    find = _vector_find(ref, statement.where, tuple(map(to_assign, values)))
-    return UpdatePlan(ref, find, assignments)
+        find = _plan_find(ref, statement.where)
+    else:
+        find = _vector_find(ref, statement.where, tuple(map(to_assign, values)))
+    return UpdatePlan(ref, find, assignments, _plan_returning(statement))
+
+
+def _plan_returning(statement: tree.Insert | tree.Update | tree.Delete) -> OverRows | None:
+    if statement.returning is None:
+        return None
+    return _over_rows(statement.target, statement.returning)
+
+
+def _over_rows(target: tree.TableRef, outputs: tuple[tree.Output, ...]) -> OverRows:
+    """Return how outputs are computed over rows of a table."""
+    table = target.table
+    number = len(table.columns)
+    columns = (*table.columns, Column(0, "", BIGINT, not_null=True, hidden=True))
+    ref = tree.TableRef(target.id, Table(ROWS_AT_HAND, table.name, columns, (number,)), target.alias)
+    expressions = tuple(output.expression for output in outputs)
+    if all(map(is_row_expression, expressions)) and is_short(expressions):
+        return OverRows(ref, outputs, None)
+    order = tree.SortKey(tree.ColumnRef(BIGINT, ref.id, number, ""), False, False)
+    shown = tuple((output.name, output.expression.type) for output in outputs)
+    return OverRows(ref, outputs, tree.Query(tree.Select(outputs, ref), shown, (), (order,)))
 
 
 def _plan_find(ref: tree.TableRef, where: tree.Expression | None) -> Find:

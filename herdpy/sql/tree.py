@@ -370,6 +370,10 @@ class OnConflict(Enum):
     REPLACE = "REPLACE"
 
 
+Returning = tuple[Output, ...] | None
+"""What a change of rows gives of each: the new row, of DELETE the old one; None: nothing."""
+
+
 class Insert(Statement, frozen=True):
     """INSERT or UPSERT. `source` yields one value per ordinal of `ordinals`, assignable to it.
 
@@ -377,15 +381,20 @@ class Insert(Statement, frozen=True):
     Columns not named take their default.
     """
 
-    table: Table
+    target: TableRef
     ordinals: tuple[int, ...]
     rows: tuple[tuple[Expression, ...], ...] | None
     source: Query | None
     on_conflict: OnConflict = OnConflict.FAIL
+    returning: Returning = None
+
+    @property
+    def table(self) -> Table:
+        return self.target.table
 
     def changed(self) -> tuple[Changed, ...]:
         replaces = self.on_conflict is OnConflict.REPLACE
-        return ((self.table, INSERT | (UPDATE if replaces else 0)),)
+        return ((self.target, INSERT | (UPDATE if replaces else 0)),)
 
 
 class Update(Statement, frozen=True):
@@ -394,6 +403,7 @@ class Update(Statement, frozen=True):
     target: TableRef
     assignments: tuple[tuple[int, Expression], ...]
     where: Expression | None
+    returning: Returning = None
 
     def changed(self) -> tuple[Changed, ...]:
         return ((self.target, UPDATE),)
@@ -405,6 +415,7 @@ class Delete(Statement, frozen=True):
     frees_space = True
     target: TableRef
     where: Expression | None
+    returning: Returning = None
 
     def changed(self) -> tuple[Changed, ...]:
         return ((self.target, DELETE),)

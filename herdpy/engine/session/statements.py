@@ -10,7 +10,7 @@ from herdpy.engine.session.parts import SessionPart
 from herdpy.engine.statements.execution import Batch
 from herdpy.engine.statements.plan_cache import Prepared, plan_key
 from herdpy.engine.writes.row_writes import looking
-from herdpy.errors import Error, InternalError, ProgrammingError, loading
+from herdpy.errors import Error, InternalError, NotSupportedError, ProgrammingError, loading
 from herdpy.exec.result import Result
 from herdpy.model.isolation import isolation_of
 from herdpy.model.role_settings import capped, check_within
@@ -120,7 +120,10 @@ class Statements(SessionPart):
         count = execution.write(transaction, prepared, [values], prepare_again)
         logged_s = self._database.clock.monotonic()
         self._core.finish_write(transaction)
-        return Result(row_count=count), logged_s
+        if execution.returned is None:
+            return Result(row_count=count), logged_s
+        columns, rows = execution.returned
+        return Result(columns, iter(rows), row_count=count, is_whole=True), logged_s
 
     def _execute_many(self, text: str, items: list[Parameters]) -> Result:
         if not items:
@@ -131,6 +134,11 @@ class Statements(SessionPart):
         plan = prepared.plan
         if not prepared.is_write:
             raise ProgrammingError("executemany() takes INSERT, UPSERT, UPDATE or DELETE only")
+        if prepared.columns is not None:
+            raise NotSupportedError(
+                "executemany() with RETURNING: a statement has one result",
+                hint="execute() each, or one INSERT … VALUES (…), (…) RETURNING …",
+            )
         core.current_transaction()
         self._database.check_room(frees_space=prepared.frees_space)
         transaction = core.begin_write(prepared.compiled.statement)

@@ -344,6 +344,13 @@ class Snapshot:
         layer.statement = self.statement
         return layer, own
 
+    def with_rows(self, table: Table, rows: Sequence[Row]) -> "Snapshot":
+        """Return the same view, where a table of ROWS_AT_HAND has these rows, without numbers."""
+        layer, _ = self.layered(table)
+        numbered = (((number,), (*row, number)) for number, row in enumerate(rows))
+        layer._system = {table.id: {key: (-1, row, None) for key, row in numbered}}
+        return layer
+
     @property
     def caches(self) -> Account | None:
         """What is charged with what is kept for the vector path."""

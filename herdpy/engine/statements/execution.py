@@ -21,6 +21,7 @@ from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.statements.plan_cache import Prepared
 from herdpy.engine.statements.result_places import Holder, Place
+from herdpy.engine.statements.returned_rows import check_count, collected
 from herdpy.engine.writes.batch import BatchLayers
 from herdpy.engine.writes.inserts import FreshInsert
 from herdpy.engine.writes.row_writes import (
@@ -29,17 +30,19 @@ from herdpy.engine.writes.row_writes import (
     SPILL,
     Change,
     Compute,
+    Give,
     TooLargeError,
     Write,
     looking,
 )
 from herdpy.errors import Error, InternalError, MemoryLimitError, SerializationError, loading
-from herdpy.exec.result import Result
+from herdpy.exec.result import Columns, LogicalRow, Result
 from herdpy.exec.row.row_check import compile_check_row, name_row
 from herdpy.exec.row.select import (
     compile_assignments,
     compile_find,
     compile_insert_rows,
+    compile_over_rows,
     compile_row_changer,
     compile_row_filler,
     compile_row_select,
@@ -55,6 +58,7 @@ from herdpy.sql.plan import (
     Find,
     FullAccess,
     InsertPlan,
+    OverRows,
     RowFind,
     RowSelect,
     SelectPlan,
@@ -91,6 +95,7 @@ class Execution:
         "_look",
         "_tablespace",
         "_transaction",
+        "returned",
     )
 
     def __init__(
@@ -114,6 +119,8 @@ class Execution:
         self._interrupt = interrupt
         self._lock_timeout_s = lock_timeout_s
         self._look = look or interrupt.check
+        self.returned: tuple[Columns, list[LogicalRow]] | None = None
+        """What a write gives of the rows that it writes (RETURNING), once it is logged."""
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -370,11 +377,12 @@ class Execution:
     ) -> Write:
         plan = prepared.plan
         resolve = resolved_as = None
+        give = self._give(prepared, values[0])
         if isinstance(plan, InsertPlan):
             table = plan.statement.table
             if plan.source is None:
                 rows = self._new_rows(prepared, plan, values)
-                return self._insert_of(prepared, plan, rows, transaction)
+                return self._insert_of(prepared, plan, rows, transaction, give)
             stream = partial(self._inserted, prepared, plan, plan.source, values[0])
             resolve = prepared.once(resolver, plan)
             resolved_as = _RESOLVED_AS.get(plan.statement.on_conflict)
@@ -398,10 +406,63 @@ class Execution:
             resolve=resolve,
             resolved_as=resolved_as,
             stream=stream,
+            give=give,
         )
 
+    def _give(self, prepared: Prepared, values: list[Physical]) -> Give | None:
+        """Return what makes the rows that a write gives; None: it gives none."""
+        plan = prepared.plan
+        if not isinstance(plan, InsertPlan | UpdatePlan | DeletePlan) or plan.returning is None:
+            return None
+        return partial(self._return, prepared, plan.returning, values)
+
+    def _return(
+        self,
+        prepared: Prepared,
+        plan: OverRows,
+        values: list[Physical],
+        source: TableSnapshot,
+        rows: Sequence[Row],
+    ) -> None:
+        """Make the rows that a write gives of those that it writes."""
+        check_count(len(rows))
+        if plan.query is None:
+            given = self._computed(prepared, plan, values, rows)
+            given = given if prepared.convert is None else map(prepared.convert, given)
+        else:
+            given = self._found_over(prepared, plan, plan.query, values, source, rows).rows()
+        self.returned = plan.columns, collected(given, [found for _, found in plan.columns])
+
+    def _computed(
+        self, prepared: Prepared, plan: OverRows, values: list[Physical], rows: Sequence[Row]
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield what the row path computes of rows that a statement has at hand."""
+        compute = prepared.once(compile_over_rows, plan)
+        for start in range(0, len(rows), CHECK_ROWS):
+            self._interrupt.check()
+            yield from compute(rows[start : start + CHECK_ROWS], values)
+
+    def _found_over(
+        self,
+        prepared: Prepared,
+        plan: OverRows,
+        query: Query,
+        values: list[Physical],
+        source: TableSnapshot,
+        rows: Sequence[Row],
+    ) -> "VectorResult":
+        """Return what the vector path computes of rows that a statement has at hand."""
+        snapshot = source.snapshot.with_rows(plan.ref.table, rows)
+        return self._vector(prepared, query, values, snapshot)
+
     def _write_of(
-        self, transaction: Transaction, table: Table, compute: Compute, *, is_insert: bool
+        self,
+        transaction: Transaction,
+        table: Table,
+        compute: Compute,
+        *,
+        is_insert: bool,
+        give: Give | None = None,
     ) -> Write:
         return Write(
             self._tablespace,
@@ -411,6 +472,7 @@ class Execution:
             is_insert=is_insert,
             memory_bytes_max=self._database.config.transaction_bytes_max,
             check_interrupt=self._interrupt.check,
+            give=give,
         )
 
     def _make_batch(self, steps: list[Write], transaction: Transaction) -> Write:
@@ -489,7 +551,12 @@ class Execution:
         return self.run(make(), make_again)
 
     def _insert_of(
-        self, prepared: Prepared, plan: InsertPlan, rows: list[Row], transaction: Transaction
+        self,
+        prepared: Prepared,
+        plan: InsertPlan,
+        rows: list[Row],
+        transaction: Transaction,
+        give: Give | None = None,
     ) -> Write:
         """Return the write of rows that are whole and checked."""
         self._interrupt.check()
@@ -497,7 +564,7 @@ class Execution:
         if table.is_heap:
             changes: list[Change] = [(None, row) for row in rows]
             return self._write_of(
-                transaction, table, lambda _: (changes, len(changes)), is_insert=True
+                transaction, table, lambda _: (changes, len(changes)), is_insert=True, give=give
             )
         return FreshInsert(
             self._tablespace,
@@ -507,6 +574,7 @@ class Execution:
             memory_bytes_max=self._database.config.transaction_bytes_max,
             check_interrupt=self._interrupt.check,
             resolve=prepared.once(resolver, plan),
+            give=give,
         )
 
     def _is_big(self, source: TableSnapshot) -> bool:

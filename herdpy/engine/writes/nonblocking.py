@@ -44,6 +44,8 @@ def is_short(plan: Plan) -> bool:
         is_one_row = isinstance(find.access, PointAccess)
     else:
         return False
+    if plan.returning is not None:  # what it gives is more than a count
+        return False
     parts = list(islice(walk(plan), _PARTS_MAX + 1))
     return is_one_row and len(parts) <= _PARTS_MAX and all(map(_is_cheap, parts))
 

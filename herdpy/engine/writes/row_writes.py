@@ -56,6 +56,8 @@ Compute = Callable[[TableSnapshot], tuple[list[Change], int]]
 """A statement's work on one snapshot: its changes and the number of rows to report."""
 Stream = Callable[[TableSnapshot], Iterable[Change]]
 """The same, of which not all is held in memory; each change is a row to report."""
+Give = Callable[[TableSnapshot, Sequence[Row]], object]
+"""Told the rows that a statement writes, of DELETE those that go, in their order: RETURNING."""
 _LOOK_ROWS = 1_024
 _LOOK_BYTES = 1024 * 1024
 """Of a stream, and of its texts, between two looks at the memory that its changes take."""
@@ -80,6 +82,7 @@ class Write:
         "_transaction",
         "compute",
         "frees_space",
+        "give",
         "is_insert",
         "kept",
         "resolve",
@@ -101,6 +104,7 @@ class Write:
         resolve: Resolve | None = None,
         resolved_as: Operation | None = None,
         stream: Stream | None = None,
+        give: Give | None = None,
     ) -> None:
         """compute(source) does the statement's work on one snapshot, without any lock.
 
@@ -110,12 +114,14 @@ class Write:
         With is_insert, a row that is there already is a duplicate (23505), not a change; but with
         `resolve`, of a table with a key, that says what becomes of it; so does a stage of the
         operation `resolved_as`, when rows of a stream do not fit in memory.
+        give() is called with each snapshot that the changes are found on; with it they have to fit.
         """
         self._tablespace = tablespace
         self._transaction = transaction
         self.table = table
         self.compute = compute
         self.stream = stream
+        self.give = give
         self.resolve = None if table.is_heap else resolve
         self.resolved_as = None if self.resolve is None else resolved_as
         self.is_insert = is_insert and self.resolve is None
@@ -126,36 +132,44 @@ class Write:
         self._memory_bytes_max = memory_bytes_max
         self._check_interrupt = check_interrupt
 
-    def find(self, source: TableSnapshot) -> tuple[list[Change], int]:
+    def find(
+        self, source: TableSnapshot, bytes_held: int | None = None
+    ) -> tuple[list[Change], int]:
         """Return the changes on one snapshot and the number of rows to report; sets `kept`.
 
+        bytes_held: by the transaction beside them; None: as now.
         TooLargeError: they do not fit in the transaction's memory.
         """
         if self.compute is not None:
             changes, count = self.compute(source)
         else:
-            changes = self._collected(source)
+            changes = self._collected(source, bytes_held)
             count = len(changes)
         if self.resolve is None:
+            if self.give is not None:
+                self.give(source, [new or old or () for old, new in changes])
             return changes, count
-        changes, self.kept, kept_count = _resolved(changes, source, self.resolve)
-        return changes, count - kept_count
+        changes, self.kept, written = _resolved(changes, source, self.resolve)
+        if self.give is not None:
+            self.give(source, written)
+        return changes, len(written)
 
     def changes(self, source: TableSnapshot) -> tuple[Iterable[Change], int | None]:
         """Return the changes, which need not be in memory, and the number of rows to report.
 
         None: as many as there are changes. Those of a stream are inserts still to be resolved.
         """
-        if self.stream is not None:
+        if self.stream is not None and self.give is None:
             return self.stream(source), None
-        return self.find(source)
+        return self.find(source, 0)  # what the transaction holds goes into stages before them
 
-    def _collected(self, source: TableSnapshot) -> list[Change]:
+    def _collected(self, source: TableSnapshot, bytes_held: int | None) -> list[Change]:
         """Return what the stream gives, as long as it fits in the transaction's memory."""
         if self.stream is None:
             raise InternalError("a write without changes")
         changes: list[Change] = []
-        left = self._memory_bytes_max - self._transaction.byte_count
+        held = self._transaction.byte_count if bytes_held is None else bytes_held
+        left = self._memory_bytes_max - held
         for part in change_parts(self.table, self.stream(source), _LOOK_ROWS, _LOOK_BYTES):
             cells = sum(len(row) for row in part[-1] if row is not None)
             left -= len(part) * (_CHANGE_BYTES + _CELL_BYTES * cells)
@@ -546,17 +560,17 @@ def text_bytes(table: Table, changes: Sequence[Change]) -> int:
 
 def _resolved(
     inserts: Sequence[Change], source: TableSnapshot, resolve: Resolve
-) -> tuple[list[Change], set[Key], int]:
+) -> tuple[list[Change], set[Key], list[Row]]:
     """Return the changes that inserts are, one after the other, by what is there for their keys.
 
-    And the keys whose rows stay, and how many inserts left something as it was. A key that another
+    And the keys whose rows stay, and the rows that are written, in their order. A key that another
     transaction is just writing counts as the snapshot has it: the write waits for the row's lock,
     and is computed again when it came.
     """
     key_of = source.table.key_of
     found: dict[Key, Change] = {}
     kept: set[Key] = set()
-    kept_count = 0
+    written: list[Row] = []
     for _, new in inserts:
         if new is None:
             raise InvariantViolation("ON CONFLICT: expected inserts, found a delete")
@@ -568,11 +582,10 @@ def _resolved(
         after = new if there is None else resolve(there, new)
         if after is not None:
             found[key] = (old, after)
-        else:
-            kept_count += 1
-            if key not in found:
-                kept.add(key)
-    return list(found.values()), kept, kept_count
+            written.append(after)
+        elif key not in found:
+            kept.add(key)
+    return list(found.values()), kept, written
 
 
 def looking(items: Iterable[T], check_interrupt: Callable[[], object]) -> Iterator[T]:

@@ -24,6 +24,7 @@ from herdpy.sql.plan import (
     CountAccess,
     FullAccess,
     InsertPlan,
+    OverRows,
     PointAccess,
     RangeAccess,
     RowFind,
@@ -180,6 +181,15 @@ def _key_source(
         lines += [f"{name} = {writer.value(part)}", f"if {name} is None: return iter(())"]
         names.append(f"float_order({name})" if column.type.kind is Kind.DOUBLE else name)
     return f"({''.join(f'{name}, ' for name in names)})", lines
+
+
+def compile_over_rows(
+    plan: OverRows,
+) -> Callable[[Sequence[Row], Sequence[Physical]], list[tuple[Any, ...]]]:
+    """Return f(rows, p) → what a statement computes of rows that it has at hand, for each."""
+    writer = Writer(plan.ref.table)
+    found = writer.row([output.expression for output in plan.outputs])
+    return writer.function("rows, p", [f"return [{found} for r in rows]"])
 
 
 def _row_count(value: Any, word: str, default: int) -> int:

@@ -108,7 +108,8 @@ class Reader(ExpressionReader):
             source = yield self.whole_query()
         if self.words[self.index] == "ON":
             conflict = self._conflict()
-        return syntax.Insert(with_, table, columns, source, conflict)
+        returning = yield from self._returning()
+        return syntax.Insert(with_, table, columns, source, conflict, returning)
 
     def _conflict(self) -> syntax.Conflict:
         start = self.tokens[self.index].start
@@ -143,13 +144,15 @@ class Reader(ExpressionReader):
             if not self.accept(","):
                 break
         where = yield from self._where()
-        return syntax.Update(table, assignments, where)
+        returning = yield from self._returning()
+        return syntax.Update(table, assignments, where, returning)
 
     def _delete(self) -> Steps:
         self.expect_all("DELETE", "FROM")
         table = self._target()
         where = yield from self._where()
-        return syntax.Delete(table, where)
+        returning = yield from self._returning()
+        return syntax.Delete(table, where, returning)
 
     def _target(self) -> syntax.TableName:
         table = self.table_name()
@@ -159,6 +162,10 @@ class Reader(ExpressionReader):
 
     def _where(self) -> Steps:
         return (yield self.expression()) if self.accept("WHERE") else None
+
+    def _returning(self) -> Steps:
+        self.allows_default = False
+        return (yield from self._outputs("a RETURNING list")) if self.accept("RETURNING") else None
 
     def _create(self) -> Steps:
         self.expect_all("CREATE", "TABLE")
@@ -398,10 +405,7 @@ class Reader(ExpressionReader):
                 self.expect(")")
         else:
             self.accept("ALL")
-        outputs = [(yield from self._output())]
-        while self.accept(","):
-            self._check_count(outputs, "a select list")
-            outputs.append((yield from self._output()))
+        outputs = yield from self._outputs("a select list")
         sources: list[syntax.FromItem] = []
         if self.accept("FROM"):
             sources.append((yield from self._joined()))
@@ -446,6 +450,14 @@ class Reader(ExpressionReader):
                 sqlstate="54011",
                 position=self.tokens[self.index].start + 1,
             )
+
+    def _outputs(self, what: str) -> Steps:
+        """Read the items of a select list, or of what is like one."""
+        outputs = [(yield from self._output())]
+        while self.accept(","):
+            self._check_count(outputs, what)
+            outputs.append((yield from self._output()))
+        return outputs
 
     def _output(self) -> Steps:
         """Read one item of a select list."""

@@ -27,7 +27,6 @@ INSTEAD: Final[dict[str, str]] = {
     "PERCENT": "Write LIMIT with a number of rows.",
     "PIVOT": "Write one sum(…) FILTER (WHERE …) for each column.",
     "QUALIFY": "Put the query into FROM and test the window function's column in WHERE.",
-    "RETURNING": "SELECT the rows by their key, in the same transaction.",
     "TABLESAMPLE": "SELECT … WHERE random() < 0.1 takes about a tenth of the rows.",
     "WITH": "Write the query as a subquery in WHERE or SET.",
     "ORDER": _NO_ROWS_CHOSEN.format("ORDER BY … LIMIT"),
@@ -88,8 +87,6 @@ def refusal(words: Sequence[str], index: int, verb: str) -> tuple[str, str | Non
         return f"{verb} … {word}", INSTEAD["TABLE"]
     if verb in ("UPDATE", "DELETE") and word in ("ORDER", "LIMIT"):
         return f"{verb} with {'ORDER BY' if word == 'ORDER' else word}", INSTEAD[word]
-    if verb in ("INSERT", "UPSERT", "UPDATE", "DELETE") and word == "RETURNING":
-        return f"{verb} with RETURNING", INSTEAD["RETURNING"]
     return None
 
 

@@ -344,6 +344,7 @@ class Insert(Node):
     columns: list[tuple[str, int]] | None
     source: Query | None
     conflict: Conflict | None
+    returning: list[Output] | None
 
 
 class Update(Node):
@@ -352,11 +353,13 @@ class Update(Node):
     table: TableName
     assignments: list[tuple[str, int, Node]]
     where: Node | None
+    returning: list[Output] | None
 
 
 class Delete(Node):
     table: TableName
     where: Node | None
+    returning: list[Output] | None
 
 
 class ColumnDefinition(Node):

@@ -149,3 +149,19 @@ def test_what_has_no_plan(connection: herdpy.Connection, text: str) -> None:
         connection.execute(f"EXPLAIN ANALYZE {text}")
     assert caught.value.sqlstate == "42601"
     assert connection.execute("SELECT count(*) FROM animal").fetchall() == [(10_000,)]
+
+
+def test_returning(connection: herdpy.Connection) -> None:
+    text = "UPDATE animal SET kg = 1 WHERE id = 3 RETURNING id, kg * 2"
+    assert explained(connection, text) == textwrap.dedent("""\
+        Update animal
+          Set: kg = 1.0
+          Returning: id, kg * 2.0
+          Row path
+            Point lookup on animal by key (id = 3); 1 of 3 pages, 2 changes in memory""")
+    text = "INSERT INTO seen (animal, day) VALUES (1, DATE '2020-01-02') RETURNING upper(place)"
+    assert explained(connection, text) == textwrap.dedent("""\
+        Insert into seen
+          Returning: upper(place), by the vector path
+          Row path
+            Values: 1 row""")

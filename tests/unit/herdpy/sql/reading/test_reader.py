@@ -128,7 +128,8 @@ def test_parentheses_that_change_nothing(tree: Tree) -> None:
         ("select ((select 1) x)", 'syntax error at or near "x"', 20),
         ("select * from ((select 1) q join t on true", "syntax error at end of input", 43),
         ("select a like b escape 'x' escape 'y'", "syntax error at or near \"'y'\"", 35),
-        ("update t set a = 1 returning a", "UPDATE with RETURNING is not supported", 20),
+        ("update t set a = 1 returning", "syntax error at end of input", 29),
+        ("delete from t returning default", 'syntax error at or near "default"', 25),
         ("select (select 1 from t for update)", "SELECT with FOR UPDATE is not supported", 25),
     ],
 )
