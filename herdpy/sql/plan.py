@@ -120,7 +120,8 @@ SelectPlan = RowSelect | VectorSelect
 class VectorFind(Node, frozen=True):
     """The rows to change, found by a query: key columns in key order, then `value_count` values.
 
-    The values are the new ones of UpdatePlan's assignments, in their order.
+    The values are the new ones of UpdatePlan's assignments, in their order. Behind them are those
+    columns of joined rows that RETURNING names.
     """
 
     ref: TableRef
@@ -144,11 +145,14 @@ class OverRows(Node, frozen=True):
     """What is computed of rows that a statement has at hand: by row path, or by `query`.
 
     The query reads the rows as the table of `ref`, in whose last column they are numbered, and
-    gives the outputs in that order.
+    gives the values in that order. With a condition it gives the number behind them, for the rows
+    that meet it; the row path gives None for the others. `outputs` are the values as written.
     """
 
     ref: TableRef
     outputs: tuple[Output, ...]
+    values: tuple[Expression, ...]
+    where: Expression | None
     query: Query | None
 
     @property
@@ -157,11 +161,15 @@ class OverRows(Node, frozen=True):
 
 
 class InsertPlan(Node, frozen=True):
-    """INSERT or UPSERT: `source` yields the rows; None when statement.rows are row-path."""
+    """INSERT or UPSERT: `source` yields the rows; None when statement.rows are row-path.
+
+    `update` computes the new values of DO UPDATE of rows there with new ones behind them.
+    """
 
     statement: Insert
     source: SelectPlan | None
     returning: OverRows | None = None
+    update: OverRows | None = None
 
 
 class UpdatePlan(Node, frozen=True):

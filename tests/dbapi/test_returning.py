@@ -32,7 +32,8 @@ def test_a_cursor_has_columns_rows_and_the_number_of_rows_written(
 ) -> None:
     cursor = conn.cursor()
     cursor.execute(
-        "INSERT INTO t VALUES (?, 'a', 1.5, ?, ?), (2, NULL, NULL, NULL, NULL) RETURNING *, id + 1 AS next",
+        "INSERT INTO t VALUES (?, 'a', 1.5, ?, ?), (2, NULL, NULL, NULL, NULL) "
+        "RETURNING *, id + 1 AS next",
         (1, DAY, b"\0"),
     )
     assert [column[:2] for column in cursor.description or ()] == [
@@ -80,6 +81,23 @@ def test_many_sets_of_parameters_are_refused(conn: herdpy.Connection) -> None:
         conn.executemany("INSERT INTO t (id) VALUES (?) RETURNING id", [(1,), (2,)])
     assert caught.value.sqlstate == "0A000"
     assert count(conn) == 0
+
+
+def test_many_sets_of_parameters_update_what_the_earlier_ones_left(
+    conn: herdpy.Connection,
+) -> None:
+    text = "INSERT INTO t (id, v, n) VALUES (?, ?, 1) ON CONFLICT (id) DO UPDATE SET n = t.n + 1"
+    cursor = conn.executemany(text, [(1, "a"), (1, "b"), (2, "c"), (1, "d")])
+    assert cursor.rowcount == 4
+    found = conn.execute("SELECT id, v, n FROM t ORDER BY id").fetchall()
+    assert found == [(1, "a", Decimal(3)), (2, "c", Decimal(1))]
+    text += ", v = upper(excluded.v) || t.v WHERE t.id < ?"
+    assert conn.executemany(text, [(1, "x", 2), (2, "y", 2), (1, "z", 2)]).rowcount == 2
+    found = conn.execute("SELECT id, v, n FROM t ORDER BY id").fetchall()
+    assert found == [(1, "ZXa", Decimal(5)), (2, "c", Decimal(1))]
+    text = "UPDATE t SET n = t.n + o.n + ? FROM t AS o WHERE o.id = t.id AND t.id = ?"
+    assert conn.executemany(text, [(1, 1), (1, 1), (1, 9)]).rowcount == 2
+    assert conn.execute("SELECT n FROM t WHERE id = 1").fetchall() == [(Decimal(23),)]
 
 
 def test_statements_of_a_pipeline_give_rows(conn: herdpy.Connection) -> None:

@@ -153,7 +153,10 @@ class Statements(SessionPart):
             pairs = ((prepare_one(item), item) for item in looking(items, planner.check_interrupt))
             return [(each, each.values(item, core.now_us)) for each, item in pairs]
 
-        if convert is not None:
+        # A row that DO UPDATE has changed may be changed by the next item, of another statement.
+        if isinstance(plan, InsertPlan) and plan.update is not None:
+            count = execution.write_batch(transaction, prepare_all, frees_space=False)
+        elif convert is not None:
             count = execution.insert_many(transaction, prepared, convert, items, prepare_one)
         elif isinstance(plan, InsertPlan) and plan.source is None and _are_alike(prepared, items):
             values = [

@@ -15,6 +15,7 @@ from herdpy.errors import ProgrammingError, loading
 from herdpy.exec.interfaces import ColumnRange
 from herdpy.exec.result import Result
 from herdpy.model.keys import canonical_key
+from herdpy.model.schema import Table
 from herdpy.model.types import TEXT, Key, Physical
 from herdpy.sql import tree
 from herdpy.sql.duckdb_text import DuckTable, print_query
@@ -140,12 +141,7 @@ class _PlanPrinter:
             self._insert(plan)
         elif isinstance(plan, UpdatePlan):
             self._add(0, f"Update {name_text(plan.ref.table.name)}")
-            columns = plan.ref.table.columns
-            changes = [
-                f"{name_text(columns[ordinal].name)} = {self._printer.text(value)}"
-                for ordinal, value in plan.assignments
-            ]
-            self._add(1, f"Set: {', '.join(changes)}")
+            self._set(1, plan.ref.table, plan.assignments)
             self._returning(plan.returning)
             self._find(plan.find)
         elif isinstance(plan, DeletePlan):
@@ -158,6 +154,10 @@ class _PlanPrinter:
         word = "Upsert" if statement.on_conflict is tree.OnConflict.REPLACE else "Insert"
         tail = ", on conflict nothing" if statement.on_conflict is tree.OnConflict.SKIP else ""
         self._add(0, f"{word} into {name_text(statement.table.name)}{tail}")
+        if statement.update is not None and plan.update is not None:
+            self._add(1, f"On conflict update{self._path_of(plan.update)}")
+            depth = self._filter(2, statement.update.where)
+            self._set(depth, statement.table, statement.update.assignments)
         self._returning(plan.returning)
         if plan.source is not None:
             self._select(1, plan.source)
@@ -166,14 +166,26 @@ class _PlanPrinter:
         self._add(1, _ROW_PATH)
         self._add(2, f"Values: {count:,} {'row' if count == 1 else 'rows'}")
 
+    def _set(
+        self, depth: int, table: Table, assignments: Sequence[tuple[int, tree.Expression]]
+    ) -> None:
+        changes = [
+            f"{name_text(table.columns[ordinal].name)} = {self._printer.text(value)}"
+            for ordinal, value in assignments
+        ]
+        self._add(depth, f"Set: {', '.join(changes)}")
+
     def _returning(self, plan: OverRows | None) -> None:
-        if plan is None:
-            return
-        path = ""
-        if plan.query is not None:
-            self._note_tables(plan.query)
-            path = ", by the vector path"
-        self._add(1, f"Returning: {self._outputs_text(plan.outputs)}{path}")
+        if plan is not None:
+            path = self._path_of(plan)
+            self._add(1, f"Returning: {self._outputs_text(plan.outputs)}{path}")
+
+    def _path_of(self, plan: OverRows) -> str:
+        """Return how a line says which path computes something of rows at hand."""
+        if plan.query is None:
+            return ""
+        self._note_tables(plan.query)
+        return ", by the vector path"
 
     def _is_big(self, ref: tree.TableRef | None) -> bool:
         if ref is None:
@@ -468,8 +480,12 @@ def _has_aggregate(expression: tree.Expression) -> bool:
 def _aliases(plan: Plan) -> Iterator[tuple[int, str]]:
     """Yield (id, alias) of every relation of the plan whose columns it names."""
     hidden = None
-    if isinstance(plan, InsertPlan) and plan.returning is None:
-        hidden = plan.statement.target.id
+    if isinstance(plan, InsertPlan):
+        update = plan.statement.update
+        if update is not None:
+            yield update.excluded, "excluded"
+        elif plan.returning is None:
+            hidden = plan.statement.target.id
     for node in tree.nodes(plan):
         if isinstance(node, tree.TableRef | tree.Derived | tree.CteRef) and node.id != hidden:
             yield node.id, node.alias

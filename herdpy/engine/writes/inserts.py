@@ -15,7 +15,7 @@ from herdpy.engine.state.snapshots import TableSnapshot
 from herdpy.engine.state.state import State, TableState
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transactions import OwnVersion, Transaction
-from herdpy.engine.writes.row_writes import RESTART, SPILL, Change, Give, Write, looking
+from herdpy.engine.writes.row_writes import RESTART, SPILL, Change, Give, Update, Write, looking
 from herdpy.exec.row.select import Resolve
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
@@ -38,6 +38,7 @@ class FreshInsert(Write):
         check_interrupt: Callable[[], object],
         resolve: Resolve | None = None,
         give: Give | None = None,
+        update: Update | None = None,
     ) -> None:
         super().__init__(
             tablespace,
@@ -49,6 +50,7 @@ class FreshInsert(Write):
             check_interrupt=check_interrupt,
             resolve=resolve,
             give=give,
+            update=update,
         )
         self._rows = rows
         self._keys: list[Key] = table.keys_of(rows)

@@ -37,6 +37,8 @@ def is_short(plan: Plan) -> bool:
     if isinstance(plan, InsertPlan):
         rows = plan.statement.rows
         is_one_row = plan.source is None and rows is not None and len(rows) == 1
+        if plan.update is not None and plan.update.query is not None:
+            return False
     elif isinstance(plan, UpdatePlan | DeletePlan):
         find = plan.find
         if not isinstance(find, RowFind) or find.residual is not None:

@@ -22,7 +22,7 @@ from herdpy.engine.state.staged import Operation
 from herdpy.engine.state.tablespace import Entry, Tablespace
 from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
 from herdpy.engine.state.transactions import Transaction
-from herdpy.errors import InternalError, InvariantViolation
+from herdpy.errors import InternalError, InvariantViolation, ProgrammingError
 from herdpy.exec.row.row_check import check_absent, row_bytes, rows_by_key, too_long_change
 from herdpy.exec.row.select import Resolve
 from herdpy.limits import memory_changes_max, monitor_rows_max, row_bytes_max
@@ -56,6 +56,8 @@ Compute = Callable[[TableSnapshot], tuple[list[Change], int]]
 """A statement's work on one snapshot: its changes and the number of rows to report."""
 Stream = Callable[[TableSnapshot], Iterable[Change]]
 """The same, of which not all is held in memory; each change is a row to report."""
+Update = Callable[[TableSnapshot, Sequence[tuple[Row, Row]]], list[Row | None]]
+"""What is to be there for each (row that is there, new row); None: the former stays."""
 Give = Callable[[TableSnapshot, Sequence[Row]], object]
 """Told the rows that a statement writes, of DELETE those that go, in their order: RETURNING."""
 _LOOK_ROWS = 1_024
@@ -87,8 +89,10 @@ class Write:
         "kept",
         "resolve",
         "resolved_as",
+        "seen",
         "stream",
         "table",
+        "update",
     )
 
     def __init__(
@@ -105,6 +109,7 @@ class Write:
         resolved_as: Operation | None = None,
         stream: Stream | None = None,
         give: Give | None = None,
+        update: Update | None = None,
     ) -> None:
         """compute(source) does the statement's work on one snapshot, without any lock.
 
@@ -113,8 +118,10 @@ class Write:
         check_interrupt is called every some thousand rows, until they are logged.
         With is_insert, a row that is there already is a duplicate (23505), not a change; but with
         `resolve`, of a table with a key, that says what becomes of it; so does a stage of the
-        operation `resolved_as`, when rows of a stream do not fit in memory.
-        give() is called with each snapshot that the changes are found on; with it they have to fit.
+        operation `resolved_as`, when rows of a stream do not fit in memory. update() says it for
+        all rows at once, of which none comes twice (21000).
+        give() is called with each snapshot that the changes are found on. With it, and with
+        update(), the changes have to fit in memory.
         """
         self._tablespace = tablespace
         self._transaction = transaction
@@ -124,9 +131,12 @@ class Write:
         self.give = give
         self.resolve = None if table.is_heap else resolve
         self.resolved_as = None if self.resolve is None else resolved_as
-        self.is_insert = is_insert and self.resolve is None
+        self.update = update
+        self.is_insert = is_insert and self.resolve is None and update is None
         self.kept: Collection[Key] = ()
         """The keys whose rows the last find() has seen, and leaves as they are."""
+        self.seen: dict[Key, Row] = {}
+        """Rows which it leaves because of what is in them."""
         self.frees_space = False
         """It may use what is kept for a full disk."""
         self._memory_bytes_max = memory_bytes_max
@@ -135,7 +145,7 @@ class Write:
     def find(
         self, source: TableSnapshot, bytes_held: int | None = None
     ) -> tuple[list[Change], int]:
-        """Return the changes on one snapshot and the number of rows to report; sets `kept`.
+        """Return the changes on one snapshot and the number of rows to report; sets kept and seen.
 
         bytes_held: by the transaction beside them; None: as now.
         TooLargeError: they do not fit in the transaction's memory.
@@ -145,11 +155,14 @@ class Write:
         else:
             changes = self._collected(source, bytes_held)
             count = len(changes)
-        if self.resolve is None:
+        if self.update is not None:
+            changes, self.seen, written = _updated(changes, source, self.update)
+        elif self.resolve is not None:
+            changes, self.kept, written = _resolved(changes, source, self.resolve)
+        else:
             if self.give is not None:
                 self.give(source, [new or old or () for old, new in changes])
             return changes, count
-        changes, self.kept, written = _resolved(changes, source, self.resolve)
         if self.give is not None:
             self.give(source, written)
         return changes, len(written)
@@ -159,7 +172,7 @@ class Write:
 
         None: as many as there are changes. Those of a stream are inserts still to be resolved.
         """
-        if self.stream is not None and self.give is None:
+        if self.stream is not None and self.give is None and self.update is None:
             return self.stream(source), None
         return self.find(source, 0)  # what the transaction holds goes into stages before them
 
@@ -196,7 +209,7 @@ class Write:
                 changes, count = self.find(source)
             except TooLargeError:
                 return SPILL
-            if not changes and not self.kept:
+            if not (changes or self.kept or self.seen):
                 return count
             if not self.has_room(len(changes)):
                 return SPILL
@@ -209,8 +222,9 @@ class Write:
                 found = {
                     key: old or source.get(key) for key, (old, _) in self._looking(expected.items())
                 }
-            if len(changes) + len(self.kept) > monitor_rows_max:
-                wait = self._lock_by_parts(expected) or self._lock_kept_by_parts()
+            found |= self.seen
+            if len(changes) + len(self.kept) + len(self.seen) > monitor_rows_max:
+                wait = self._lock_by_parts(found) or self._lock_kept_by_parts()
                 if wait is not None:
                     return wait
                 # Other transactions change none of the rows that are locked. One that stays they
@@ -223,7 +237,7 @@ class Write:
             with tablespace.monitor:
                 tablespace.enter()
                 tablespace.check_writable()
-                wait = self._lock(expected) or self._lock_kept(self.kept)
+                wait = self._lock(found) or self._lock_kept(self.kept)
                 if wait is not None:
                     return wait
                 if not self._is_as_found(snapshot, found):
@@ -586,6 +600,54 @@ def _resolved(
         elif key not in found:
             kept.add(key)
     return list(found.values()), kept, written
+
+
+def _updated(
+    inserts: Sequence[Change], source: TableSnapshot, update: Update
+) -> tuple[list[Change], dict[Key, Row], list[Row]]:
+    """Return the changes that inserts are, each of which updates the row that is there.
+
+    And the rows that stay, and those that are written, in their order; 21000 when a row would be
+    changed twice, or a new one changed.
+    """
+    table, rows = source.table, [new for _, new in inserts if new is not None]
+    keys = table.keys_of(rows)
+    there = list(map(source.get, keys))
+    pairs = [(old, new) for old, new in zip(there, rows, strict=True) if old is not None]
+    updated = iter(update(source, pairs))
+    changes: list[Change] = []
+    left: dict[Key, Row | None] = {}  # by the statement, under each key that it has changed
+    seen: dict[Key, Row] = {}
+    written: list[Row] = []
+    has_moved = False
+    for key, old, new in zip(keys, there, rows, strict=True):
+        after = new if old is None else next(updated)
+        if key in left:
+            if left[key] is not None:
+                raise twice_error(table)
+            old, after = None, new  # the statement has given the row that was there another key
+        if after is None:
+            if old is not None:
+                seen[key] = old
+            continue
+        new_key = table.key_of(after)
+        if new_key != key:
+            has_moved = True
+            left[key] = None
+        changes.append((old, after))
+        left[new_key] = after
+        written.append(after)
+    if has_moved:  # one for each key: a new row may have come in the place of one
+        changes = [each for each in effects_of(table, changes).values() if each != (None, None)]
+    return changes, {key: row for key, row in seen.items() if key not in left}, written
+
+
+def twice_error(table: Table) -> ProgrammingError:
+    return ProgrammingError(
+        f'ON CONFLICT DO UPDATE cannot change a row of table "{table.name}" a second time',
+        sqlstate="21000",
+        hint="Ensure that no two rows of one statement have the same key.",
+    )
 
 
 def looking(items: Iterable[T], check_interrupt: Callable[[], object]) -> Iterator[T]:
