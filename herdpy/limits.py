@@ -88,6 +88,11 @@ access_facts_max = 100_000
 access_names_max = 1_000  # of one statement: while it runs, no other session can write
 role_count_max = 1_000_000  # of anything that a role may have a maximum of
 
+# Rows that a change of rows gives (RETURNING), and their bytes: they go with its acknowledgement in
+# one message, of which a driver reads so many rows, and a gRPC client 4 MiB unless it says more.
+returned_rows_max = 65_536
+returned_bytes_max = 3 * 1024 * 1024
+
 # Transactions.
 statement_restarts_max = 100
 # Changed rows of a transaction that are kept in memory: its COMMIT keeps the others waiting for

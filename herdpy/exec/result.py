@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Result:
-    """Columns and rows of a query, or the count of a write. One thread at a time."""
+    """Columns and rows of a query, or the count of a write, perhaps both. One thread at a time."""
 
     __slots__ = (
         "_check",
@@ -26,6 +26,7 @@ class Result:
         "_make_reader",
         "columns",
         "ended",
+        "is_whole",
         "last_row_id",
         "row_count",
     )
@@ -39,14 +40,16 @@ class Result:
         close: Callable[[], object] | None = None,
         make_reader: "Callable[[int], pa.RecordBatchReader] | None" = None,
         check: Callable[[], object] | None = None,
+        is_whole: bool = False,
     ) -> None:
         """make_reader(rows per batch) gives Arrow directly; it is used before the first row.
 
         check() raises when the rows that are left may not be shown any more; it is asked before
-        each row, or batch, is given.
+        each row, or batch, is given. is_whole: the rows go with the acknowledgement of a write.
         """
         self.columns = columns
         self.row_count = row_count
+        self.is_whole = is_whole
         self.last_row_id: int | None = None
         self._iterator = rows if rows is None or check is None else _checked(rows, check)
         self._check = check

@@ -17,6 +17,8 @@ from herdpy.model.types import (
 )
 
 ROW_ID_NAME = "_rowid"
+ROWS_AT_HAND = -1_000_000
+"""The id of what is a table to a query of a statement alone: rows that it is about to write."""
 
 
 @dataclass(frozen=True, slots=True)

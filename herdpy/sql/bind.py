@@ -30,9 +30,9 @@ from herdpy.sql.bind_expression import (
     bind_type,
     check_assignable,
 )
-from herdpy.sql.bind_query import bind_query, bind_with, retarget
+from herdpy.sql.bind_query import bind_from, bind_outputs, bind_query, bind_with, retarget
 from herdpy.sql.reading import syntax
-from herdpy.sql.scope import Scope, StatementContext, suggestion
+from herdpy.sql.scope import Named, Scope, StatementContext, suggestion
 
 EXPRESSION_BINDERS[syntax.Call] = bind_call
 
@@ -62,16 +62,72 @@ def _written(node: syntax.TableName, context: StatementContext) -> Table:
 
 
 def _bind_insert(node: syntax.Insert, context: StatementContext) -> tree.Insert:
-    insert = _bind_rows(node, context)
+    scope = Scope(context)
+    _written(node.table, context)
+    insert = _bind_rows(node, scope.add_table(node.table), context)
     if node.conflict is not None:
-        _check_conflict(node.conflict, insert.table, context)
-        insert = replace(insert, on_conflict=tree.OnConflict(node.conflict.action))
-    return insert
+        _check_arbiter(node.conflict, insert.table, context)
+        insert = replace(
+            insert,
+            on_conflict=tree.OnConflict(node.conflict.action),
+            update=_bind_conflict_update(node, insert.target, context),
+        )
+    return replace(insert, returning=_bind_returning(node.returning, scope))
 
 
-def _check_conflict(node: syntax.Conflict, table: Table, context: StatementContext) -> None:
-    """Refuse columns that are not those of the primary key."""
+def _bind_conflict_update(
+    node: syntax.Insert, target: tree.TableRef, context: StatementContext
+) -> tree.ConflictUpdate | None:
+    conflict = node.conflict
+    if conflict is None or not conflict.assignments:
+        return None
+    scope = Scope(context, clause="UPDATE")
+    columns = tuple(
+        (column.name, column.type, ordinal)
+        for ordinal, column in enumerate(target.table.columns)
+        if not column.hidden
+    )
+    scope.add(Named(target.id, target.alias, columns, target.table), node.table)
+    excluded = context.next_relation()
+    scope.add(Named(excluded, "excluded", columns), node.table)
+    assignments = _bind_assignments(conflict.assignments, target.table, scope)
+    return tree.ConflictUpdate(excluded, assignments, _bind_where(conflict.where, scope))
+
+
+def _bind_returning(nodes: list[syntax.Output] | None, scope: Scope) -> tree.Returning:
+    """Bind RETURNING over what a statement's scope can name."""
+    if nodes is None:
+        return None
+    scope.clause = "RETURNING"
+    outputs = tuple(bind_outputs(nodes, scope))
+    relations = {named.id for named in scope.relations}
+    for part in tree.walk(outputs):
+        if isinstance(part, tree.ColumnRef) and part.relation in relations:
+            _check_no_interval(part, scope)
+    return outputs
+
+
+def _check_no_interval(column: tree.ColumnRef, scope: Scope) -> None:
+    """Refuse an interval of a joined row: what a change gives is computed of stored types."""
+    if column.type == INTERVAL:
+        raise scope.error(
+            "0A000",
+            f'RETURNING with the interval "{column.name}" of a joined row is not supported',
+            None,
+            "Give it as a text, or as seconds: CAST it in the subquery.",
+        )
+
+
+def _check_arbiter(node: syntax.Conflict, table: Table, context: StatementContext) -> None:
+    """Refuse columns by which a row is not the only one: those of the primary key it is."""
     names = {table.columns[_ordinal(table, item, context)].name for item in node.columns}
+    if not names and node.assignments:
+        raise context.error(
+            "42601",
+            "ON CONFLICT DO UPDATE requires the columns that are in conflict",
+            syntax.Column("", None, node.start),
+            "Write ON CONFLICT (the columns of the primary key) DO UPDATE.",
+        )
     if names and (table.is_heap or names != set(table.key_names)):
         key = "it has none" if table.is_heap else ", ".join(table.key_names)
         raise context.error(
@@ -82,9 +138,10 @@ def _check_conflict(node: syntax.Conflict, table: Table, context: StatementConte
         )
 
 
-def _bind_rows(node: syntax.Insert, context: StatementContext) -> tree.Insert:
-    names = node.columns
-    table = _written(node.table, context)
+def _bind_rows(
+    node: syntax.Insert, target: tree.TableRef, context: StatementContext
+) -> tree.Insert:
+    names, table = node.columns, target.table
     if names is None:
         ordinals = [o for o, column in enumerate(table.columns) if not column.hidden]
     else:
@@ -93,14 +150,14 @@ def _bind_rows(node: syntax.Insert, context: StatementContext) -> tree.Insert:
         raise context.error("42701", "a column is named twice", node)
     source = node.source
     if source is None:
-        return tree.Insert(table, (), ((),), None)
+        return tree.Insert(target, (), ((),), None)
     if (
         isinstance(source, syntax.Values)
         and node.with_ is None
         and source.with_ is None
         and not source.has_tail
     ):
-        return _bind_insert_values(source, table, ordinals, names is None, context)
+        return _bind_insert_values(source, target, ordinals, names is None, context)
     outer, ctes = (None, ()) if node.with_ is None else bind_with(node.with_, context, None)
     query = bind_query(source, context, outer, is_open=True)
     query = replace(query, ctes=ctes + query.ctes)
@@ -111,7 +168,7 @@ def _bind_rows(node: syntax.Insert, context: StatementContext) -> tree.Insert:
         check_assignable(kind, column.type, column.name, source, context)
         types.append(_wanted(kind, column.type))
     query = retarget(query, types, source, context, [column.name for column in columns])
-    return tree.Insert(table, tuple(ordinals), None, query)
+    return tree.Insert(target, tuple(ordinals), None, query)
 
 
 def _wanted(found: SqlType, column: SqlType) -> SqlType:
@@ -123,7 +180,7 @@ def _wanted(found: SqlType, column: SqlType) -> SqlType:
 
 def _bind_insert_values(
     node: syntax.Values,
-    table: Table,
+    target: tree.TableRef,
     ordinals: list[int],
     is_implicit: bool,
     context: StatementContext,
@@ -141,10 +198,10 @@ def _bind_insert_values(
         i for i in range(width) if not all(isinstance(items[i], syntax.Default) for items in rows)
     ]
     bound = tuple(
-        tuple(_bind_value(items[i], table.columns[ordinals[i]], scope) for i in kept)
+        tuple(_bind_value(items[i], target.table.columns[ordinals[i]], scope) for i in kept)
         for items in rows
     )
-    return tree.Insert(table, tuple(ordinals[i] for i in kept), bound, None)
+    return tree.Insert(target, tuple(ordinals[i] for i in kept), bound, None)
 
 
 def _bind_value(node: syntax.Node, column: Column, scope: Scope) -> tree.Expression:
@@ -174,22 +231,35 @@ def _bind_update(node: syntax.Update, context: StatementContext) -> tree.Update:
     scope = Scope(context, clause="UPDATE")
     _written(node.table, context)
     target = scope.add_table(node.table)
+    source = bind_from(node.sources, node, scope)
+    assignments = _bind_assignments(node.assignments, target.table, scope)
+    where = _bind_where(node.where, scope)
+    returning = _bind_returning(node.returning, scope)
+    return tree.Update(target, assignments, where, returning, source)
+
+
+def _bind_assignments(
+    nodes: list[tuple[str, int, syntax.Node]], table: Table, scope: Scope
+) -> tuple[tuple[int, tree.Expression], ...]:
+    """Bind SET: columns of the table, values over what the scope can name."""
     assignments: dict[int, tree.Expression] = {}
-    for name, start, value in node.assignments:
-        place = syntax.Column(name, None, start)
-        ordinal = _ordinal(target.table, (name, start), context)
-        column = target.table.columns[ordinal]
+    for name, start, value in nodes:
+        ordinal = _ordinal(table, (name, start), scope.context)
+        column = table.columns[ordinal]
         if ordinal in assignments:
-            raise context.error("42601", f'column "{column.name}" is set twice', place)
+            place = syntax.Column(name, None, start)
+            raise scope.error("42601", f'column "{column.name}" is set twice', place)
         assignments[ordinal] = _bind_value(value, column, scope)
-    return tree.Update(target, tuple(assignments.items()), _bind_where(node.where, scope))
+    return tuple(assignments.items())
 
 
 def _bind_delete(node: syntax.Delete, context: StatementContext) -> tree.Delete:
     scope = Scope(context, clause="DELETE")
     _written(node.table, context)
     target = scope.add_table(node.table)
-    return tree.Delete(target, _bind_where(node.where, scope))
+    source = bind_from(node.sources, node, scope)
+    where = _bind_where(node.where, scope)
+    return tree.Delete(target, where, _bind_returning(node.returning, scope), source)
 
 
 def _bind_where(where: syntax.Node | None, scope: Scope) -> tree.Expression | None:

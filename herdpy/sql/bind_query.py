@@ -90,7 +90,7 @@ def _bind_select(
     node: syntax.Select, context: StatementContext, outer: Scope | None, is_open: bool
 ) -> tree.Query:
     scope = Scope(context, outer=outer)
-    source = _bind_from(node, scope)
+    source = bind_from(node.sources, node, scope)
     _collect_windows(node, scope)
     where = None
     if node.where is not None:
@@ -100,7 +100,7 @@ def _bind_select(
     if node.group_by:
         scope.subqueries = {}
     scope.allows_windows = True
-    outputs = _bind_outputs(node.outputs, scope, is_open)
+    outputs = bind_outputs(node.outputs, scope, is_open=is_open)
     scope.allows_windows = False
     group_by = _bind_group_by(node.group_by, outputs, scope)
     having = None
@@ -170,29 +170,32 @@ class _Item:
     visible: list[Visible]
 
 
-def _bind_from(node: syntax.Select, scope: Scope) -> tree.Relation | None:
-    if not node.sources:
+def bind_from(
+    sources: Sequence[syntax.FromItem], node: syntax.Node, scope: Scope
+) -> tree.Relation | None:
+    """Bring the items of FROM in reach, of which none sees what was there; None: there are none."""
+    if not sources:
         return None
     count = sum(
-        1 + sum(isinstance(part, syntax.Join) for part in _left_spine(item))
-        for item in node.sources
+        1 + sum(isinstance(part, syntax.Join) for part in _left_spine(item)) for item in sources
     )
     if count > join_tables_max:
         raise _too_many_tables(node, scope)
-    items = [_bind_item(item, scope) for item in node.sources]
+    items = [_bind_item(item, scope) for item in sources]
     source = items[0].relation
     for item in items[1:]:
         source = tree.Join(tree.JoinKind.CROSS, source, item.relation, None)
+    before = scope.visible.copy()
     for item in items:
         for named, place in item.named:
             scope.add(named, place)
-    scope.visible = [visible for item in items for visible in item.visible]
+    scope.visible = before + [visible for item in items for visible in item.visible]
     if len(scope.relations) > join_tables_max:
         raise _too_many_tables(node, scope)
     return source
 
 
-def _too_many_tables(node: syntax.Select, scope: Scope) -> Error:
+def _too_many_tables(node: syntax.Node, scope: Scope) -> Error:
     return scope.error("54000", f"more than {join_tables_max} tables in one query", node)
 
 
@@ -346,7 +349,10 @@ def _only_one(name: str, item: _Item, node: syntax.Join, scope: Scope) -> tree.E
 # --- select list ---------------------------------------------------------------------------------
 
 
-def _bind_outputs(nodes: Sequence[syntax.Output], scope: Scope, is_open: bool) -> list[tree.Output]:
+def bind_outputs(
+    nodes: Sequence[syntax.Output], scope: Scope, *, is_open: bool = False
+) -> list[tree.Output]:
+    """Bind a select list, or what is like one; open: see bind_query()."""
     outputs: list[tree.Output] = []
     bind = _bind_open_output if is_open else bind_expression
     for item in nodes:

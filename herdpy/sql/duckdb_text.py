@@ -480,7 +480,7 @@ class _Printer:
                 # A constant stays one: where DuckDB wants one, a column will not do.
                 atoms.update((key, None) for key in _window_keys(part) if not _is_constant(key))
             elif isinstance(part, tree.ColumnRef):
-                if part.relation in _relations(select.source) and (
+                if part.relation in tree.relation_ids(select.source) and (
                     not is_grouped or part in group_by
                 ):
                     atoms[part] = None
@@ -1368,14 +1368,6 @@ def _is_plain(part: tree.Expression) -> bool:
     if isinstance(part, tree.Call):
         return part.function in _TESTS or part.function in ("and", "or", "not")
     return isinstance(part, (tree.ColumnRef, tree.Literal, tree.Parameter))
-
-
-def _relations(relation: tree.Relation | None) -> set[int]:
-    if relation is None:
-        return set()
-    if isinstance(relation, tree.Join):
-        return _relations(relation.left) | _relations(relation.right)
-    return {relation.id}
 
 
 def _is_grouped(select: tree.Select, keys: tuple[tree.SortKey, ...] = ()) -> bool:

@@ -8,7 +8,7 @@ row-path expressions without columns; one that yields NULL at run time makes the
 from collections.abc import Mapping, Sequence
 
 from herdpy.model.types import SqlType
-from herdpy.sql.tree import Expression, Insert, Node, Query, Statement, TableRef
+from herdpy.sql.tree import Expression, Insert, Node, Output, Query, Statement, TableRef
 
 Parameters = Sequence[object] | Mapping[str, object] | None
 
@@ -132,7 +132,8 @@ SelectPlan = RowSelect | VectorSelect
 class VectorFind(Node, frozen=True):
     """The rows to change, found by a query: key columns in key order, then `value_count` values.
 
-    The values are the new ones of UpdatePlan's assignments, in their order.
+    The values are the new ones of UpdatePlan's assignments, in their order. Behind them are those
+    columns of joined rows that RETURNING names.
     """
 
     ref: TableRef
@@ -163,11 +164,35 @@ class RowFind(Node, frozen=True):
 Find = RowFind | VectorFind
 
 
+class OverRows(Node, frozen=True):
+    """What is computed of rows that a statement has at hand: by row path, or by `query`.
+
+    The query reads the rows as the table of `ref`, in whose last column they are numbered, and
+    gives the values in that order. With a condition it gives the number behind them, for the rows
+    that meet it; the row path gives None for the others. `outputs` are the values as written.
+    """
+
+    ref: TableRef
+    outputs: tuple[Output, ...]
+    values: tuple[Expression, ...]
+    where: Expression | None
+    query: Query | None
+
+    @property
+    def columns(self) -> tuple[tuple[str, SqlType], ...]:
+        return tuple((output.name, output.expression.type) for output in self.outputs)
+
+
 class InsertPlan(Node, frozen=True):
-    """INSERT or UPSERT: `source` yields the rows; None when statement.rows are row-path."""
+    """INSERT or UPSERT: `source` yields the rows; None when statement.rows are row-path.
+
+    `update` computes the new values of DO UPDATE of rows there with new ones behind them.
+    """
 
     statement: Insert
     source: SelectPlan | None
+    returning: OverRows | None = None
+    update: OverRows | None = None
 
 
 class UpdatePlan(Node, frozen=True):
@@ -176,11 +201,13 @@ class UpdatePlan(Node, frozen=True):
     ref: TableRef
     find: Find
     assignments: tuple[tuple[int, Expression], ...]
+    returning: OverRows | None = None
 
 
 class DeletePlan(Node, frozen=True):
     ref: TableRef
     find: Find
+    returning: OverRows | None = None
 
 
 class ExplainPlan(Node, frozen=True):

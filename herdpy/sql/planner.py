@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from herdpy.limits import interrupt_nodes, row_nodes_max
-from herdpy.model.schema import IndexPart
+from herdpy.model.schema import ROWS_AT_HAND, Column, IndexPart, Table
 from herdpy.model.types import BIGINT, BOOLEAN, Kind, SqlType, zero
 from herdpy.sql import tree
 from herdpy.sql.conversions import is_comparable
@@ -22,6 +22,7 @@ from herdpy.sql.plan import (
     FullAccess,
     IndexAccess,
     InsertPlan,
+    OverRows,
     Plan,
     PointAccess,
     RangeAccess,
@@ -33,6 +34,7 @@ from herdpy.sql.plan import (
     VectorFind,
     VectorSelect,
 )
+from herdpy.sql.reading.extent import Budget
 
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
 _MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -43,17 +45,19 @@ def plan_statement(
 ) -> Plan:
     """Return the plan of a statement; it depends on nothing else.
 
-    check_interrupt is called every some hundred rows of an INSERT.
+    check_interrupt is called every some hundred rows of an INSERT, and parts that are changed.
     """
     if isinstance(statement, tree.SelectStatement):
         return plan_query(statement.query)
     if isinstance(statement, tree.Insert):
-        return InsertPlan(statement, _plan_insert_source(statement, check_interrupt))
+        source = _plan_insert_source(statement, check_interrupt)
+        returning = _plan_returning(statement, (), check_interrupt)
+        update = _plan_conflict_update(statement, check_interrupt)
+        return InsertPlan(statement, source, returning, update)
     if isinstance(statement, tree.Update):
-        return _plan_update(statement)
+        return _plan_update(statement, check_interrupt)
     if isinstance(statement, tree.Delete):
-        find = _plan_find(statement.target, statement.where)
-        return DeletePlan(statement.target, find)
+        return _plan_delete(statement, check_interrupt)
     if isinstance(statement, tree.Explain):
         return ExplainPlan(
             plan_statement(statement.statement, check_interrupt), statement.is_analyze
@@ -418,13 +422,101 @@ def to_assign(value: tree.Expression) -> tree.Expression:
     return value.operand if isinstance(value, tree.Assign) else value
 
 
-def _plan_update(statement: tree.Update) -> UpdatePlan:
+def _plan_update(statement: tree.Update, check_interrupt: Callable[[], object]) -> UpdatePlan:
     ref, assignments = statement.target, statement.assignments
     values = tuple(value for _, value in assignments)
-    if all(map(is_row_expression, values)) and is_short(values):
-        return UpdatePlan(ref, _plan_find(ref, statement.where), assignments)
-    find = _vector_find(ref, statement.where, tuple(map(to_assign, values)))
-    return UpdatePlan(ref, find, assignments)
+    joined = _joined_columns(statement)
+    is_alone = statement.source is None
+    if is_alone and all(map(is_row_expression, values)) and is_short(values):
+        find = _plan_find(ref, statement.where)
+    else:
+        computed = tuple(map(to_assign, values))
+        find = _vector_find(ref, statement.where, computed, statement.source, joined)
+    returning = _plan_returning(statement, joined, check_interrupt)
+    return UpdatePlan(ref, find, assignments, returning)
+
+
+def _plan_delete(statement: tree.Delete, check_interrupt: Callable[[], object]) -> DeletePlan:
+    ref, joined = statement.target, _joined_columns(statement)
+    if statement.source is None:
+        find = _plan_find(ref, statement.where)
+    else:
+        find = _vector_find(ref, statement.where, (), statement.source, joined)
+    return DeletePlan(ref, find, _plan_returning(statement, joined, check_interrupt))
+
+
+def _joined_columns(statement: tree.Update | tree.Delete) -> tuple[tree.ColumnRef, ...]:
+    """Return the columns of joined rows that RETURNING names, each once."""
+    joined = tree.relation_ids(statement.source)
+    found = (
+        part
+        for part in tree.walk(statement.returning)
+        if isinstance(part, tree.ColumnRef) and part.relation in joined
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def _plan_returning(
+    statement: tree.Insert | tree.Update | tree.Delete,
+    joined: tuple[tree.ColumnRef, ...],
+    check_interrupt: Callable[[], object],
+) -> OverRows | None:
+    if statement.returning is None:
+        return None
+    return _over_rows(statement.target, statement.returning, joined, None, check_interrupt)
+
+
+def _plan_conflict_update(
+    statement: tree.Insert, check_interrupt: Callable[[], object]
+) -> OverRows | None:
+    update, target = statement.update, statement.target
+    if update is None:
+        return None
+    outputs = tuple(
+        tree.Output(f"o{number}", to_assign(value))
+        for number, (_, value) in enumerate(update.assignments)
+    )
+    excluded = tuple(
+        tree.ColumnRef(column.type, update.excluded, ordinal, column.name)
+        for ordinal, column in enumerate(target.table.columns)
+    )
+    return _over_rows(target, outputs, excluded, update.where, check_interrupt)
+
+
+def _over_rows(
+    target: tree.TableRef,
+    outputs: tuple[tree.Output, ...],
+    others: tuple[tree.ColumnRef, ...],
+    where: tree.Expression | None,
+    check_interrupt: Callable[[], object],
+) -> OverRows:
+    """Return how outputs are computed over rows of a table, with columns of others behind them."""
+    table = target.table
+    width = len(table.columns)
+    more = [Column(0, other.name, other.type) for other in others]
+    number = Column(0, "", BIGINT, not_null=True, hidden=True)
+    columns, key = (*table.columns, *more, number), width + len(more)
+    ref = tree.TableRef(target.id, Table(ROWS_AT_HAND, table.name, columns, (key,)), target.alias)
+    places = {
+        (other.relation, other.ordinal): tree.ColumnRef(other.type, ref.id, place, other.name)
+        for place, other in enumerate(others, width)
+    }
+    look = Budget(check_interrupt).spend
+    values = tree.with_columns(tuple(output.expression for output in outputs), places, look)
+    conditions = () if where is None else tree.with_columns((where,), places, look)
+    condition = conditions[0] if conditions else None
+    parts = (*values, *conditions)
+    if all(map(is_row_expression, parts)) and is_short(parts):
+        return OverRows(ref, outputs, values, condition, None)
+    numbered = tree.Output("", tree.ColumnRef(BIGINT, ref.id, key, ""))
+    shown = tuple(map(tree.Output, (output.name for output in outputs), values))
+    shown = shown if where is None else (*shown, numbered)
+    query = tree.Query(
+        tree.Select(shown, ref, condition),
+        tuple((output.name, output.expression.type) for output in shown),
+        order_by=(tree.SortKey(numbered.expression, False, False),),
+    )
+    return OverRows(ref, outputs, values, condition, query)
 
 
 def _plan_find(ref: tree.TableRef, where: tree.Expression | None) -> Find:
@@ -440,16 +532,26 @@ def _plan_find(ref: tree.TableRef, where: tree.Expression | None) -> Find:
 
 
 def _vector_find(
-    ref: tree.TableRef, where: tree.Expression | None, values: tuple[tree.Expression, ...]
+    ref: tree.TableRef,
+    where: tree.Expression | None,
+    values: tuple[tree.Expression, ...],
+    source: tree.Relation | None = None,
+    joined: tuple[tree.ColumnRef, ...] = (),
 ) -> VectorFind:
+    """Return the find by a query; with what is joined each row is found once, by one of those."""
     columns = ref.table.columns
     keys = tuple(
         tree.ColumnRef(columns[ordinal].type, ref.id, ordinal, columns[ordinal].name)
         for ordinal in ref.table.key
     )
     outputs = tuple(
-        tree.Output(f"o{number}", expression) for number, expression in enumerate((*keys, *values))
+        tree.Output(f"o{number}", expression)
+        for number, expression in enumerate((*keys, *values, *joined))
     )
     shown = tuple((output.name, output.expression.type) for output in outputs)
-    query = tree.Query(tree.Select(outputs, ref, where), shown)
-    return VectorFind(ref, query, len(values))
+    if source is None:
+        select = tree.Select(outputs, ref, where)
+    else:
+        both = tree.Join(tree.JoinKind.CROSS, ref, source, None)
+        select = tree.Select(outputs, both, where, distinct_on=keys)
+    return VectorFind(ref, tree.Query(select, shown), len(values))

@@ -13,10 +13,11 @@ times is bound by a Let, so that a tree is never larger than its text allows.
 """
 
 import re
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cache
-from typing import ClassVar
+from operator import is_
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -30,6 +31,8 @@ from herdpy.model.types import Physical, SqlType
 class Node(msgspec.Struct, frozen=True, cache_hash=True):
     """Base of all that a tree consists of. A node keeps its hash, so each is hashed once."""
 
+
+NodeT = TypeVar("NodeT", bound=Node)
 
 # --- expressions ---------------------------------------------------------------------------------
 
@@ -238,6 +241,16 @@ class Join(Node, frozen=True):
 
 Relation = TableRef | Derived | CteRef | Join
 
+
+def relation_ids(relation: Relation | None) -> set[int]:
+    """Return the ids of the relations that are joined; not those inside of them."""
+    if relation is None:
+        return set()
+    if isinstance(relation, Join):
+        return relation_ids(relation.left) | relation_ids(relation.right)
+    return {relation.id}
+
+
 # --- queries -------------------------------------------------------------------------------------
 
 
@@ -373,43 +386,69 @@ class OnConflict(Enum):
     FAIL = "FAIL"
     SKIP = "NOTHING"
     REPLACE = "REPLACE"
+    UPDATE = "UPDATE"
+
+
+class ConflictUpdate(Node, frozen=True):
+    """DO UPDATE of the row that is there, which is the target's; the new one is `excluded`'s."""
+
+    excluded: int
+    assignments: tuple[tuple[int, Expression], ...]
+    where: Expression | None
+
+
+Returning = tuple[Output, ...] | None
+"""What a change of rows gives of each: the new row, of DELETE the old one; None: nothing."""
 
 
 class Insert(Statement, frozen=True):
     """INSERT or UPSERT. `source` yields one value per ordinal of `ordinals`, assignable to it.
 
     For VALUES `rows` holds the expressions and source is None; otherwise source is the query.
-    Columns not named take their default.
+    Columns not named take their default. `update` is what on_conflict is UPDATE by.
     """
 
-    table: Table
+    target: TableRef
     ordinals: tuple[int, ...]
     rows: tuple[tuple[Expression, ...], ...] | None
     source: Query | None
     on_conflict: OnConflict = OnConflict.FAIL
+    returning: Returning = None
+    update: ConflictUpdate | None = None
+
+    @property
+    def table(self) -> Table:
+        return self.target.table
 
     def changed(self) -> tuple[Changed, ...]:
-        replaces = self.on_conflict is OnConflict.REPLACE
-        return ((self.table, INSERT | (UPDATE if replaces else 0)),)
+        changes = self.on_conflict in (OnConflict.REPLACE, OnConflict.UPDATE)
+        return ((self.target, INSERT | (UPDATE if changes else 0)),)
 
 
 class Update(Statement, frozen=True):
-    """UPDATE of relation `target`; assignments are (ordinal, expression over the old row)."""
+    """UPDATE of relation `target`; assignments are (ordinal, expression over the old row).
+
+    `source` is what FROM joins to it: of the rows that a row of the target meets, one counts.
+    """
 
     target: TableRef
     assignments: tuple[tuple[int, Expression], ...]
     where: Expression | None
+    returning: Returning = None
+    source: Relation | None = None
 
     def changed(self) -> tuple[Changed, ...]:
         return ((self.target, UPDATE),)
 
 
 class Delete(Statement, frozen=True):
-    """DELETE over relation `target`."""
+    """DELETE over relation `target`; `source` is what USING joins to it, as in Update."""
 
     frees_space = True
     target: TableRef
     where: Expression | None
+    returning: Returning = None
+    source: Relation | None = None
 
     def changed(self) -> tuple[Changed, ...]:
         return ((self.target, DELETE),)
@@ -937,6 +976,36 @@ def shape(node: Node) -> tuple[object, ...]:
 def _field_names(kind: type) -> tuple[str, ...]:
     """Return the fields of a node, the last first; none for what is no node of the tree."""
     return kind.__struct_fields__[::-1] if issubclass(kind, Node) else ()
+
+
+def with_columns(
+    parts: tuple[NodeT, ...],
+    places: Mapping[tuple[int, int], ColumnRef],
+    look: Callable[[], object] = lambda: None,
+) -> tuple[NodeT, ...]:
+    """Return nodes with other columns for some, by relation and ordinal; in their queries, too.
+
+    look() is called for each node.
+    """
+    made: dict[int, Node] = {}  # by id: what stands in several places stays one
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, tuple):
+            items: list[Any] = [changed(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+            return value if all(map(is_, items, value)) else tuple(items)
+        if isinstance(value, ColumnRef):
+            return places.get((value.relation, value.ordinal), value)
+        if not isinstance(value, Node):
+            return value
+        if id(value) not in made:
+            look()
+            before = {name: getattr(value, name) for name in _field_names(type(value))}
+            after = {name: changed(part) for name, part in before.items()}
+            is_same = all(map(is_, after.values(), before.values()))
+            made[id(value)] = value if is_same else msgspec.structs.replace(value, **after)
+        return made[id(value)]
+
+    return changed(parts) if places else parts
 
 
 def let_index(parts: Sequence[Expression]) -> int:

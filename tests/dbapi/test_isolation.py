@@ -291,6 +291,15 @@ def test_the_snapshot_is_that_of_the_first_statement(three: Connections) -> None
         ("INSERT INTO t VALUES (3, 30)", "INSERT INTO t VALUES (3, 31)"),
         ("INSERT INTO t VALUES (3, 30)", "UPSERT INTO t VALUES (3, 31)"),
         ("INSERT INTO t VALUES (3, 30)", "INSERT INTO t VALUES (3, 31) ON CONFLICT DO NOTHING"),
+        (
+            "INSERT INTO t VALUES (3, 30)",
+            "INSERT INTO t VALUES (3, 31) ON CONFLICT (id) DO UPDATE SET v = 0",
+        ),
+        (
+            "UPDATE t SET v = 11 WHERE id = 1",
+            "INSERT INTO t VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET v = 0 WHERE t.v > 99",
+        ),
+        ("UPDATE t SET v = 11 WHERE id = 1", "UPDATE t SET v = 0 FROM t AS o WHERE o.id = t.id"),
         ("INSERT INTO t VALUES (3, 30)", "UPDATE t SET id = 3 WHERE id = 1"),
         ("UPDATE t SET v = 11 WHERE id = 1", "INSERT INTO t VALUES (1, 1) ON CONFLICT DO NOTHING"),
         ("UPDATE t SET id = 3 WHERE id = 1", "INSERT INTO t SELECT 3, v FROM t WHERE id = 2"),

@@ -62,6 +62,21 @@ class TestOutsideTransactions:
             conn.execute("INSERT INTO t VALUES (2, 2)")
         assert rows(server) == [(0, 0), (1, 1), (2, 2)]
 
+    def test_rows_of_a_write_are_not_asked_for_twice(
+        self, server: RunningServer, proxy: FrameProxy, fate: Fate
+    ) -> None:
+        with connect(proxy, autocommit=True) as conn:
+            meet(proxy, Execute, fate)
+            text = "INSERT INTO t VALUES (?, ?) RETURNING id, v + 1"
+            if fate in HAPPENED:
+                with pytest.raises(ConnectionLostError, match="has happened") as caught:
+                    conn.execute(text, (1, 1))
+                assert caught.value.retry is Retry.NEVER
+            else:
+                assert conn.execute(text, (1, 1)).fetchall() == [(1, 2)]
+            arrive(proxy, fate)
+        assert rows(server) == [(1, 1)]
+
     def test_many_rows_happen_once(
         self, server: RunningServer, proxy: FrameProxy, fate: Fate
     ) -> None:

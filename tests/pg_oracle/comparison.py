@@ -207,6 +207,7 @@ class Comparison:
             if theirs.sqlstate is not None:
                 self._theirs.run("ROLLBACK TO s")
             ours = self._ours.run(statement.ours, statement.parameters)
+            ours, theirs = _by_key(ours), _by_key(theirs)  # RETURNING has no order
             if not is_same(ours, theirs):
                 found = Difference(change.label, _no_node(change), "; ".join(done), ours, theirs)
                 break
@@ -234,6 +235,11 @@ class Comparison:
     def run_on_both(self, text: str) -> tuple[Answer, Answer]:
         """Return herdpy's and PostgreSQL's answers to a statement."""
         return self._ours.run(text), self._theirs.run(text)
+
+
+def _by_key(answer: Answer) -> Answer:
+    """Return the rows by their first column, which no two share."""
+    return answer._replace(rows=tuple(sorted(answer.rows, key=lambda row: row[0] or "")))
 
 
 def _no_node(change: dml.Change) -> Node:

@@ -10,10 +10,15 @@ from tests.pg_oracle.values import COLUMNS, KINDS, NAMES, K, rows
 
 _CHANGES = (
     "INSERT VALUES", "INSERT SELECT", "INSERT DEFAULT", "INSERT DEFAULT VALUES",
-    "INSERT ON CONFLICT DO NOTHING", "INSERT SELECT ON CONFLICT DO NOTHING", "UPSERT VALUES",
+    "INSERT ON CONFLICT DO NOTHING", "INSERT SELECT ON CONFLICT DO NOTHING",
+    "INSERT ON CONFLICT DO UPDATE", "INSERT SELECT ON CONFLICT DO UPDATE",
+    "INSERT ON CONFLICT DO UPDATE WHERE", "UPSERT VALUES",
     "UPSERT SELECT", "UPDATE by key", "UPDATE by range", "UPDATE by test", "UPDATE of all",
-    "UPDATE of key", "UPDATE by query", "DELETE by key", "DELETE by range", "DELETE by test",
-    "DELETE by query", "DELETE of all", "TRUNCATE",
+    "UPDATE of key", "UPDATE by query", "UPDATE FROM", "DELETE by key", "DELETE by range",
+    "DELETE by test", "DELETE by query", "DELETE of all", "DELETE USING", "TRUNCATE",
+    "INSERT VALUES RETURNING", "INSERT SELECT ON CONFLICT DO NOTHING RETURNING",
+    "INSERT ON CONFLICT DO UPDATE RETURNING", "UPDATE of all RETURNING", "UPDATE FROM RETURNING",
+    "DELETE by test RETURNING", "DELETE USING RETURNING",
 )  # fmt: skip
 _TARGETS = {kind: name for name, (kind, _) in reversed(COLUMNS.items())}
 _ASSIGNMENTS = tuple(
@@ -122,11 +127,32 @@ class _Changer:
             return f" WHERE q.id IN (SELECT o.id FROM w AS o WHERE o.id < {self.key()})"
         return ""
 
+    def returning(self, rule: str) -> str:
+        """Return the clause of a rule that has it; with the key first, by which rows are sorted."""
+        if not rule.endswith("RETURNING"):
+            return ""
+        names = self.columns()
+        shown = [*(f"q.{name}" for name in names), self.over_row(COLUMNS[names[0]][0])]
+        return f" RETURNING q.id, {', '.join(shown)}"
+
+    def do_update(self, rule: str) -> str:
+        chance = self.chance
+        sets = ", ".join(
+            f"{name} = excluded.{name}"
+            if chance.random() < 0.4
+            else f"{name} = {self.over_row(COLUMNS[name][0])}"
+            for name in self.columns()[:3]
+        )
+        where = f" WHERE {self.over_row(K.BOOLEAN)}" if "WHERE" in rule else ""
+        return f" ON CONFLICT (id) DO UPDATE SET {sets}{where}"
+
     def insert(self, rule: str) -> Statement:
         chance = self.chance
         names = self.columns()
         tail = ""
-        if "CONFLICT" in rule:
+        if "DO UPDATE" in rule:
+            tail = self.do_update(rule)
+        elif "CONFLICT" in rule:
             tail = chance.choice((" ON CONFLICT DO NOTHING", " ON CONFLICT (id) DO NOTHING"))
         is_upsert = rule.startswith("UPSERT")
         if "SELECT" in rule:
@@ -144,19 +170,34 @@ class _Changer:
                 ]
                 lines.append(f"({key}, {', '.join(cells)})")
             source = f"VALUES {', '.join(lines)}"
-        body = f"INTO x (id, {', '.join(names)}) {source}"
+        body = f"INTO x AS q (id, {', '.join(names)}) {source}"
         if is_upsert:
             others = ", ".join(f"{name} = EXCLUDED.{name}" for name in COLUMNS)
             theirs = f"INSERT {body} ON CONFLICT (id) DO UPDATE SET {others}"
             return self.finish(f"UPSERT {body}", theirs)
-        return self.finish(f"INSERT {body}{tail}")
+        return self.finish(f"INSERT {body}{tail}{self.returning(rule)}")
 
     def update(self, how: str) -> Statement:
+        returning, how = self.returning(how), how.removesuffix(" RETURNING")
         names = self.columns()[:3]
-        sets = ", ".join(f"{name} = {self.over_row(COLUMNS[name][0])}" for name in names)
+        values = [self.over_row(COLUMNS[name][0]) for name in names]
+        if how == "FROM":
+            values[0] = f"o.{names[0]}"
+        sets = ", ".join(f"{name} = {value}" for name, value in zip(names, values, strict=True))
         if how == "of key":
             sets = f"id = q.id + 10, {sets}"
-        return self.finish(f"UPDATE x AS q SET {sets}{self.where(how)}")
+        if how == "FROM":
+            return self.finish(f"UPDATE x AS q SET {sets}{self.joined('FROM')}{returning}")
+        return self.finish(f"UPDATE x AS q SET {sets}{self.where(how)}{returning}")
+
+    def delete(self, how: str) -> Statement:
+        returning, how = self.returning(how), how.removesuffix(" RETURNING")
+        tail = self.joined("USING") if how == "USING" else self.where(how)
+        return self.finish(f"DELETE FROM x AS q{tail}{returning}")
+
+    def joined(self, word: str) -> str:
+        """Return what joins the rows of a query, each of which meets one row at the most."""
+        return f" {word} w AS o WHERE o.id = q.id AND o.id < {self.key()}"
 
     def assignment(self, rule: str) -> Statement:
         word, _, rest = rule.partition(" ")
@@ -196,4 +237,4 @@ def _write(changer: _Changer, rule: str) -> Statement:
         return changer.insert(rule)
     if word == "UPDATE":
         return changer.update(how)
-    return changer.finish(f"DELETE FROM x AS q{changer.where(how)}")
+    return changer.delete(how)

@@ -11,13 +11,14 @@ time.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bookie.runtime.drivers import new_mutex
 from herdpy.driver.interfaces import IngestTarget, Pauses, PointRows, as_result, features
 from herdpy.driver.remote.leaders import is_away, is_led_no_more, is_not_led
-from herdpy.driver.remote.statement_kinds import Kind, kind_of
+from herdpy.driver.remote.statement_kinds import Kind, gives_rows, kind_of
 from herdpy.errors import (
     ConnectionLostError,
     Error,
@@ -147,7 +148,7 @@ class RetryingSession:
 
     def run(self, text: str, parameters: Parameters = None) -> Result | PointRows:
         """Run one statement; rows that came with its answer as they are."""
-        found = self._run(methodcaller("run", text, parameters), text, _uncounted)
+        found = self._run(methodcaller("run", text, parameters), text, partial(_uncounted, text))
         if isinstance(found, Result) and found.columns is None:
             option = _OPTION.match(text)
             if option is not None:
@@ -157,7 +158,8 @@ class RetryingSession:
     def execute_many(self, text: str, rows: Iterable[Parameters]) -> Result:
         """Run one statement for every set of parameters, all or nothing."""
         items = list(rows)
-        return self._run(lambda session: session.execute_many(text, items), text, _uncounted)
+        done = partial(_uncounted, text)
+        return self._run(lambda session: session.execute_many(text, items), text, done)
 
     def execute_all(
         self, statements: Sequence[tuple[str, Parameters]]
@@ -544,5 +546,13 @@ def _characteristics_of(text: str) -> list[tuple[str, str]]:
     return list(characteristics(modes))
 
 
-def _uncounted() -> Result:
+def _uncounted(text: str) -> Result:
+    """Return the result of a statement whose answer was lost, and which has happened."""
+    if gives_rows(text):
+        raise ConnectionLostError(
+            "the statement has happened and is committed; the rows of its RETURNING were lost with "
+            "the connection",
+            retry=Retry.NEVER,
+            hint="SELECT the rows; to repeat the statement would change them again",
+        )
     return Result(row_count=-1)

@@ -194,7 +194,7 @@ class RemoteSession:
         if text in kept.asked:
             with self._mutex:
                 kept.has_run(text)
-        if done.result is not None or done.columns == NO_COLUMNS:
+        if done.result is not None or done.columns == NO_COLUMNS or done.row_count >= 0:
             return self._result(done)
         columns, decode = self._columns.of(done.columns)
         try:

@@ -70,3 +70,13 @@ def kind_of(text: str) -> Kind:
         tree.TransactionStatement | tree.SetOption | tree.SetCharacteristics | tree.ShowOption
     )
     return Kind.READ if isinstance(found, of_session) else Kind.WRITE
+
+
+def gives_rows(text: str) -> bool:
+    """Return whether a change of rows has RETURNING, which is no name without quotes."""
+    from herdpy.sql.reading.tokens import scan
+
+    try:
+        return any(token.word == "RETURNING" for token in scan(text).tokens)
+    except Error:
+        return False

@@ -11,7 +11,7 @@ from herdpy.engine.statements.execution import Batch
 from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.statements.plan_cache import Prepared, plan_key
 from herdpy.engine.writes.row_writes import looking
-from herdpy.errors import Error, InternalError, ProgrammingError, loading
+from herdpy.errors import Error, InternalError, NotSupportedError, ProgrammingError, loading
 from herdpy.exec.result import Result
 from herdpy.model.isolation import isolation_of
 from herdpy.model.role_settings import capped, check_within
@@ -127,7 +127,10 @@ class Statements(SessionPart):
         count = execution.write(transaction, prepared, [values], prepare_again)
         logged_s = self._database.clock.monotonic()
         self._core.finish_write(transaction)
-        return Result(row_count=count), logged_s
+        if execution.returned is None:
+            return Result(row_count=count), logged_s
+        columns, rows = execution.returned
+        return Result(columns, iter(rows), row_count=count, is_whole=True), logged_s
 
     def _execute_many(self, text: str, items: list[Parameters]) -> Result:
         if not items:
@@ -138,6 +141,11 @@ class Statements(SessionPart):
         plan = prepared.plan
         if not prepared.is_write:
             raise ProgrammingError("executemany() takes INSERT, UPSERT, UPDATE or DELETE only")
+        if prepared.columns is not None:
+            raise NotSupportedError(
+                "executemany() with RETURNING: a statement has one result",
+                hint="execute() each, or one INSERT … VALUES (…), (…) RETURNING …",
+            )
         core.current_transaction()
         self._database.check_room(frees_space=prepared.frees_space)
         transaction = core.begin_write(prepared.compiled.statement)
@@ -152,7 +160,10 @@ class Statements(SessionPart):
             pairs = ((prepare_one(item), item) for item in looking(items, planner.check_interrupt))
             return [(each, each.values(item, core.now_us)) for each, item in pairs]
 
-        if convert is not None:
+        # A row that DO UPDATE has changed may be changed by the next item, of another statement.
+        if isinstance(plan, InsertPlan) and plan.update is not None:
+            count = execution.write_batch(transaction, prepare_all, frees_space=False)
+        elif convert is not None:
             count = execution.insert_many(transaction, prepared, convert, items, prepare_one)
         elif isinstance(plan, InsertPlan) and plan.source is None and _are_alike(prepared, items):
             values = [
@@ -333,7 +344,8 @@ class Statements(SessionPart):
         table = transaction.catalog_changes.get(statement.table.name)
         if statement.has_data and table is not None and transaction.statement > before:
             ordinals = tuple(range(len(table.visible_columns)))
-            insert = tree.Insert(table, ordinals, None, statement.query)
+            target = tree.TableRef(0, table, table.name)
+            insert = tree.Insert(target, ordinals, None, statement.query)
             planned = Prepared(Compiled(insert, prepared.slots))
             count = execution.write(transaction, planned, [values], lambda: planned)
         core.undo_from = None

@@ -338,10 +338,13 @@ class Snapshot:
             self._catalog_changes, self._access_changes, version=-1
         )
 
-    def layered(self, table: Table) -> "tuple[Snapshot, dict[int, dict[Key, OwnVersion]]]":
+    def layered(
+        self, table: Table, made: dict[int, dict[Key, OwnVersion]] | None = None
+    ) -> "tuple[Snapshot, dict[int, dict[Key, OwnVersion]]]":
         """Return the same view and the own writes of a table and its indexes that it alone has.
 
         It shares the registration, which this snapshot keeps: its position may be given up by now.
+        `made` has the rows of tables that are made when they are read, by id.
         """
         layer = Snapshot(self._registry, lambda: self.state, None, parent=self)
         layer._token = self._token
@@ -354,7 +357,14 @@ class Snapshot:
         layer._catalog_changes = self._catalog_changes
         layer._access_changes = self._access_changes
         layer.statement = self.statement
+        layer._system = made
         return layer, own
+
+    def with_rows(self, table: Table, rows: Sequence[Row]) -> "Snapshot":
+        """Return the same view, where a table of ROWS_AT_HAND has these rows, without numbers."""
+        numbered = (((number,), (*row, number)) for number, row in enumerate(rows))
+        made: dict[Key, OwnVersion] = {key: (-1, row, None) for key, row in numbered}
+        return self.layered(table, {table.id: made})[0]
 
     @property
     def caches(self) -> Account | None:

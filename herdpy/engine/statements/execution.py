@@ -3,7 +3,7 @@
 Made by a session for one statement; the same thread uses it to its end.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +21,7 @@ from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.statements.plan_cache import Prepared
 from herdpy.engine.statements.result_places import Holder, Place
+from herdpy.engine.statements.returned_rows import check_count, collected
 from herdpy.engine.writes.batch import BatchLayers
 from herdpy.engine.writes.index_build import IndexBuild
 from herdpy.engine.writes.inserts import FreshInsert
@@ -30,17 +31,21 @@ from herdpy.engine.writes.row_writes import (
     SPILL,
     Change,
     Compute,
+    Give,
     TooLargeError,
+    Update,
     Write,
     looking,
 )
 from herdpy.errors import Error, InternalError, MemoryLimitError, SerializationError, loading
-from herdpy.exec.result import Result
-from herdpy.exec.row.row_check import compile_check_row, name_row
+from herdpy.exec.result import Columns, LogicalRow, Result
+from herdpy.exec.row.row_check import compile_check_row, name_row, row_bytes
 from herdpy.exec.row.select import (
     compile_assignments,
+    compile_conflict_changer,
     compile_find,
     compile_insert_rows,
+    compile_over_rows,
     compile_row_changer,
     compile_row_filler,
     compile_row_select,
@@ -56,6 +61,7 @@ from herdpy.sql.plan import (
     Find,
     FullAccess,
     InsertPlan,
+    OverRows,
     RowFind,
     RowSelect,
     SelectPlan,
@@ -99,6 +105,7 @@ class Execution:
         "_look",
         "_tablespace",
         "_transaction",
+        "returned",
     )
 
     def __init__(
@@ -122,6 +129,8 @@ class Execution:
         self._interrupt = interrupt
         self._lock_timeout_s = lock_timeout_s
         self._look = look or interrupt.check
+        self.returned: tuple[Columns, list[LogicalRow]] | None = None
+        """What a write gives of the rows that it writes (RETURNING), once it is logged."""
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -411,21 +420,25 @@ class Execution:
         self, prepared: Prepared, values: list[list[Physical]], transaction: Transaction
     ) -> Write:
         plan = prepared.plan
-        resolve = resolved_as = None
+        resolve = resolved_as = update = None
+        joined: list[Row] = []
+        give = self._give(prepared, values[0], joined)
         if isinstance(plan, InsertPlan):
             table = plan.statement.table
             if plan.source is None:
                 rows = self._new_rows(prepared, plan, values)
-                return self._insert_of(prepared, plan, rows, transaction)
+                update = self._update_of(prepared, plan, values[0])
+                return self._insert_of(prepared, plan, rows, transaction, give, update)
             stream = partial(self._inserted, prepared, plan, plan.source, values[0])
             resolve = prepared.once(resolver, plan)
+            update = self._update_of(prepared, plan, values[0])
             resolved_as = _RESOLVED_AS.get(plan.statement.on_conflict)
         elif isinstance(plan, UpdatePlan):
             table = plan.ref.table
-            stream = partial(self._updated, prepared, plan, values[0])
+            stream = partial(self._updated, prepared, plan, values[0], joined)
         elif isinstance(plan, DeletePlan):
             table = plan.ref.table
-            stream = partial(self._deleted, prepared, plan, values[0])
+            stream = partial(self._deleted, prepared, plan, values[0], joined)
         else:
             raise InternalError(f"no way to write with {plan.__class__.__name__}")
         self._interrupt.check()
@@ -440,10 +453,121 @@ class Execution:
             resolve=resolve,
             resolved_as=resolved_as,
             stream=stream,
+            give=give,
+            update=update,
         )
 
+    def _give(
+        self, prepared: Prepared, values: list[Physical], joined: Sequence[Row]
+    ) -> Give | None:
+        """Return what makes the rows that a write gives; None: it gives none.
+
+        `joined` has what it takes of the rows that were joined to those that it has found, if any.
+        """
+        plan = prepared.plan
+        if not isinstance(plan, InsertPlan | UpdatePlan | DeletePlan) or plan.returning is None:
+            return None
+        return partial(self._return, prepared, plan.returning, values, joined)
+
+    def _return(
+        self,
+        prepared: Prepared,
+        plan: OverRows,
+        values: list[Physical],
+        joined: Sequence[Row],
+        source: TableSnapshot,
+        rows: Sequence[Row],
+    ) -> None:
+        """Make the rows that a write gives of those that it writes."""
+        check_count(len(rows))
+        if joined:
+            rows = [(*row, *more) for row, more in zip(rows, joined, strict=True)]
+        types = [sql_type for _, sql_type in plan.columns]
+        if plan.query is None:
+            given = filter(None, self._computed(prepared, plan, values, rows))
+            given = given if prepared.convert is None else map(prepared.convert, given)
+            self.returned = plan.columns, collected(given, types)
+            return
+        found = self._found_over(prepared, plan, plan.query, values, source, rows)
+        try:
+            self.returned = plan.columns, collected(found.rows(), types)
+        finally:
+            found.close()
+
+    def _computed(
+        self, prepared: Prepared, plan: OverRows, values: list[Physical], rows: Sequence[Row]
+    ) -> Iterator[tuple[Any, ...] | None]:
+        """Yield what the row path computes of rows that a statement has at hand.
+
+        None for one that does not meet the condition.
+        """
+        compute = prepared.once(compile_over_rows, plan)
+        for start in range(0, len(rows), CHECK_ROWS):
+            self._interrupt.check()
+            yield from compute(rows[start : start + CHECK_ROWS], values)
+
+    def _found_over(
+        self,
+        prepared: Prepared,
+        plan: OverRows,
+        query: Query,
+        values: list[Physical],
+        source: TableSnapshot,
+        rows: Sequence[Row],
+    ) -> "VectorResult":
+        """Return what the vector path computes of rows that a statement has at hand."""
+        snapshot = source.snapshot.with_rows(plan.ref.table, rows)
+        return self._vector(prepared, query, values, snapshot)
+
+    def _update_of(
+        self, prepared: Prepared, plan: InsertPlan, values: list[Physical]
+    ) -> Update | None:
+        """Return what ON CONFLICT DO UPDATE makes of rows; None: it is another statement."""
+        if plan.update is None:
+            return None
+        return partial(self._update_conflicts, prepared, plan, plan.update, values)
+
+    def _update_conflicts(
+        self,
+        prepared: Prepared,
+        plan: InsertPlan,
+        over: OverRows,
+        values: list[Physical],
+        source: TableSnapshot,
+        pairs: Sequence[tuple[Row, Row]],
+    ) -> list[Row | None]:
+        """Return the updated row of each (row that is there, new row), checked; None: it stays."""
+        change = prepared.once(compile_conflict_changer, plan, over)
+        check = prepared.once(compile_check_row, plan.statement.table)
+        rows = [(*there, *new) for there, new in pairs]
+        computed: Iterable[tuple[Any, ...] | None]
+        if not rows:
+            return []
+        if over.query is None:
+            computed = self._computed(prepared, over, values, rows)
+        else:
+            found = self._found_over(prepared, over, over.query, values, source, rows)
+            values_found = list(found.physical_rows())
+            computed = values_found
+            if over.where is not None:
+                met = {given[-1]: given[:-1] for given in values_found}
+                computed = map(met.get, range(len(rows)))
+        updated: list[Row | None] = []
+        for row, given in zip(rows, looking(computed, self._interrupt.check), strict=True):
+            new = None if given is None else change(given, row)
+            if new is not None:
+                check(new)
+            updated.append(new)
+        return updated
+
     def _write_of(
-        self, transaction: Transaction, table: Table, compute: Compute, *, is_insert: bool
+        self,
+        transaction: Transaction,
+        table: Table,
+        compute: Compute,
+        *,
+        is_insert: bool,
+        give: Give | None = None,
     ) -> Write:
         return Write(
             self._tablespace,
@@ -453,6 +577,7 @@ class Execution:
             is_insert=is_insert,
             memory_bytes_max=self._database.config.transaction_bytes_max,
             check_interrupt=self._interrupt.check,
+            give=give,
         )
 
     def _make_batch(self, steps: list[Write], transaction: Transaction) -> Write:
@@ -462,15 +587,18 @@ class Execution:
             layers = BatchLayers(source)
             count = 0
             kept: set[Key] = set()
+            seen: dict[Key, Row] = {}
             for step in steps:
                 self._interrupt.check()
                 changes, affected = step.find(layers.source)
                 layers.add(changes, is_insert=step.is_insert)
                 kept.update(step.kept)
+                seen |= step.seen
                 count += affected
             net = layers.net_changes()
             # What an earlier item has inserted is a change, and is locked as one.
             write.kept = [key for key in kept if not layers.has_changed(key)]
+            write.seen = {key: row for key, row in seen.items() if not layers.has_changed(key)}
             return net, count
 
         write = self._write_of(transaction, steps[0].table, compute, is_insert=False)
@@ -531,7 +659,13 @@ class Execution:
         return self.run(make(), make_again)
 
     def _insert_of(
-        self, prepared: Prepared, plan: InsertPlan, rows: list[Row], transaction: Transaction
+        self,
+        prepared: Prepared,
+        plan: InsertPlan,
+        rows: list[Row],
+        transaction: Transaction,
+        give: Give | None = None,
+        update: Update | None = None,
     ) -> Write:
         """Return the write of rows that are whole and checked."""
         self._interrupt.check()
@@ -539,7 +673,7 @@ class Execution:
         if table.is_heap:
             changes: list[Change] = [(None, row) for row in rows]
             return self._write_of(
-                transaction, table, lambda _: (changes, len(changes)), is_insert=True
+                transaction, table, lambda _: (changes, len(changes)), is_insert=True, give=give
             )
         return FreshInsert(
             self._tablespace,
@@ -549,6 +683,8 @@ class Execution:
             memory_bytes_max=self._database.config.transaction_bytes_max,
             check_interrupt=self._interrupt.check,
             resolve=prepared.once(resolver, plan),
+            give=give,
+            update=update,
         )
 
     def _is_big(self, source: TableSnapshot) -> bool:
@@ -601,7 +737,7 @@ class Execution:
     def _find(
         self, prepared: Prepared, find: Find, values: Sequence[Physical], source: TableSnapshot
     ) -> Iterator[tuple[Row, tuple[Any, ...]]]:
-        """Yield (row, new values when the query computed them)."""
+        """Yield (row, what the query computed: new values, then columns of joined rows)."""
         if isinstance(find, RowFind) and find.is_scan and self._is_big(source):
             find = find.found_by_vector()
         if isinstance(find, RowFind):
@@ -614,31 +750,59 @@ class Execution:
         table = source.table
         width = len(table.key)
         kinds = [table.columns[ordinal].type.kind for ordinal in table.key]
-        # Of one table, so each row comes once: what was found need not be kept to know it again.
+        # Each row comes once: what was found need not be kept to know it again.
         for found in self._vector_rows(prepared, find.query, values, source.snapshot):
             row = source.get(canonical_key(found[:width], kinds))
             if row is not None:
                 yield row, found[width:]
+
+    def _found(
+        self,
+        prepared: Prepared,
+        find: Find,
+        values: Sequence[Physical],
+        joined: list[Row],
+        source: TableSnapshot,
+    ) -> Iterator[tuple[Row, tuple[Any, ...]]]:
+        """Yield what is found, and put what RETURNING takes of joined rows aside, in this order.
+
+        TooLargeError: that is more than a transaction may hold in memory.
+        """
+        joined.clear()
+        first = 0 if isinstance(find, RowFind) else find.value_count
+        left = self._database.config.transaction_bytes_max
+        for row, computed in self._find(prepared, find, values, source):
+            more = computed[first:]
+            if more:
+                joined.append(more)
+                check_count(len(joined))
+                left -= row_bytes(more)
+                if left < 0:
+                    raise TooLargeError
+            yield row, computed
 
     def _deleted(
         self,
         prepared: Prepared,
         plan: DeletePlan,
         values: Sequence[Physical],
+        joined: list[Row],
         source: TableSnapshot,
     ) -> Iterator[Change]:
-        return ((row, None) for row, _ in self._find(prepared, plan.find, values, source))
+        found = self._found(prepared, plan.find, values, joined, source)
+        return ((row, None) for row, _ in found)
 
     def _updated(
         self,
         prepared: Prepared,
         plan: UpdatePlan,
         values: Sequence[Physical],
+        joined: list[Row],
         source: TableSnapshot,
     ) -> Iterator[Change]:
         find = plan.find
         check = prepared.once(compile_check_row, plan.ref.table)
-        found = self._find(prepared, find, values, source)
+        found = self._found(prepared, find, values, joined, source)
         if not isinstance(find, RowFind) and find.value_count:
             change = prepared.once(compile_row_changer, plan, find)
             changes = ((row, change(new_values, row)) for row, new_values in found)

@@ -27,6 +27,7 @@ from herdpy.sql.plan import (
     Find,
     IndexAccess,
     InsertPlan,
+    OverRows,
     Plan,
     PointAccess,
     RangeAccess,
@@ -141,15 +142,12 @@ class _PlanPrinter:
             self._insert(plan)
         elif isinstance(plan, UpdatePlan):
             self._add(0, f"Update {name_text(plan.ref.table.name)}")
-            columns = plan.ref.table.columns
-            changes = [
-                f"{name_text(columns[ordinal].name)} = {self._printer.text(value)}"
-                for ordinal, value in plan.assignments
-            ]
-            self._add(1, f"Set: {', '.join(changes)}")
+            self._set(1, plan.ref.table, plan.assignments)
+            self._returning(plan.returning)
             self._find(plan.find)
         elif isinstance(plan, DeletePlan):
             self._add(0, f"Delete rows of {name_text(plan.ref.table.name)}")
+            self._returning(plan.returning)
             self._find(plan.find)
 
     def _insert(self, plan: InsertPlan) -> None:
@@ -157,12 +155,38 @@ class _PlanPrinter:
         word = "Upsert" if statement.on_conflict is tree.OnConflict.REPLACE else "Insert"
         tail = ", on conflict nothing" if statement.on_conflict is tree.OnConflict.SKIP else ""
         self._add(0, f"{word} into {name_text(statement.table.name)}{tail}")
+        if statement.update is not None and plan.update is not None:
+            self._add(1, f"On conflict update{self._path_of(plan.update)}")
+            depth = self._filter(2, statement.update.where)
+            self._set(depth, statement.table, statement.update.assignments)
+        self._returning(plan.returning)
         if plan.source is not None:
             self._select(1, plan.source)
             return
         count = len(statement.rows or ())
         self._add(1, _ROW_PATH)
         self._add(2, f"Values: {count:,} {'row' if count == 1 else 'rows'}")
+
+    def _set(
+        self, depth: int, table: Table, assignments: Sequence[tuple[int, tree.Expression]]
+    ) -> None:
+        changes = [
+            f"{name_text(table.columns[ordinal].name)} = {self._printer.text(value)}"
+            for ordinal, value in assignments
+        ]
+        self._add(depth, f"Set: {', '.join(changes)}")
+
+    def _returning(self, plan: OverRows | None) -> None:
+        if plan is not None:
+            path = self._path_of(plan)
+            self._add(1, f"Returning: {self._outputs_text(plan.outputs)}{path}")
+
+    def _path_of(self, plan: OverRows) -> str:
+        """Return how a line says which path computes something of rows at hand."""
+        if plan.query is None:
+            return ""
+        self._note_tables(plan.query)
+        return ", by the vector path"
 
     def _is_big(self, ref: tree.TableRef | None) -> bool:
         if ref is None:
@@ -350,37 +374,42 @@ class _PlanPrinter:
         return depth + 1
 
     def _output(self, depth: int, body: tree.Select | tree.SetOperation | tree.Values) -> None:
-        if not isinstance(body, tree.Select):
-            return
+        if isinstance(body, tree.Select):
+            self._add(depth, f"Output: {self._outputs_text(body.outputs)}")
+
+    def _outputs_text(self, outputs: Sequence[tree.Output]) -> str:
         texts: list[str] = []
-        named = self._named(body)
-        for output in body.outputs:
+        named = self._named(outputs)
+        for output in outputs:
             text, expression = self._printer.text(output.expression), output.expression
             own = expression.name if isinstance(expression, tree.ColumnRef) else text.split("(")[0]
             is_named = output.name not in (own, "?column?") and expression in named
             texts.append(f"{text} AS {name_text(output.name)}" if is_named else text)
-        self._add(depth, f"Output: {', '.join(texts)}")
+        return ", ".join(texts)
 
-    def _named(self, body: tree.Select) -> dict[tree.Expression, str]:
+    def _named(self, outputs: Sequence[tree.Output]) -> dict[tree.Expression, str]:
         """Return the computed outputs that other steps can call by their name."""
         return {
             output.expression: output.name
-            for output in body.outputs
+            for output in outputs
             if not isinstance(output.expression, tree.ColumnRef | tree.Literal | tree.Parameter)
         }
 
     def _sort_text(self, query: tree.Query) -> str:
-        names = self._named(query.body) if isinstance(query.body, tree.Select) else {}
+        names = self._named(query.body.outputs) if isinstance(query.body, tree.Select) else {}
         return self._printer.sort_text(query.order_by, names)
 
     # --- vector path ---
 
-    def _vector(self, depth: int, query: tree.Query) -> None:
+    def _note_tables(self, query: tree.Query) -> None:
         try:
             tables = print_query(query).all_tables
         except RecursionError as error:
             raise too_deep() from error
         self._duck_tables.update({table.ref.id: table for table in tables})
+
+    def _vector(self, depth: int, query: tree.Query) -> None:
+        self._note_tables(query)
         self._add(depth, _VECTOR_PATH)
         self._query(depth + 1, query)
 
@@ -417,7 +446,7 @@ class _PlanPrinter:
             self._add(depth, f"Having: {self._printer.text(select.having)}")
             depth += 1
         if select.group_by:
-            names = self._named(select)
+            names = self._named(select.outputs)
             keys = (
                 name_text(names[key]) if key in names else self._printer.text(key)
                 for key in tree.resolved(select.group_by, select.outputs)
@@ -507,9 +536,16 @@ def _has_aggregate(expression: tree.Expression) -> bool:
 
 
 def _aliases(plan: Plan) -> Iterator[tuple[int, str]]:
-    """Yield (id, alias) of every relation of the plan."""
+    """Yield (id, alias) of every relation of the plan whose columns it names."""
+    hidden = None
+    if isinstance(plan, InsertPlan):
+        update = plan.statement.update
+        if update is not None:
+            yield update.excluded, "excluded"
+        elif plan.returning is None:
+            hidden = plan.statement.target.id
     for node in tree.nodes(plan):
-        if isinstance(node, tree.TableRef | tree.Derived | tree.CteRef):
+        if isinstance(node, tree.TableRef | tree.Derived | tree.CteRef) and node.id != hidden:
             yield node.id, node.alias
 
 

@@ -147,13 +147,15 @@ def compile_row(plan: InsertPlan, types: NaturalTypes, slots: Sequence[Slot]) ->
 
     f answers None for parameters whose natural types are not exactly `types`, and raises what the
     general way does for values that do not fit. None instead of f: values that are computed,
-    several rows, or a statement that minds keys that are there.
+    several rows, a statement that minds keys that are there, or gives rows.
     """
     statement = plan.statement
     table, rows = statement.table, statement.rows
     if plan.source is not None or rows is None or len(rows) != 1 or table.is_heap:
         return None
     if statement.on_conflict is not OnConflict.FAIL or table.wide_ordinals:
+        return None
+    if plan.returning is not None:
         return None
     source = _Source()
     values = source.take(types, slots)

@@ -112,6 +112,9 @@ class Prepared:
         self.write_row: WriteRow | None = None
         if isinstance(self.plan, RowSelect | VectorSelect):
             self.columns = self.plan.query.columns
+        elif isinstance(self.plan, (InsertPlan, UpdatePlan, DeletePlan)):
+            self.columns = None if self.plan.returning is None else self.plan.returning.columns
+        if self.columns is not None:
             self.convert = coerce.compile_output([sql_type for _, sql_type in self.columns])
         self.bind: Bind | None = None
         self.read_row: ReadRow | None = None
@@ -143,11 +146,15 @@ class Prepared:
         return coerce.slot_values(self.slots, parameters, now_us) if self.slots else []
 
     def once(self, make: Callable[P, T], *parts: P.args, **more: P.kwargs) -> T:
-        """Return what make() returns of parts of this plan, which it is called with once."""
-        function = self._cache.get(make)
+        """Return what make() returns of parts of this plan, which it is called with once.
+
+        The first part decides: it is the plan's own, so that none after it has its id.
+        """
+        key = (make, id(parts[0]) if parts else 0)
+        function = self._cache.get(key)
         if function is None:
             try:
-                function = self._cache.setdefault(make, make(*parts, **more))
+                function = self._cache.setdefault(key, make(*parts, **more))
             except (RecursionError, SyntaxError, MemoryError) as error:
                 # Python's compiler refuses deep nesting with any of the three.
                 raise too_deep() from error

@@ -15,7 +15,7 @@ from herdpy.engine.state.snapshots import TableSnapshot
 from herdpy.engine.state.state import State, TableState
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transactions import OwnVersion, Transaction
-from herdpy.engine.writes.row_writes import RESTART, SPILL, Change, Write, looking
+from herdpy.engine.writes.row_writes import RESTART, SPILL, Change, Give, Update, Write, looking
 from herdpy.exec.row.select import Resolve
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
@@ -37,6 +37,8 @@ class FreshInsert(Write):
         memory_bytes_max: int,
         check_interrupt: Callable[[], object],
         resolve: Resolve | None = None,
+        give: Give | None = None,
+        update: Update | None = None,
     ) -> None:
         super().__init__(
             tablespace,
@@ -47,6 +49,8 @@ class FreshInsert(Write):
             memory_bytes_max=memory_bytes_max,
             check_interrupt=check_interrupt,
             resolve=resolve,
+            give=give,
+            update=update,
         )
         self._rows = rows
         self._keys: list[Key] = table.keys_of(rows)
@@ -59,6 +63,7 @@ class FreshInsert(Write):
         keys = self._keys
         is_apart = transaction.has_spilled or transaction.cut is not None
         is_apart = is_apart or bool(table.unique_stores)
+        is_apart = is_apart or self.give is not None  # which takes a snapshot
         if is_apart or transaction.reads_at is not None:  # then its snapshot counts
             return super().attempt()
         before = tablespace.applier.state

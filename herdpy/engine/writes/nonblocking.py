@@ -37,12 +37,16 @@ def is_short(plan: Plan) -> bool:
     if isinstance(plan, InsertPlan):
         rows = plan.statement.rows
         is_one_row = plan.source is None and rows is not None and len(rows) == 1
+        if plan.update is not None and plan.update.query is not None:
+            return False
     elif isinstance(plan, UpdatePlan | DeletePlan):
         find = plan.find
         if not isinstance(find, RowFind) or find.residual is not None:
             return False
         is_one_row = isinstance(find.access, PointAccess)
     else:
+        return False
+    if plan.returning is not None:  # what it gives is more than a count
         return False
     parts = list(islice(walk(plan), _PARTS_MAX + 1))
     return is_one_row and len(parts) <= _PARTS_MAX and all(map(_is_cheap, parts))

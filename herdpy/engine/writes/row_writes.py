@@ -23,7 +23,7 @@ from herdpy.engine.state.tablespace import Entry, Tablespace
 from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
 from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.writes.unique import UniqueKeys, unique_keys
-from herdpy.errors import InternalError, InvariantViolation
+from herdpy.errors import InternalError, InvariantViolation, ProgrammingError
 from herdpy.exec.row.row_check import check_absent, row_bytes, rows_by_key, too_long_change
 from herdpy.exec.row.select import Resolve
 from herdpy.limits import memory_changes_max, monitor_rows_max, row_bytes_max
@@ -57,6 +57,10 @@ Compute = Callable[[TableSnapshot], tuple[list[Change], int]]
 """A statement's work on one snapshot: its changes and the number of rows to report."""
 Stream = Callable[[TableSnapshot], Iterable[Change]]
 """The same, of which not all is held in memory; each change is a row to report."""
+Update = Callable[[TableSnapshot, Sequence[tuple[Row, Row]]], list[Row | None]]
+"""What is to be there for each (row that is there, new row); None: the former stays."""
+Give = Callable[[TableSnapshot, Sequence[Row]], object]
+"""Told the rows that a statement writes, of DELETE those that go, in their order: RETURNING."""
 _LOOK_ROWS = 1_024
 _LOOK_BYTES = 1024 * 1024
 """Of a stream, and of its texts, between two looks at the memory that its changes take."""
@@ -81,13 +85,16 @@ class Write:
         "_transaction",
         "compute",
         "frees_space",
+        "give",
         "is_insert",
         "is_part",
         "kept",
         "resolve",
         "resolved_as",
+        "seen",
         "stream",
         "table",
+        "update",
     )
 
     def __init__(
@@ -103,6 +110,8 @@ class Write:
         resolve: Resolve | None = None,
         resolved_as: Operation | None = None,
         stream: Stream | None = None,
+        give: Give | None = None,
+        update: Update | None = None,
     ) -> None:
         """compute(source) does the statement's work on one snapshot, without any lock.
 
@@ -111,18 +120,25 @@ class Write:
         check_interrupt is called every some thousand rows, until they are logged.
         With is_insert, a row that is there already is a duplicate (23505), not a change; but with
         `resolve`, of a table with a key, that says what becomes of it; so does a stage of the
-        operation `resolved_as`, when rows of a stream do not fit in memory.
+        operation `resolved_as`, when rows of a stream do not fit in memory. update() says it for
+        all rows at once, of which none comes twice (21000).
+        give() is called with each snapshot that the changes are found on. With it, and with
+        update(), the changes have to fit in memory.
         """
         self._tablespace = tablespace
         self._transaction = transaction
         self.table = table
         self.compute = compute
         self.stream = stream
+        self.give = give
         self.resolve = None if table.is_heap else resolve
         self.resolved_as = None if self.resolve is None else resolved_as
-        self.is_insert = is_insert and self.resolve is None
+        self.update = update
+        self.is_insert = is_insert and self.resolve is None and update is None
         self.kept: Collection[Key] = ()
         """The keys whose rows the last find() has seen, and leaves as they are."""
+        self.seen: dict[Key, Row] = {}
+        """Rows which it leaves because of what is in them."""
         self.frees_space = False
         """It may use what is kept for a full disk."""
         self.is_part = False
@@ -130,36 +146,47 @@ class Write:
         self._memory_bytes_max = memory_bytes_max
         self._check_interrupt = check_interrupt
 
-    def find(self, source: TableSnapshot) -> tuple[list[Change], int]:
-        """Return the changes on one snapshot and the number of rows to report; sets `kept`.
+    def find(
+        self, source: TableSnapshot, bytes_held: int | None = None
+    ) -> tuple[list[Change], int]:
+        """Return the changes on one snapshot and the number of rows to report; sets kept and seen.
 
+        bytes_held: by the transaction beside them; None: as now.
         TooLargeError: they do not fit in the transaction's memory.
         """
         if self.compute is not None:
             changes, count = self.compute(source)
         else:
-            changes = self._collected(source)
+            changes = self._collected(source, bytes_held)
             count = len(changes)
-        if self.resolve is None:
+        if self.update is not None:
+            changes, self.seen, written = _updated(changes, source, self.update)
+        elif self.resolve is not None:
+            changes, self.kept, written = _resolved(changes, source, self.resolve)
+        else:
+            if self.give is not None:
+                self.give(source, [new or old or () for old, new in changes])
             return changes, count
-        changes, self.kept, kept_count = _resolved(changes, source, self.resolve)
-        return changes, count - kept_count
+        if self.give is not None:
+            self.give(source, written)
+        return changes, len(written)
 
     def changes(self, source: TableSnapshot) -> tuple[Iterable[Change], int | None]:
         """Return the changes, which need not be in memory, and the number of rows to report.
 
         None: as many as there are changes. Those of a stream are inserts still to be resolved.
         """
-        if self.stream is not None:
+        if self.stream is not None and self.give is None and self.update is None:
             return self.stream(source), None
-        return self.find(source)
+        return self.find(source, 0)  # what the transaction holds goes into stages before them
 
-    def _collected(self, source: TableSnapshot) -> list[Change]:
+    def _collected(self, source: TableSnapshot, bytes_held: int | None) -> list[Change]:
         """Return what the stream gives, as long as it fits in the transaction's memory."""
         if self.stream is None:
             raise InternalError("a write without changes")
         changes: list[Change] = []
-        left = self._memory_bytes_max - self._transaction.byte_count
+        held = self._transaction.byte_count if bytes_held is None else bytes_held
+        left = self._memory_bytes_max - held
         for part in change_parts(self.table, self.stream(source), _LOOK_ROWS, _LOOK_BYTES):
             cells = sum(len(row) for row in part[-1] if row is not None)
             left -= len(part) * (_CHANGE_BYTES + _CELL_BYTES * cells)
@@ -186,7 +213,7 @@ class Write:
                 changes, count = self.find(source)
             except TooLargeError:
                 return SPILL
-            if not changes and not self.kept:
+            if not (changes or self.kept or self.seen):
                 return count
             if not self.has_room(len(changes)):
                 return SPILL
@@ -199,11 +226,13 @@ class Write:
                 found = {
                     key: old or source.get(key) for key, (old, _) in self._looking(expected.items())
                 }
+            found |= self.seen
             unique: Sequence[UniqueKeys] = ()
             if table.unique_stores:
                 unique = unique_keys(table, self._looking(changes))
-            if self.is_part or len(changes) + len(self.kept) > monitor_rows_max:
-                wait = self._lock_by_parts(expected) or self._lock_kept_by_parts()
+            count_seen = len(self.kept) + len(self.seen)
+            if self.is_part or len(changes) + count_seen > monitor_rows_max:
+                wait = self._lock_by_parts(found) or self._lock_kept_by_parts()
                 wait = wait or self._lock_unique_by_parts(unique)
                 if wait is not None:
                     return wait
@@ -218,7 +247,7 @@ class Write:
             with tablespace.monitor:
                 tablespace.enter()
                 tablespace.check_writable()
-                wait = self._lock(expected) or self._lock_kept(self.kept)
+                wait = self._lock(found) or self._lock_kept(self.kept)
                 wait = wait or self._lock_unique(unique)
                 if wait is not None:
                     return wait
@@ -588,17 +617,17 @@ def text_bytes(table: Table, changes: Sequence[Change]) -> int:
 
 def _resolved(
     inserts: Sequence[Change], source: TableSnapshot, resolve: Resolve
-) -> tuple[list[Change], set[Key], int]:
+) -> tuple[list[Change], set[Key], list[Row]]:
     """Return the changes that inserts are, one after the other, by what is there for their keys.
 
-    And the keys whose rows stay, and how many inserts left something as it was. A key that another
+    And the keys whose rows stay, and the rows that are written, in their order. A key that another
     transaction is just writing counts as the snapshot has it: the write waits for the row's lock,
     and is computed again when it came.
     """
     key_of = source.table.key_of
     found: dict[Key, Change] = {}
     kept: set[Key] = set()
-    kept_count = 0
+    written: list[Row] = []
     for _, new in inserts:
         if new is None:
             raise InvariantViolation("ON CONFLICT: expected inserts, found a delete")
@@ -610,11 +639,58 @@ def _resolved(
         after = new if there is None else resolve(there, new)
         if after is not None:
             found[key] = (old, after)
-        else:
-            kept_count += 1
-            if key not in found:
-                kept.add(key)
-    return list(found.values()), kept, kept_count
+            written.append(after)
+        elif key not in found:
+            kept.add(key)
+    return list(found.values()), kept, written
+
+
+def _updated(
+    inserts: Sequence[Change], source: TableSnapshot, update: Update
+) -> tuple[list[Change], dict[Key, Row], list[Row]]:
+    """Return the changes that inserts are, each of which updates the row that is there.
+
+    And the rows that stay, and those that are written, in their order; 21000 when a row would be
+    changed twice, or a new one changed.
+    """
+    table, rows = source.table, [new for _, new in inserts if new is not None]
+    keys = table.keys_of(rows)
+    there = list(map(source.get, keys))
+    pairs = [(old, new) for old, new in zip(there, rows, strict=True) if old is not None]
+    updated = iter(update(source, pairs))
+    changes: list[Change] = []
+    left: dict[Key, Row | None] = {}  # by the statement, under each key that it has changed
+    seen: dict[Key, Row] = {}
+    written: list[Row] = []
+    has_moved = False
+    for key, old, new in zip(keys, there, rows, strict=True):
+        after = new if old is None else next(updated)
+        if key in left:
+            if left[key] is not None:
+                raise twice_error(table)
+            old, after = None, new  # the statement has given the row that was there another key
+        if after is None:
+            if old is not None:
+                seen[key] = old
+            continue
+        new_key = table.key_of(after)
+        if new_key != key:
+            has_moved = True
+            left[key] = None
+        changes.append((old, after))
+        left[new_key] = after
+        written.append(after)
+    if has_moved:  # one for each key: a new row may have come in the place of one
+        changes = [each for each in effects_of(table, changes).values() if each != (None, None)]
+    return changes, {key: row for key, row in seen.items() if key not in left}, written
+
+
+def twice_error(table: Table) -> ProgrammingError:
+    return ProgrammingError(
+        f'ON CONFLICT DO UPDATE cannot change a row of table "{table.name}" a second time',
+        sqlstate="21000",
+        hint="Ensure that no two rows of one statement have the same key.",
+    )
 
 
 def looking(items: Iterable[T], check_interrupt: Callable[[], object]) -> Iterator[T]:

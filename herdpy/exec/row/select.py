@@ -25,6 +25,7 @@ from herdpy.sql.plan import (
     FullAccess,
     IndexAccess,
     InsertPlan,
+    OverRows,
     PointAccess,
     RangeAccess,
     RowFind,
@@ -257,6 +258,17 @@ def _key_source(
     return f"({''.join(f'{name}, ' for name in names)})", lines
 
 
+def compile_over_rows(
+    plan: OverRows,
+) -> Callable[[Sequence[Row], Sequence[Physical]], list[tuple[Any, ...] | None]]:
+    """Return f(rows, p) → what is computed of each row; None: it does not meet the condition."""
+    writer = Writer(plan.ref.table)
+    found = writer.row(plan.values)
+    if plan.where is not None:
+        found = f"{found} if {writer.truth(plan.where)} else None"
+    return writer.function("rows, p", [f"return [{found} for r in rows]"])
+
+
 def _row_count(value: Any, word: str, default: int) -> int:
     if value is None:  # LIMIT NULL is no limit
         return default
@@ -316,9 +328,9 @@ Resolve = Callable[[Row, Row], Row | None]
 
 
 def resolver(plan: InsertPlan) -> Resolve | None:
-    """Return what an INSERT makes of rows whose keys are there; None: they are duplicates."""
+    """Return what an INSERT makes of rows whose keys are there; None: it is not for one to say."""
     match plan.statement.on_conflict:
-        case OnConflict.FAIL:
+        case OnConflict.FAIL | OnConflict.UPDATE:
             return None
         case OnConflict.SKIP:
             return lambda _there, _new: None
@@ -345,10 +357,26 @@ def compile_row_changer(
     plan: UpdatePlan, find: VectorFind
 ) -> Callable[[Sequence[Physical], Row], Row]:
     """Return f(values of the query, old row) → new row, not yet checked."""
-    writer, table = Writer(None), plan.ref.table
-    parts = [f"r[{ordinal}]" for ordinal in range(len(table.columns))]
     ordinals = [ordinal for ordinal, _ in plan.assignments]
-    types = [found for _, found in find.query.columns[-find.value_count :]]
+    first = len(plan.ref.table.key)
+    types = [found for _, found in find.query.columns[first : first + find.value_count]]
+    return _row_changer(plan.ref.table, ordinals, types)
+
+
+def compile_conflict_changer(
+    plan: InsertPlan, update: OverRows
+) -> Callable[[Sequence[Physical], Row], Row]:
+    """Return f(new values, the row that is there) → what is to be there, not yet checked."""
+    assignments = () if plan.statement.update is None else plan.statement.update.assignments
+    ordinals = [ordinal for ordinal, _ in assignments]
+    return _row_changer(plan.statement.table, ordinals, [value.type for value in update.values])
+
+
+def _row_changer(
+    table: Table, ordinals: Sequence[int], types: Sequence[SqlType]
+) -> Callable[[Sequence[Physical], Row], Row]:
+    writer = Writer(None)
+    parts = [f"r[{ordinal}]" for ordinal in range(len(table.columns))]
     _put_values(writer, table, parts, ordinals, types)
     return writer.function("values, r", [f"return ({', '.join(parts)},)"])
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from herdpy.engine.session.activity import Running
 from herdpy.errors import ProgrammingError
 from herdpy.exec.result import Result
-from herdpy.proto.values import RowsEncoder
+from herdpy.proto.values import RowsEncoder, encode_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,10 +34,12 @@ class OpenResult:
         self._arrow: tuple[pa.Schema, Iterator[pa.RecordBatch]] | None = None
 
     def inline(self) -> bytes | None:
-        """Return all rows if they are few, else None: they wait for a fetch."""
+        """Return all rows if they are few, or a write's; else None: they wait for a fetch."""
         if self._result.makes_arrow:
             return None
         rows = self._result.rows()
+        if self._result.is_whole:
+            return encode_rows(list(rows))
         taken: list[tuple[Any, ...]] = []
         encoder = RowsEncoder(INLINE_BYTES_MAX, INLINE_ROWS_MAX, taken)
         is_last = encoder.take(rows)

@@ -111,10 +111,11 @@ class Reader(ExpressionReader):
             self.allows_default = True
             source = yield self.whole_query()
         if self.words[self.index] == "ON":
-            conflict = self._conflict()
-        return syntax.Insert(with_, table, columns, source, conflict)
+            conflict = yield from self._conflict()
+        returning = yield from self._returning()
+        return syntax.Insert(with_, table, columns, source, conflict, returning)
 
-    def _conflict(self) -> syntax.Conflict:
+    def _conflict(self) -> Steps:
         start = self.tokens[self.index].start
         if self.words[self.index + 1] == "DUPLICATE":
             raise self.refused("ON DUPLICATE KEY UPDATE", INSTEAD_OF_UPDATING)
@@ -126,14 +127,24 @@ class Reader(ExpressionReader):
             word = "ON CONSTRAINT" if self.words[self.index] == "ON" else "WHERE"
             raise self.refused(f"ON CONFLICT with {word}")
         self.expect("DO")
-        if self.words[self.index] == "UPDATE":
-            raise self.refused("ON CONFLICT DO UPDATE", INSTEAD_OF_UPDATING)
-        self.expect("NOTHING")
-        return syntax.Conflict("NOTHING", columns, start)
+        if self.accept("NOTHING"):
+            return syntax.Conflict("NOTHING", columns, start)
+        self.expect("UPDATE")
+        assignments = yield from self._assignments()
+        where = yield from self._where()
+        return syntax.Conflict("UPDATE", columns, start, assignments, where)
 
     def _update(self) -> Steps:
         self.expect("UPDATE")
         table = self._target()
+        assignments = yield from self._assignments()
+        sources = yield from self._sources("FROM")
+        where = yield from self._where()
+        returning = yield from self._returning()
+        return syntax.Update(table, assignments, sources, where, returning)
+
+    def _assignments(self) -> Steps:
+        """Read SET, and the columns with their values."""
         self.expect("SET")
         self.allows_default = True
         assignments: list[tuple[str, int, Node]] = []
@@ -145,15 +156,15 @@ class Reader(ExpressionReader):
             value = yield self.expression()
             assignments.append((name, start, value))
             if not self.accept(","):
-                break
-        where = yield from self._where()
-        return syntax.Update(table, assignments, where)
+                return assignments
 
     def _delete(self) -> Steps:
         self.expect_all("DELETE", "FROM")
         table = self._target()
+        sources = yield from self._sources("USING")
         where = yield from self._where()
-        return syntax.Delete(table, where)
+        returning = yield from self._returning()
+        return syntax.Delete(table, sources, where, returning)
 
     def _target(self) -> syntax.TableName:
         table = self.table_name()
@@ -163,6 +174,9 @@ class Reader(ExpressionReader):
 
     def _where(self) -> Steps:
         return (yield self.expression()) if self.accept("WHERE") else None
+
+    def _returning(self) -> Steps:
+        return (yield from self._outputs("a RETURNING list")) if self.accept("RETURNING") else None
 
     def _create(self) -> Steps:
         self.expect("CREATE")
@@ -501,15 +515,8 @@ class Reader(ExpressionReader):
                 self.expect(")")
         else:
             self.accept("ALL")
-        outputs = [(yield from self._output())]
-        while self.accept(","):
-            self._check_count(outputs, "a select list")
-            outputs.append((yield from self._output()))
-        sources: list[syntax.FromItem] = []
-        if self.accept("FROM"):
-            sources.append((yield from self._joined()))
-            while self.accept(","):
-                sources.append((yield from self._joined()))
+        outputs = yield from self._outputs("a select list")
+        sources = yield from self._sources("FROM")
         where = yield from self._where()
         group_by: list[Node] = []
         if self.accept_all("GROUP", "BY"):
@@ -550,6 +557,14 @@ class Reader(ExpressionReader):
                 position=self.tokens[self.index].start + 1,
             )
 
+    def _outputs(self, what: str) -> Steps:
+        """Read the items of a select list, or of what is like one."""
+        outputs = [(yield from self._output())]
+        while self.accept(","):
+            self._check_count(outputs, what)
+            outputs.append((yield from self._output()))
+        return outputs
+
     def _output(self) -> Steps:
         """Read one item of a select list."""
         words, start = self.words, self.tokens[self.index].start
@@ -572,6 +587,13 @@ class Reader(ExpressionReader):
         return syntax.Output(node, None)
 
     # --- FROM ------------------------------------------------------------------------------------
+
+    def _sources(self, word: str) -> Steps:
+        """Read the items behind a word between commas, none where it does not stand."""
+        sources: list[syntax.FromItem] = []
+        while self.accept("," if sources else word):
+            sources.append((yield from self._joined()))
+        return sources
 
     def _joined(self) -> Steps:
         item = yield from self._relation()

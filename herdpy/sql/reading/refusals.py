@@ -7,8 +7,8 @@ from herdpy.errors import closest
 from herdpy.sql.reading.tokens import PLACEHOLDER_HINT, Token
 
 INSTEAD_OF_UPDATING: Final = (
-    "ON CONFLICT DO NOTHING leaves out rows whose key is there. To change them: UPDATE first, then "
-    "INSERT … ON CONFLICT DO NOTHING, both in one transaction."
+    "INSERT … ON CONFLICT (key) DO UPDATE SET column = excluded.column, … changes the row whose "
+    "key is there."
 )
 INSTEAD_OF_REPLACING: Final = (
     "UPSERT INTO … VALUES replaces the whole row whose key is there, also columns that it does not "
@@ -30,14 +30,12 @@ INSTEAD: Final[dict[str, str]] = {
     "PERCENT": "Write LIMIT with a number of rows.",
     "PIVOT": "Write one sum(…) FILTER (WHERE …) for each column.",
     "QUALIFY": "Put the query into FROM and test the window function's column in WHERE.",
-    "RETURNING": "SELECT the rows by their key, in the same transaction.",
     "TABLESAMPLE": "SELECT … WHERE random() < 0.1 takes about a tenth of the rows.",
     "WITH": "Write the query as a subquery in WHERE or SET.",
     "ORDER": _NO_ROWS_CHOSEN.format("ORDER BY … LIMIT"),
     "LIMIT": _NO_ROWS_CHOSEN.format("LIMIT"),
-    "TABLE": "Use a subquery: WHERE EXISTS (SELECT 1 FROM other WHERE …).",
 }
-"""What to do instead of a clause, by its first word; TABLE: another table in UPDATE or DELETE."""
+"""What to do instead of a clause, by its first word."""
 
 COLUMN_FEATURES: Final[dict[str, str]] = {
     "CHECK": "CHECK", "REFERENCES": "REFERENCES",
@@ -87,12 +85,8 @@ def refusal(words: Sequence[str], index: int, verb: str) -> tuple[str, str | Non
         return "BY NAME", None
     if word == "INTO" and verb == "SELECT":
         return "SELECT with INTO", INSTEAD["INTO"]
-    if verb in ("UPDATE", "DELETE") and word in ("FROM", "USING"):
-        return f"{verb} … {word}", INSTEAD["TABLE"]
     if verb in ("UPDATE", "DELETE") and word in ("ORDER", "LIMIT"):
         return f"{verb} with {'ORDER BY' if word == 'ORDER' else word}", INSTEAD[word]
-    if verb in ("INSERT", "UPSERT", "UPDATE", "DELETE") and word == "RETURNING":
-        return f"{verb} with RETURNING", INSTEAD["RETURNING"]
     return None
 
 

@@ -329,11 +329,16 @@ FromItem = TableName | Derived | Join
 
 
 class Conflict(Node):
-    """ON CONFLICT [(columns)] DO NOTHING; or UPSERT, which is to REPLACE the row."""
+    """ON CONFLICT [(columns)] DO NOTHING or UPDATE; or UPSERT, which is to REPLACE the row.
+
+    assignments and where are of DO UPDATE, as in Update.
+    """
 
     action: str
     columns: list[tuple[str, int]]
     start: int
+    assignments: list[tuple[str, int, Node]] = []
+    where: Node | None = None
 
 
 class Insert(Node):
@@ -344,6 +349,7 @@ class Insert(Node):
     columns: list[tuple[str, int]] | None
     source: Query | None
     conflict: Conflict | None
+    returning: list[Output] | None
 
 
 class Update(Node):
@@ -351,12 +357,18 @@ class Update(Node):
 
     table: TableName
     assignments: list[tuple[str, int, Node]]
+    sources: list[FromItem]
     where: Node | None
+    returning: list[Output] | None
 
 
 class Delete(Node):
+    """DELETE FROM table; `sources` are the items of USING."""
+
     table: TableName
+    sources: list[FromItem]
     where: Node | None
+    returning: list[Output] | None
 
 
 class ColumnDefinition(Node):

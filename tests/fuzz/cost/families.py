@@ -223,6 +223,10 @@ FAMILIES: dict[str, Make] = {
                                   " UNION ALL "),
         "ON CONFLICT": Wide("INSERT INTO t (id) VALUES (1) ON CONFLICT (id) DO UPDATE SET ",
                             "i = {n}"),
+        "ON CONFLICT where": Wide("INSERT INTO t (id) VALUES (1) ON CONFLICT (id) DO UPDATE SET "
+                                  "i = 1 WHERE ", "concat(excluded.s) = '{n}'", " AND "),
+        "RETURNING": Wide("UPDATE t SET i = 1 RETURNING ", "{e}"),
+        "UPDATE from": Wide("UPDATE t SET i = 1 FROM ", "t AS a{n}", tail=" RETURNING a1.id"),
         "UPDATE": Wide("UPDATE t SET ", "i = {n}"),
         "UPDATE where": Wide("UPDATE t SET i = 1 WHERE ", "concat({e}) = '{n}'", " AND "),
         "DELETE": Wide("DELETE FROM t WHERE id IN (", "{n}", tail=")"),

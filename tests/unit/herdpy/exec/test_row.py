@@ -427,18 +427,21 @@ WIDE = Table(
 )
 
 
+WIDE_REF = TableRef(1, WIDE, "wide")
+
+
 def test_insert_rows_fill_defaults() -> None:
     rows = (
         (Literal(TEXT, "a"), Parameter(INTEGER, 0)),
         (Parameter(TEXT, 1), Call(INTEGER, "+", (Parameter(INTEGER, 0), Literal(INTEGER, 1)))),
     )
-    make = compile_insert_rows(InsertPlan(Insert(WIDE, (1, 0), rows, None), None))
+    make = compile_insert_rows(InsertPlan(Insert(WIDE_REF, (1, 0), rows, None), None))
     day = 86_400_000_000
     expected = [(5, "a", 150, day + 7, 1, None), (6, "b", 150, day + 7, 1, None)]
     assert make([5, "b"], day + 7) == expected
     query = Query(Select((), None), (("name", TEXT), ("i", INTEGER)))
     source = RowSelect(query, None, FullAccess(), None, (), False, None, None)
-    fill = compile_row_filler(InsertPlan(Insert(WIDE, (1, 0), None, query), source))
+    fill = compile_row_filler(InsertPlan(Insert(WIDE_REF, (1, 0), None, query), source))
     assert fill(("z", 9), -1) == (9, "z", 150, -1, -1, None)
 
 
@@ -446,7 +449,7 @@ def test_many_rows_are_made_by_several_functions() -> None:
     computed = Call(INTEGER, "+", (Parameter(INTEGER, 0), Literal(INTEGER, 1)))
     rows = tuple((Literal(TEXT, str(n)), computed) for n in range(2 * row_nodes_max))
     looks: list[int] = []
-    plan = InsertPlan(Insert(WIDE, (1, 0), rows, None), None)
+    plan = InsertPlan(Insert(WIDE_REF, (1, 0), rows, None), None)
     make = compile_insert_rows(plan, lambda: looks.append(1))
     assert 4 <= len(looks) <= 16
     found = make([5], 7)

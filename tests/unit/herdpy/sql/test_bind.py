@@ -83,7 +83,8 @@ def output(expression: str, parameters: Parameters = None) -> tree.Expression:
         ("select * from t for update", "0A000", 17),
         ("select * from s.t", "0A000", 15),
         ("insert into t (id) values (1) on conflict (n) do nothing", "42P10", 44),
-        ("insert into t (id) values (1) returning id", "0A000", 31),
+        ("insert into t (id) values (1) returning nam", "42703", 41),
+        ("update t set n = 1 returning count(*)", "42803", 30),
         ("select a from from", "42601", 15),
     ],
 )

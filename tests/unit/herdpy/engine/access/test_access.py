@@ -37,6 +37,38 @@ STATEMENTS = [
     ("INSERT INTO t SELECT * FROM u", ["INSERT ON t", "SELECT ON u"]),
     ("INSERT INTO t VALUES (1, 'b') ON CONFLICT DO NOTHING", ["INSERT ON t"]),
     ("UPSERT INTO t VALUES (1, 'b')", ["INSERT ON t", "UPDATE ON t"]),
+    (
+        "INSERT INTO t VALUES (1, 'b') ON CONFLICT (id) DO UPDATE SET v = excluded.v",
+        ["INSERT ON t", "UPDATE ON t"],
+    ),
+    (
+        "INSERT INTO t VALUES (1, 'b') ON CONFLICT (id) DO UPDATE SET v = t.v || excluded.v",
+        ["INSERT ON t", "UPDATE ON t", "SELECT ON t"],
+    ),
+    (
+        "INSERT INTO t VALUES (1, 'b') ON CONFLICT (id) DO UPDATE SET v = 'x' WHERE t.id > 0",
+        ["INSERT ON t", "UPDATE ON t", "SELECT ON t"],
+    ),
+    (
+        "INSERT INTO t VALUES (1, 'b') ON CONFLICT (id) DO UPDATE SET v = (SELECT max(v) FROM u)",
+        ["INSERT ON t", "UPDATE ON t", "SELECT ON u"],
+    ),
+    ("UPDATE t SET v = 'x' FROM u", ["UPDATE ON t", "SELECT ON u"]),
+    ("UPDATE t SET v = u.v FROM u WHERE u.id = 1", ["UPDATE ON t", "SELECT ON u"]),
+    (
+        "UPDATE t SET v = u.v FROM u WHERE u.id = t.id",
+        ["UPDATE ON t", "SELECT ON t", "SELECT ON u"],
+    ),
+    (
+        "UPDATE t SET v = 'x' FROM t AS o WHERE o.id = 1",
+        ["UPDATE ON t", "SELECT ON t"],
+    ),
+    ("DELETE FROM t USING u WHERE u.id = 1", ["DELETE ON t", "SELECT ON u"]),
+    ("INSERT INTO t VALUES (2, 'b') RETURNING 1", ["INSERT ON t"]),
+    ("INSERT INTO t VALUES (2, 'b') RETURNING id", ["INSERT ON t", "SELECT ON t"]),
+    ("UPDATE t SET v = 'x' RETURNING *", ["UPDATE ON t", "SELECT ON t"]),
+    ("DELETE FROM t RETURNING (SELECT max(id) FROM u)", ["DELETE ON t", "SELECT ON u"]),
+    ("DELETE FROM t RETURNING upper(v)", ["DELETE ON t", "SELECT ON t"]),
     ("UPDATE t SET v = 'x'", ["UPDATE ON t"]),
     ("UPDATE t SET v = v || 'x'", ["UPDATE ON t", "SELECT ON t"]),
     ("UPDATE t SET v = 'x' WHERE id = 1", ["UPDATE ON t", "SELECT ON t"]),

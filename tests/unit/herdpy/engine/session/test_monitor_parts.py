@@ -26,7 +26,10 @@ STATEMENTS = {
     "INSERT": "INSERT INTO e SELECT id, v FROM t",
     "INSERT without key": "INSERT INTO h SELECT id, v FROM t",
     "INSERT of some": "INSERT INTO half SELECT id, v FROM t ON CONFLICT DO NOTHING",
+    "INSERT of some, UPDATE of others": "INSERT INTO half SELECT id, v FROM t "
+    "ON CONFLICT (id) DO UPDATE SET v = half.v + excluded.v WHERE half.id % 4 = 0",
     "UPDATE": "UPDATE t SET v = v + 1",
+    "UPDATE by others": "UPDATE t SET v = half.v + 7 FROM half WHERE half.id = t.id",
     "UPDATE of keys": "UPDATE t SET id = id + 1",
     "UPDATE without key": "UPDATE h SET v = v + 1",
     "DELETE": "DELETE FROM t",

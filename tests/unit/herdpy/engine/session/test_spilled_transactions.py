@@ -22,6 +22,7 @@ from herdpy.errors import (
     IntegrityError,
     InvariantViolation,
     LockTimeoutError,
+    MemoryLimitError,
     Retry,
     SerializationError,
 )
@@ -378,6 +379,16 @@ def _statement(chance: random.Random) -> str:
         f"INSERT INTO t VALUES ({low}, 1, ''), ({low + 3}, 1, '') ON CONFLICT DO NOTHING",
         f"INSERT INTO t VALUES ({low + 1}, 1, 'new'), ({low + 2}, 2, NULL), ({low + 3}, 3, '')",
         f"UPSERT INTO t VALUES ({low}, 9, ''), ({low + 2}, 9, ''), ({low + 4}, 9, NULL)",
+        f"INSERT INTO t VALUES ({low}, 1, 'n'), ({low + 1}, 2, NULL), ({low + 9}, 3, '') "
+        "ON CONFLICT (id) DO UPDATE SET v = t.v + excluded.v, s = excluded.s WHERE t.v < 90 "
+        "RETURNING id, v",
+        f"INSERT INTO t VALUES ({low}, 1, 'n'), ({low + 1}, 2, '') "
+        f"ON CONFLICT (id) DO UPDATE SET id = t.id + 200, s = upper(excluded.s)",
+        f"UPDATE t SET v = o.v + {low} FROM t AS o WHERE o.id = t.id AND t.{between}",
+        f"DELETE FROM t USING t AS o WHERE o.id = t.id + 1 AND t.{between}",
+        f"UPDATE t SET v = v + 1 WHERE id = {low} RETURNING v, s",
+        f"DELETE FROM t WHERE id = {low} RETURNING upper(s)",
+        f"INSERT INTO t VALUES ({low}, 1, ''), ({low}, 2, '') ON CONFLICT DO NOTHING RETURNING v",
     )
     return chance.choice(statements)
 
@@ -420,11 +431,23 @@ def test_spilled_or_not_all_is_the_same(
         assert contents[0] == contents[1]
 
 
-def _outcome(session: Session, text: str) -> int | str | None:
+def _outcome(session: Session, text: str) -> object:
     try:
-        return run(session, text)
+        found = session.execute(text)
     except Error as error:
         return error.sqlstate
+    return found.row_count, None if found.columns is None else list(found.rows())
+
+
+def test_rows_of_a_change_that_does_not_fit_in_memory_are_not_given(db: Engine) -> None:
+    session = filled(db)
+    with pytest.raises(MemoryLimitError, match="needs all of them at once"):
+        session.execute("UPDATE t SET v = v + 1 RETURNING id")
+    session.commit()
+    assert rows(session, "SELECT sum(v) FROM t") == [(ROWS * (ROWS - 1) // 2,)]
+    run(session, "UPDATE t SET v = v + 1")
+    assert transaction_of(session).has_spilled
+    assert rows(session, "UPDATE t SET v = 0 WHERE id = 3 RETURNING id, v") == [(3, 0)]
 
 
 def test_memtables_stay_small(db: Engine) -> None:

@@ -7,9 +7,19 @@ import pytest
 
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.snapshots import TableSnapshot
+from herdpy.engine.writes import row_writes
 from herdpy.engine.writes.row_writes import Change, Write
 from herdpy.errors import IntegrityError, LogFailedError, ProgrammingError, SerializationError
-from tests.fixtures.engines import Background, Engine, attempt, engine, rows, run, table
+from tests.fixtures.engines import (
+    Background,
+    Engine,
+    WatchedDriver,
+    attempt,
+    engine,
+    rows,
+    run,
+    table,
+)
 from tests.sim.disk import SimulatedDisk
 
 ALL = "SELECT id, v FROM t ORDER BY id"
@@ -168,6 +178,103 @@ def test_a_row_changed_meanwhile_restarts_the_statement(
     a.commit()
     assert rows(a, ALL) == [(1, 1100)]
     assert count == [2]
+
+
+@pytest.mark.parametrize("output", ["v", "v + 0 * length('x')"])
+def test_rows_are_given_of_the_run_that_is_logged(
+    db: Engine, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    a, b = db.session(), db.session(autocommit=True)
+    table(a, (1, 10), (2, 20))
+    values = iter([11])
+
+    def change() -> None:
+        for value in values:
+            run(b, "UPDATE t SET v = ? WHERE id = 1", value)
+            run(b, "DELETE FROM t WHERE id = 2")
+
+    count = before_each_lock(monkeypatch, b, change)
+    found = a.execute(f"UPDATE t SET v = v * 100 WHERE id < 3 RETURNING id, {output}")
+    monkeypatch.undo()
+    assert (list(found.rows()), found.row_count, count) == ([(1, 1100)], 1, [2])
+
+
+ADDING = "INSERT INTO t VALUES (1, 5), (3, 5) ON CONFLICT (id) DO UPDATE SET v = t.v + excluded.v"
+
+
+@pytest.mark.parametrize(
+    ("change", "where", "expected"),
+    [
+        ("UPDATE t SET v = 11 WHERE id = 1", "", [(1, 16), (3, 5)]),
+        ("DELETE FROM t WHERE id = 1", "", [(1, 5), (3, 5)]),
+        ("INSERT INTO t VALUES (3, 30)", "", [(1, 15), (3, 35)]),
+        ("UPDATE t SET v = 11 WHERE id = 1", " WHERE t.v = 11", [(1, 16), (3, 5)]),
+        ("UPDATE t SET v = 11 WHERE id = 1", " WHERE t.v = 10", [(3, 5)]),
+        ("UPDATE t SET v = 11 WHERE id = 1", " WHERE length('' || t.v) > 9", [(3, 5)]),
+    ],
+)
+@pytest.mark.parametrize("has_many", [False, True])
+def test_what_is_in_conflict_is_looked_at_again_under_its_lock(
+    db: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    change: str,
+    where: str,
+    expected: list[tuple[int, int]],
+    has_many: bool,
+) -> None:
+    a, b = db.session(), db.session(autocommit=True)
+    table(a, (1, 10), (2, 20))
+    if has_many:
+        monkeypatch.setattr(row_writes, "monitor_rows_max", 1)
+    changes = iter([change])
+    count = before_each_lock(monkeypatch, b, lambda: [run(b, text) for text in changes])
+    found = a.execute(f"{ADDING}{where} RETURNING id, v")
+    monkeypatch.undo()
+    assert (list(found.rows()), found.row_count, count) == (expected, len(expected), [2])
+    a.commit()
+    left = dict(rows(b, ALL))
+    assert {key: left[key] for key, _ in expected} == dict(expected)
+    assert left[1] == dict(expected).get(1, 11)
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_do_update_waits_for_a_row_that_is_just_being_written(end: str) -> None:
+    driver = WatchedDriver()
+    with engine(driver=driver) as db:
+        a, b = db.session(), db.session(autocommit=True)
+        table(a, (1, 10))
+        run(a, "INSERT INTO t VALUES (3, 30)")
+        found: list[object] = []
+        with Background() as background:
+            background.start(lambda: found.append(rows(b, f"{ADDING} RETURNING v")))
+            driver.waits.get()
+            run(a, end)
+        assert found == [[(15,), (35 if end == "COMMIT" else 5,)]]
+
+
+def test_a_row_that_do_update_leaves_is_locked(db: Engine) -> None:
+    a, b = db.session(), db.session(lock_timeout_s=0.001)
+    table(a, (1, 10))
+    assert run(a, f"{ADDING} WHERE t.v > 99") == 1
+    with pytest.raises(Exception, match="55P03"):
+        run(b, "UPDATE t SET v = 0 WHERE id = 1")
+    a.commit()
+    run(b, "UPDATE t SET v = 0 WHERE id = 1")
+
+
+def test_a_joined_row_may_change_and_the_found_one_is_found_again(
+    db: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = db.session(), db.session(autocommit=True)
+    table(a, (1, 10), (2, 20))
+    run(b, "CREATE TABLE o (id BIGINT, w BIGINT)")
+    run(b, "INSERT INTO o VALUES (1, 100), (2, 200)")
+    changes = iter(["UPDATE o SET w = 111 WHERE id = 1", "UPDATE t SET v = 11 WHERE id = 1"])
+    count = before_each_lock(monkeypatch, b, lambda: [run(b, text) for text in changes])
+    text = "UPDATE t SET v = t.v + o.w FROM o WHERE o.id = t.id RETURNING t.id, t.v, o.w"
+    found = rows(a, text)
+    monkeypatch.undo()
+    assert (sorted(found), count) == ([(1, 122, 111), (2, 220, 200)], [2])
 
 
 def test_a_statement_restarts_a_hundred_times_and_no_more(

@@ -202,6 +202,8 @@ def test_over_checkpoints(db: Engine, checkpoints: str, is_back: bool, is_compac
         "DELETE FROM t WHERE id = 1",
         "UPSERT INTO t VALUES (1, 7)",
         "INSERT INTO t VALUES (1, 7) ON CONFLICT DO NOTHING",
+        "INSERT INTO t VALUES (1, 7) ON CONFLICT (id) DO UPDATE SET v = 7",
+        "INSERT INTO t VALUES (1, 7) ON CONFLICT (id) DO UPDATE SET v = 7 WHERE t.v > 0",
         "INSERT INTO t VALUES (1, 7)",
     ],
 )

@@ -149,3 +149,54 @@ def test_what_has_no_plan(connection: herdpy.Connection, text: str) -> None:
         connection.execute(f"EXPLAIN ANALYZE {text}")
     assert caught.value.sqlstate == "42601"
     assert connection.execute("SELECT count(*) FROM animal").fetchall() == [(10_000,)]
+
+
+def test_on_conflict_update(connection: herdpy.Connection) -> None:
+    text = """INSERT INTO animal VALUES (1, 'x', 2) ON CONFLICT (id)
+              DO UPDATE SET name = excluded.name, kg = animal.kg + 1 WHERE animal.kg > 1"""
+    assert explained(connection, text) == textwrap.dedent("""\
+        Insert into animal
+          On conflict update
+            Filter: animal.kg > 1.0
+              Set: name = excluded.name, kg = animal.kg + 1.0
+          Row path
+            Values: 1 row""")
+    text = """INSERT INTO animal VALUES (1, 'x', 2) ON CONFLICT (id)
+              DO UPDATE SET name = upper(excluded.name)"""
+    assert explained(connection, text) == textwrap.dedent("""\
+        Insert into animal
+          On conflict update, by the vector path
+            Set: name = upper(excluded.name)
+          Row path
+            Values: 1 row""")
+
+
+def test_update_from(connection: herdpy.Connection) -> None:
+    text = "UPDATE animal SET name = place FROM seen s WHERE s.animal = id RETURNING id, s.day"
+    assert explained(connection, text) == textwrap.dedent("""\
+        Update animal
+          Set: name = s.place
+          Returning: animal.id, s.day
+          Vector path (DuckDB over the pages)
+            Distinct on animal.id
+              Output: animal.id, s.place, s.day
+                Filter: s.animal = animal.id
+                  Cross join
+                    Scan of animal: 1 of 3 columns, 3 of 3 pages, 2 changes in memory
+                    Scan of seen s: 3 of 3 columns, 1 of 1 page""")
+
+
+def test_returning(connection: herdpy.Connection) -> None:
+    text = "UPDATE animal SET kg = 1 WHERE id = 3 RETURNING id, kg * 2"
+    assert explained(connection, text) == textwrap.dedent("""\
+        Update animal
+          Set: kg = 1.0
+          Returning: id, kg * 2.0
+          Row path
+            Point lookup on animal by key (id = 3); 1 of 3 pages, 2 changes in memory""")
+    text = "INSERT INTO seen (animal, day) VALUES (1, DATE '2020-01-02') RETURNING upper(place)"
+    assert explained(connection, text) == textwrap.dedent("""\
+        Insert into seen
+          Returning: upper(place), by the vector path
+          Row path
+            Values: 1 row""")

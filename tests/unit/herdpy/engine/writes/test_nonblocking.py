@@ -57,6 +57,7 @@ def test_as_execute_does_it() -> None:
         ("INSERT INTO t (id) VALUES (?)", (5,)),
         ("INSERT INTO t VALUES (?, 7)", (5,)),
         ("INSERT INTO t VALUES (?, ?) ON CONFLICT DO NOTHING", (5, 1)),
+        ("INSERT INTO t VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET v = excluded.v", (2, 1)),
         ("UPSERT INTO t VALUES (?, ?)", (2, 1)),
         (UPDATE, (1, 2)),
         ("UPDATE t SET v = 3 * v WHERE id = ?", (2,)),
