@@ -236,8 +236,8 @@ def test_a_directory_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     herdpy.connect(tmp_path).close()
-    (tmp_path / "FORMAT").write_text("herdpy 3\n")
-    with pytest.raises(herdpy.NotSupportedError, match=r"format 3.*up to 2"):
+    (tmp_path / "FORMAT").write_text("herdpy 4\n")
+    with pytest.raises(herdpy.NotSupportedError, match=r"format 4.*up to 3"):
         herdpy.connect(tmp_path)
 
 

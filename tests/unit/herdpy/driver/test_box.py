@@ -7,7 +7,7 @@ from decimal import Decimal
 from rich.cells import cell_len
 
 import herdpy
-from herdpy.driver.box import display, render
+from herdpy.driver.box import display, readable, render
 from herdpy.driver.types import describe
 from herdpy.model import types
 
@@ -63,6 +63,15 @@ def test_values() -> None:
     assert display(bytes(100)) == "\\x" + "00" * 24 + "…"
     assert display(datetime.date(2013, 1, 2)) == "2013-01-02"
     assert display(datetime.datetime(2013, 1, 2, 3, 4, 5)) == "2013-01-02 03:04:05"
+
+
+def test_a_real_shows_its_own_digits() -> None:
+    description = [describe("r", types.REAL), describe("d", types.DOUBLE)]
+    tenth = 0.10000000149011612
+    rows = [(tenth, tenth), (None, None), (float("nan"), float("-inf")), (1e10, 0.1)]
+    shown = [(0.1, tenth), (None, None), (float("nan"), float("-inf")), (1e10, 0.1)]
+    assert repr([tuple(row) for row in readable(description, rows)]) == repr(shown)
+    assert "│  0.1 │ 0.10000000149011612 │" in render(description, rows[:1], width=80)
 
 
 def test_no_rows() -> None:

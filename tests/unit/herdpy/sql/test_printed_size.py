@@ -7,7 +7,10 @@ from herdpy.sql.printed_size import printed_size
 from tests.unit.herdpy.sql.test_planning_size import expanded_size, macro_parameters
 
 # With a lambda, by another macro with one, with long constants.
-OTHERS = ("h_upper", "h_unescaped", "h_bytea", "h_read_interval", "h_text_timestamptz")
+OTHERS = (
+    "h_upper", "h_unescaped", "h_bytea", "h_read_interval", "h_text_timestamptz", "h_real_texts",
+    "h_text_real",
+)  # fmt: skip
 NAMES = [name for head, _ in MACROS if (name := head.partition("(")[0]) not in OTHERS]
 
 

@@ -11,7 +11,7 @@ from herdpy.errors import CorruptionError, InvariantViolation
 from herdpy.limits import page_bytes_max, page_rows_max
 from herdpy.model.keys import decode_key
 from herdpy.model.schema import Column, Table
-from herdpy.model.types import BIGINT, DOUBLE, INTEGER, TEXT
+from herdpy.model.types import BIGINT, DOUBLE, INTEGER, REAL, TEXT
 from herdpy.storage.column import _cut, _upper_bound, pack_bits, unpack_bits
 from herdpy.storage.page import Page, build_page, split_rows
 from tests.fixtures.storage_tables import KEYS, PLAIN, TEXTS, rows_of, same_rows, table_of
@@ -195,6 +195,16 @@ def test_build_refuses() -> None:
             continue
         with pytest.raises(InvariantViolation):
             build_page(table, rows)
+
+
+def test_zones_of_reals_know_nan() -> None:
+    table = table_of(BIGINT, REAL)
+    nan = open_page(build_page(table, [(1, math.nan), (2, 5.0)]).data, table)
+    assert nan.zone(1) == (5.0, None)
+    assert nan.may_hold(1, 6.0, None)
+    only_nan = open_page(build_page(table, [(1, math.nan)]).data, table)
+    assert only_nan.zone(1) is None
+    assert only_nan.may_hold(1, 6.0, None)
 
 
 def test_split_rows() -> None:

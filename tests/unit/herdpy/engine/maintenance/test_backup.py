@@ -276,9 +276,9 @@ def test_what_is_no_database_is_left_alone() -> None:
         assert disk.list("") == ["letter.txt"]
         newer = SimulatedDisk(3)
         file = newer.open("FORMAT", create=True)
-        file.write_at(0, b"herdpy 3\n")
+        file.write_at(0, b"herdpy 4\n")
         file.close()
-        with pytest.raises(NotSupportedError, match="has format 3"):
+        with pytest.raises(NotSupportedError, match="has format 4"):
             restored(data, newer, is_replacing=is_replacing)
 
 
