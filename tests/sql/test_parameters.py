@@ -12,8 +12,9 @@ from tests.sql.runner import difference, read_blocks
 
 FILES = sorted(Path(__file__).parent.glob("*.test"))
 # Where a constant must stand, or where two strings are one.
+_TYPES = r"\b(?:date|timestamp|timestamptz|interval|real|float4|smallint|int2)"
 _FIXED_BEFORE = re.compile(
-    r"(DATE|TIMESTAMP|TIMESTAMPTZ|ZONE|INTERVAL|ESCAPE|\b[eE]|date_(?:trunc|part)\(|'\s*)$"
+    rf"({_TYPES}|zone|escape|\be|date_(?:trunc|part)\(|'\s*)$", re.IGNORECASE
 )
 _FIXED_AFTER = re.compile(r"::interval|\s+AT TIME|\s*\n\s*'")
 # One whose first error is another one.
