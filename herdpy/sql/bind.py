@@ -71,6 +71,9 @@ def _bind_insert(node: syntax.Insert, context: StatementContext) -> tree.Insert:
             insert,
             on_conflict=tree.OnConflict(node.conflict.action),
             update=_bind_conflict_update(node, insert.target, context),
+            skips_taken=node.conflict.action == "NOTHING"
+            and not node.conflict.columns
+            and bool(insert.table.unique_stores),
         )
     return replace(insert, returning=_bind_returning(node.returning, scope))
 

@@ -405,7 +405,8 @@ class Insert(Statement, frozen=True):
     """INSERT or UPSERT. `source` yields one value per ordinal of `ordinals`, assignable to it.
 
     For VALUES `rows` holds the expressions and source is None; otherwise source is the query.
-    Columns not named take their default. `update` is what on_conflict is UPDATE by.
+    Columns not named take their default. `update` is what on_conflict is UPDATE by; with
+    `skips_taken` SKIP is of all that is unique, and else of the primary key.
     """
 
     target: TableRef
@@ -415,6 +416,7 @@ class Insert(Statement, frozen=True):
     on_conflict: OnConflict = OnConflict.FAIL
     returning: Returning = None
     update: ConflictUpdate | None = None
+    skips_taken: bool = False
 
     @property
     def table(self) -> Table:

@@ -443,7 +443,7 @@ class Execution:
             raise InternalError(f"no way to write with {plan.__class__.__name__}")
         self._interrupt.check()
         is_insert = isinstance(plan, InsertPlan)
-        return Write(
+        write = Write(
             self._tablespace,
             transaction,
             table,
@@ -456,6 +456,8 @@ class Execution:
             give=give,
             update=update,
         )
+        write.skips_taken = isinstance(plan, InsertPlan) and plan.statement.skips_taken
+        return write
 
     def _give(
         self, prepared: Prepared, values: list[Physical], joined: Sequence[Row]
@@ -672,20 +674,23 @@ class Execution:
         table = plan.statement.table
         if table.is_heap:
             changes: list[Change] = [(None, row) for row in rows]
-            return self._write_of(
+            write = self._write_of(
                 transaction, table, lambda _: (changes, len(changes)), is_insert=True, give=give
             )
-        return FreshInsert(
-            self._tablespace,
-            transaction,
-            table,
-            rows,
-            memory_bytes_max=self._database.config.transaction_bytes_max,
-            check_interrupt=self._interrupt.check,
-            resolve=prepared.once(resolver, plan),
-            give=give,
-            update=update,
-        )
+        else:
+            write = FreshInsert(
+                self._tablespace,
+                transaction,
+                table,
+                rows,
+                memory_bytes_max=self._database.config.transaction_bytes_max,
+                check_interrupt=self._interrupt.check,
+                resolve=prepared.once(resolver, plan),
+                give=give,
+                update=update,
+            )
+        write.skips_taken = plan.statement.skips_taken
+        return write
 
     def _is_big(self, source: TableSnapshot) -> bool:
         """Tell whether a scan of it is for the vector path."""

@@ -22,7 +22,7 @@ from herdpy.engine.state.staged import Operation
 from herdpy.engine.state.tablespace import Entry, Tablespace
 from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
 from herdpy.engine.state.transactions import Transaction
-from herdpy.engine.writes.unique import UniqueKeys, unique_keys
+from herdpy.engine.writes.unique import UniqueKeys, unique_keys, without_taken
 from herdpy.errors import InternalError, InvariantViolation, ProgrammingError
 from herdpy.exec.row.row_check import check_absent, row_bytes, rows_by_key, too_long_change
 from herdpy.exec.row.select import Resolve
@@ -92,6 +92,7 @@ class Write:
         "resolve",
         "resolved_as",
         "seen",
+        "skips_taken",
         "stream",
         "table",
         "update",
@@ -141,6 +142,8 @@ class Write:
         """Rows which it leaves because of what is in them."""
         self.frees_space = False
         """It may use what is kept for a full disk."""
+        self.skips_taken = False
+        """Of an INSERT: new rows with a unique value that is there are left out, too."""
         self.is_part = False
         """It ends a statement that has logged something before: transaction.cut is that one."""
         self._memory_bytes_max = memory_bytes_max
@@ -163,10 +166,16 @@ class Write:
             changes, self.seen, written = _updated(changes, source, self.update)
         elif self.resolve is not None:
             changes, self.kept, written = _resolved(changes, source, self.resolve)
+        elif self.skips_taken:
+            written = [new for _, new in changes if new is not None]
         else:
             if self.give is not None:
                 self.give(source, [new or old or () for old, new in changes])
             return changes, count
+        if self.skips_taken:
+            written = without_taken(self.table, written, source)
+            inserts: list[Change] = [(None, new) for new in written]
+            changes = inserts
         if self.give is not None:
             self.give(source, written)
         return changes, len(written)
@@ -241,7 +250,8 @@ class Write:
                 if not self._is_as_found(snapshot, found):
                     return RESTART
                 self._check_duplicates(expected, found)
-                self._check_unique(unique)
+                if not self._are_free(unique):
+                    return RESTART
                 estimate = partial(self._estimate, changes)
                 return count if self._log_by_parts(changes, self._log, estimate) else SPILL
             with tablespace.monitor:
@@ -254,7 +264,8 @@ class Write:
                 if not self._is_as_found(snapshot, found):
                     return RESTART
                 self._check_duplicates(expected, found)
-                self._check_unique(unique)
+                if not self._are_free(unique):
+                    return RESTART
                 if changes and not self._log(changes):
                     return SPILL
                 return count
@@ -322,16 +333,24 @@ class Write:
                 return wait
         return None
 
-    def _check_unique(self, unique: Iterable[UniqueKeys]) -> None:
-        """Raise 23505 unless the keys that rows get are free; the keys are locked."""
+    def _are_free(self, unique: Iterable[UniqueKeys]) -> bool:
+        """Raise 23505 unless the keys that rows get, which are locked, are free.
+
+        False: one is not, and its row is to be left out.
+        """
         if not unique:
-            return
+            return True
         latest = self._tablespace.latest(self._transaction)
         try:
             for each in unique:
-                each.check_free(latest)
+                taken = each.first_taken(latest)
+                if taken is not None:
+                    if self.skips_taken:
+                        return False
+                    check_absent(each.store.table, taken, taken)
         finally:
             latest.close()
+        return True
 
     def _lock_kept_by_parts(self) -> Ticket[None] | None:
         return self._by_parts(self.kept, self._lock_kept)

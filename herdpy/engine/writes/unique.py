@@ -8,7 +8,7 @@ whoever wants one of them waits for the end of the transaction.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from herdpy.engine.state.snapshots import Snapshot
+from herdpy.engine.state.snapshots import Snapshot, TableSnapshot
 from herdpy.exec.row.row_check import check_absent
 from herdpy.model.schema import IndexStore, Table
 from herdpy.model.types import Key, Row
@@ -26,13 +26,33 @@ class UniqueKeys(NamedTuple):
         """Each key once."""
         return list(dict.fromkeys((*self.removed, *self.added)))
 
-    def check_free(self, latest: Snapshot) -> None:
-        """Raise 23505 when a row has one of the keys, and keeps it. The keys are locked."""
-        table = self.store.table
-        source = latest.source(table)
-        for key in self.added:
-            if key not in self.removed:
-                check_absent(table, key, source.get(key))
+    def first_taken(self, latest: Snapshot) -> Key | None:
+        """Return a key that a row has, and keeps; None: all are free. The keys are locked."""
+        source = latest.source(self.store.table)
+        wanted = (key for key in self.added if key not in self.removed)
+        return next((key for key in wanted if source.get(key) is not None), None)
+
+
+def without_taken(table: Table, inserts: Iterable[Row], source: TableSnapshot) -> list[Row]:
+    """Return the new rows but for those that have a unique value of a row that is there.
+
+    Also of one before them. What another transaction is just writing is seen when it has ended.
+    """
+    rows: list[Row] = []
+    taken: list[set[Key]] = [set() for _ in table.stores]
+    sources = [source.index(number) for number in range(len(table.stores))]
+    for row in inserts:
+        keys = [store.unique_key_of(row) for store in table.stores]
+        if any(
+            key is not None and (key in known or entries.get(key) is not None)
+            for key, known, entries in zip(keys, taken, sources, strict=True)
+        ):
+            continue
+        for key, known in zip(keys, taken, strict=True):
+            if key is not None:
+                known.add(key)
+        rows.append(row)
+    return rows
 
 
 def unique_keys(table: Table, changes: Iterable[tuple[Row | None, Row | None]]) -> list[UniqueKeys]:

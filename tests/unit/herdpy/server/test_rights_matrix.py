@@ -104,6 +104,11 @@ STATEMENTS: dict[str, list[Case]] = {
     "CreateTablespace": [Case("CREATE TABLESPACE IF NOT EXISTS n", (ROOT,))],
     "AlterTablespace": [Case("ALTER TABLESPACE missing RENAME TO n", (ROOT,))],
     "DropTablespace": [Case("DROP TABLESPACE IF EXISTS n", (ROOT,))],
+    "CreateIndex": [
+        Case("CREATE INDEX ON t (v)", OWNER),
+        Case("CREATE UNIQUE INDEX ON t (v, id)", OWNER),
+    ],
+    "DropIndexes": [Case("DROP INDEX u_v", ("ALTER TABLE u OWNER TO ann",))],
     "DropTables": [
         Case("DROP TABLE t", OWNER),
         Case("DROP TABLE IF EXISTS t", OWNER),
@@ -213,6 +218,7 @@ def many_users() -> Iterator[RunningServer]:
         for text in (
             "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)",
             "CREATE TABLE u (id BIGINT PRIMARY KEY, v TEXT)",
+            "CREATE INDEX u_v ON u (v)",
             "INSERT INTO t VALUES (1, 'a')",
             "INSERT INTO u VALUES (1, 'a')",
             "CREATE VIEW w AS SELECT * FROM u",

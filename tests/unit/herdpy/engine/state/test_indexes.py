@@ -107,6 +107,23 @@ def test_items_of_a_batch_find_what_those_before_them_have_changed(
     check(db)
 
 
+def test_what_came_while_an_insert_waited_is_left_out_by_do_nothing() -> None:
+    driver = WatchedDriver()
+    with engine(is_threaded=True, driver=driver) as db:
+        session = db.session(autocommit=True)
+        run(session, "CREATE TABLE t (id BIGINT PRIMARY KEY, u TEXT UNIQUE)")
+        first = db.session()
+        run(first, "INSERT INTO t VALUES (1, 'a')")
+        text = "INSERT INTO t VALUES (2, 'a'), (3, 'b') ON CONFLICT DO NOTHING"
+        with Background() as background:
+            background.start(lambda: run(session, text), "second")
+            while driver.waits.get() != "second":
+                pass
+            first.commit()
+        assert rows(first, "SELECT id, u FROM t ORDER BY id") == [(1, "a"), (3, "b")]
+        check(db)
+
+
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
 def test_a_write_waits_for_one_that_has_the_value(ends: str) -> None:
     driver = WatchedDriver()

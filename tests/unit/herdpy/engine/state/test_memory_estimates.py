@@ -44,6 +44,8 @@ TYPES: dict[str, tuple[str, Callable[[int], Any]]] = {
         "TIMESTAMPTZ",
         lambda n: datetime.datetime(2020, 1, 1, tzinfo=UTC) + datetime.timedelta(seconds=n),
     ),
+    "real": ("REAL", float),
+    "smallint": ("SMALLINT", lambda n: n % 30_000),
     "letter": ("TEXT", lambda n: chr(97 + n % 26)),
     "text": ("TEXT", lambda n: f"{n:010}"),
     "varchar": ("VARCHAR(100)", lambda n: f"{n:0100}"),
@@ -60,7 +62,7 @@ CONSTANT = "the same text in each row"
 def test_every_type_is_measured() -> None:
     names = " ".join(type_name for type_name, _ in TYPES.values())
     known = {"BOOLEAN", "INTEGER", "BIGINT", "DOUBLE", "TEXT", "BYTEA", "DATE", "TIMESTAMP"}
-    known |= {"TIMESTAMPTZ"}
+    known |= {"TIMESTAMPTZ", "REAL", "SMALLINT"}
     of_expressions = {Kind.INTERVAL, Kind.UNKNOWN}
     assert {kind.name for kind in set(Kind) - of_expressions} == known | {"DECIMAL"}
     assert all(name in names for name in known | {"NUMERIC"})
