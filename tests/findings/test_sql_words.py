@@ -183,7 +183,7 @@ def test_a_constant_of_too_many_digits(connection: Connection, text: str) -> Non
     "text",
     [
         "INSERT INTO t (id) VALUES (1)",
-        "INSERT INTO t (id) VALUES (1) ON CONFLICT (id) DO UPDATE SET v = 'x'",
+        "INSERT INTO t (id) VALUES (1) ON DUPLICATE KEY UPDATE v = 'x'",
     ],
 )
 def test_no_hint_loses_columns(connection: Connection, text: str) -> None:
@@ -196,8 +196,8 @@ def test_no_hint_loses_columns(connection: Connection, text: str) -> None:
 WORDS = {
     "INSERT OR REPLACE INTO t VALUES (1)": "OR REPLACE",
     "SELECT * FROM t TABLESAMPLE SYSTEM (10)": "TABLESAMPLE",
-    "CREATE UNIQUE INDEX i ON t (v)": "CREATE UNIQUE INDEX",
-    "CREATE OR REPLACE VIEW w AS SELECT 1": "CREATE OR REPLACE VIEW",
+    "CREATE UNIQUE INDEX CONCURRENTLY i ON t (v)": "INDEX CONCURRENTLY",
+    "CREATE MATERIALIZED VIEW w AS SELECT 1": "CREATE MATERIALIZED VIEW",
     "CREATE TEMPORARY TABLE x (a INT)": "CREATE TEMPORARY TABLE",
     "SELECT id FROM t LIMIT 10 PERCENT": "PERCENT",
     "SELECT * FROM t PIVOT (count(*) FOR id IN (1))": "PIVOT",
