@@ -168,6 +168,7 @@ class IndexStore:
 
     index: Index
     table_name: str
+    column_names: tuple[str, ...]
     table: Table
     parts: tuple[IndexPart, ...]
     """The leading places of the key: those of the index's columns."""
@@ -187,8 +188,9 @@ def index_store(table: Table, index: Index) -> IndexStore:
     space: dict[str, object] = {}
     places: dict[int, int] = {}  # of a column of the table, where its value stands
 
-    def add(name: str, sql_type: SqlType, source: str) -> None:
-        columns.append(Column(len(columns) + 1, name, sql_type, not_null=True))
+    def add(sql_type: SqlType, source: str) -> None:
+        number = len(columns) + 1
+        columns.append(Column(number, f"c{number}", sql_type, not_null=True))
         sources.append(source)
 
     def zero_of(sql_type: SqlType) -> str:
@@ -202,15 +204,15 @@ def index_store(table: Table, index: Index) -> IndexStore:
         column, source = table.columns[ordinal], f"r[{ordinal}]"
         if ordinal in nullable:
             parts.append(IndexPart(ordinal, is_flag=True))
-            add(f"{column.name} IS NULL", BOOLEAN, f"{source} is None")
+            add(BOOLEAN, f"{source} is None")
             source = f"({zero_of(column.type)} if {source} is None else {source})"
         parts.append(IndexPart(ordinal, is_flag=False))
         places[ordinal] = len(columns)
-        add(column.name, column.type, source)
+        add(column.type, source)
     for ordinal in table.key:
         if ordinal not in places:
             places[ordinal] = len(columns)
-            add(table.columns[ordinal].name, table.columns[ordinal].type, f"r[{ordinal}]")
+            add(table.columns[ordinal].type, f"r[{ordinal}]")
     key = tuple(range(len(parts) if index.is_unique else len(columns)))
     has_distinct = index.is_unique and index.nulls_distinct and bool(nullable)
     if has_distinct:
@@ -218,7 +220,7 @@ def index_store(table: Table, index: Index) -> IndexStore:
         for ordinal in table.key:
             column = table.columns[ordinal]
             source = f"(r[{ordinal}] if {has_null} else {zero_of(column.type)})"
-            add(f"{column.name} beside NULL", column.type, source)
+            add(column.type, source)
         key = (*key, *range(first, len(columns)))
     made = Table(index.id, index.name, tuple(columns), key)
     space["entry_of"] = entry_of = eval(f"lambda r: ({', '.join(sources)},)", space)  # noqa: S307 - built from integers
@@ -229,6 +231,7 @@ def index_store(table: Table, index: Index) -> IndexStore:
     store = IndexStore(
         index,
         table.name,
+        tuple(table.columns[ordinal].name for ordinal in index.columns),
         made,
         tuple(parts),
         entry_of,

@@ -10,7 +10,12 @@ from typing import Any
 import msgspec
 
 from herdpy.errors import CorruptionError
-from herdpy.limits import columns_max, decimal_precision_max, identifier_bytes_max
+from herdpy.limits import (
+    columns_max,
+    decimal_precision_max,
+    identifier_bytes_max,
+    indexes_max,
+)
 from herdpy.model.schema import Table, table_from_plain
 from herdpy.model.types import FLOAT_KINDS, INTEGER_KINDS, MOMENT_KINDS, Kind
 from herdpy.storage.table_pages import PageEntry
@@ -40,12 +45,28 @@ class _PlainColumn(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     hidden: bool
 
 
+class _PlainIndex(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    id: int
+    name: str
+    columns: list[int]
+    is_unique: bool
+    nulls_distinct: bool
+    is_constraint: bool
+
+
+class _PlainView(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    text: str
+    relations: list[tuple[str, int]]
+
+
 class _PlainTable(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     id: int
     name: str
     version: int
     key: list[int]
     columns: list[_PlainColumn]
+    indexes: list[_PlainIndex] = []
+    view: _PlainView | None = None
 
 
 def check_definition(table_id: int, plain: list[Any]) -> Table:
@@ -56,18 +77,20 @@ def check_definition(table_id: int, plain: list[Any]) -> Table:
     shape = msgspec.convert(plain, _PlainTable)  # its ValidationError is a ValueError
     ids = {column.id for column in shape.columns}
     names = [shape.name, *(column.name for column in shape.columns)]
+    names += [index.name for index in shape.indexes]
     precisions = [column.type.precision or 1 for column in shape.columns]
     if (
         not 0 < shape.id <= table_id
         or shape.version < 1
         or not 0 < len(shape.columns) <= columns_max + 1
         or len(ids) != len(shape.columns)
-        or len(set(names[1:])) != len(shape.columns)
+        or len({column.name for column in shape.columns}) != len(shape.columns)
         or not shape.key
         or len(set(shape.key)) != len(shape.key)
         or not all(0 <= ordinal < len(shape.columns) for ordinal in shape.key)
         or not all(0 < len(name.encode()) <= identifier_bytes_max for name in names)
         or not all(map(_is_possible, shape.columns))
+        or not _are_possible(shape)
         or not all(0 < precision <= decimal_precision_max for precision in precisions)
     ):
         raise ValueError(f"table {table_id}: no definition that this herdpy makes: {plain!r:.200}")
@@ -77,6 +100,22 @@ def check_definition(table_id: int, plain: list[Any]) -> Table:
 def _is_possible(column: _PlainColumn) -> bool:
     expected = _DEFAULTS.get(column.type.kind)
     return expected is not None and (column.default is None or type(column.default) is expected)
+
+
+def _are_possible(shape: _PlainTable) -> bool:
+    """Tell whether indexes are of the table's columns, each once, under ids of their own."""
+    ids = {index.id for index in shape.indexes}
+    return (
+        len(ids) == len(shape.indexes) <= indexes_max
+        and len({index.name for index in shape.indexes}) == len(shape.indexes)
+        and all(number > shape.id for number in ids)
+        and all(
+            index.columns
+            and len(set(index.columns)) == len(index.columns)
+            and all(0 <= ordinal < len(shape.columns) for ordinal in index.columns)
+            for index in shape.indexes
+        )
+    )
 
 
 def check_rows(entry: PageEntry) -> int:

@@ -270,18 +270,17 @@ def _duplicate_key(table: Table, key: Key) -> IntegrityError:
 def _duplicate_entry(store: IndexStore, key: Key) -> IntegrityError:
     """Return the error of a second row with the key of an entry of a unique index."""
     texts = list(_key_texts(store.table, key))
-    names: list[str] = []
     values: list[str] = []
     is_null = False
     for place, part in enumerate(store.parts):
         if part.is_flag:
             is_null = bool(key[place])
             continue
-        names.append(store.table.columns[place].name)
         values.append("NULL" if is_null else shortened(texts[place]))
         is_null = False
+    names = ", ".join(store.column_names)
     return IntegrityError(
-        f'duplicate key: table "{store.table_name}" has a row with ({", ".join(names)})='
+        f'duplicate key: table "{store.table_name}" has a row with ({names})='
         f'({", ".join(values)}), which are unique by "{store.index.name}"',
         sqlstate="23505",
     )

@@ -2,10 +2,13 @@
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import herdpy
+from herdpy.driver.doctor import examine
 from herdpy.engine.maintenance.index_check import check_indexes
 from herdpy.engine.session.session import Session
 from herdpy.engine.writes import row_writes
@@ -298,3 +301,23 @@ def test_a_lost_entry_is_found(db: Engine, session: Session) -> None:
     memtable.chains.clear()
     with pytest.raises(CorruptionError, match="1 of 1 rows have no entry"):
         check(db)
+
+
+def test_backup_dump_and_doctor_know_indexes(tmp_path: Path) -> None:
+    path = str(tmp_path / "db")
+    name = "n" * 63
+    with herdpy.connect(path, autocommit=True) as conn:
+        conn.execute(f"CREATE TABLE t (id INTEGER PRIMARY KEY, {name} TEXT UNIQUE, w INTEGER)")
+        conn.execute(f"CREATE UNIQUE INDEX ON t (w, {name})")
+        conn.execute("INSERT INTO t VALUES (1, 'a', 2), (2, NULL, 2)")
+        conn.execute("CREATE VIEW v AS SELECT w FROM t")
+        conn.backup(tmp_path / "backup")
+    assert examine(path).damages == []
+    copy = str(tmp_path / "copy")
+    herdpy.restore(tmp_path / "backup", copy)
+    assert examine(copy).damages == []
+    with herdpy.connect(copy, autocommit=True) as conn:
+        with pytest.raises(IntegrityError):
+            conn.execute("INSERT INTO t VALUES (3, 'a', 9)")
+        assert conn.execute("SELECT id FROM t WHERE w = 2 ORDER BY id").fetchall() == [(1,), (2,)]
+        assert conn.execute("SELECT * FROM v").fetchall() == [(2,), (2,)]
