@@ -104,12 +104,16 @@ def insert(
     is_upsert: bool,
     skips_conflicts: bool = False,
 ) -> Operation:
+    shape = SHAPES[name]
+    if shape.is_indexed:
+        # One that minds rows has to fit in memory where there are indexes (53200), and some
+        # histories have little.
+        is_upsert = skips_conflicts = False
     low = rng.randrange(KEYS)
     keys = [low + index for index in range(count)]
     if rng.random() < 0.15:
         keys = [rng.randrange(KEYS) for _ in keys]
     rows = [_row(rng, name, key) for key in keys]
-    shape = SHAPES[name]
     one = f"({', '.join('?' * shape.width)})"
     verb = "UPSERT" if is_upsert else "INSERT"
     tail = " ON CONFLICT DO NOTHING" if skips_conflicts else ""
@@ -400,7 +404,7 @@ def draw(rng: random.Random, *, with_vector: bool) -> Operation:
         if with_vector and chance < 0.15:
             return rng.choice((update, delete, select))(rng, name)
         return insert(rng, name, count=rng.choice((1, 1, 3)), is_many=False, is_upsert=False)
-    if chance < 0.10 and not shape.is_indexed:
+    if chance < 0.10:
         count, is_many = rng.choice(((1, False), (3, False), (8, True)))
         return insert(
             rng, name, count=count, is_many=is_many, is_upsert=False, skips_conflicts=True
@@ -409,12 +413,9 @@ def draw(rng: random.Random, *, with_vector: bool) -> Operation:
         return insert(rng, name, count=rng.choice((1, 1, 3)), is_many=False, is_upsert=False)
     if chance < 0.36:
         count = rng.choice((2, 8, 40))
-        # One that meets rows has to fit in memory where there are indexes (53200), and memory is
-        # small in some histories.
-        is_upsert = rng.random() < 0.5 and not shape.is_indexed
-        return insert(rng, name, count=count, is_many=True, is_upsert=is_upsert)
+        return insert(rng, name, count=count, is_many=True, is_upsert=rng.random() < 0.5)
     if chance < 0.48:
-        return insert(rng, name, count=1, is_many=False, is_upsert=not shape.is_indexed)
+        return insert(rng, name, count=1, is_many=False, is_upsert=True)
     if chance < 0.68:
         return update(rng, name)
     if chance < 0.74:

@@ -11,6 +11,7 @@ holds LOCK.
 import errno
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 
 from bookie.runtime.interfaces import Disk, Rng
 from herdpy.engine.maintenance.file_logs import log_file_paths
@@ -110,6 +111,9 @@ def check_format(disk: Disk, where: str) -> None:
 def create_if_new(disk: Disk, rng: Rng, log_kind: str = FILE_LOG) -> None:
     """Make the database of a directory that check_ours() let pass, if there is none yet."""
     if disk.exists(FORMAT):
+        if disk.exists(f"{FORMAT}.new"):  # of a step to another format that was cut short
+            with suppress(OSError):
+                disk.unlink(f"{FORMAT}.new")
         return
     _check_nothing_in(disk, log_kind)
     make_folders(disk)
