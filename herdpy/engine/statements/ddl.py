@@ -209,16 +209,9 @@ class Definitions(NamedTuple):
         None: there is an index of that name, and IF NOT EXISTS. Repeatable by an autocommit
         statement, which has it then.
         """
-        tablespace, transaction, user, lock = self
+        tablespace, transaction, _, lock = self
         planned = statement.table
-        lock((planned.name,), Mode.EXCLUSIVE)
-        table = self._find(planned.name)
-        if table is None or table.id != planned.id:
-            raise no_table(planned.name, ())
-        rights = rights_of(current_access(tablespace, transaction), user)
-        if rights is not None and not rights.owns(table.id):
-            raise denied(f'index table "{table.name}"', "It takes the owner or SUPERUSER.")
-        lock((table.id,), Mode.EXCLUSIVE)
+        table = self._owned(planned, f'index table "{planned.name}"')
         number = transaction.statement
         if transaction.cut == number and len(table.indexes) > len(planned.indexes):
             return table.stores[-1]
@@ -252,6 +245,19 @@ class Definitions(NamedTuple):
         tablespace.begin_definition(transaction, record)
         return new.stores[-1]
 
+    def _owned(self, planned: Table, what: str) -> Table:
+        """Lock a table by name and id and return it; 42501: another user's, who may not do it."""
+        tablespace, transaction, user, lock = self
+        lock((planned.name,), Mode.EXCLUSIVE)
+        table = self._find(planned.name)
+        if table is None or table.id != planned.id:
+            raise no_table(planned.name, ())
+        rights = rights_of(current_access(tablespace, transaction), user)
+        if rights is not None and not rights.owns(table.id):
+            raise denied(what, "It takes the table's owner or SUPERUSER.")
+        lock((table.id,), Mode.EXCLUSIVE)
+        return table
+
     def _named(self, table: Table, index: Index) -> Index:
         """Return an index with a name: PostgreSQL's where it has none, with a number if taken."""
         if index.name:
@@ -282,7 +288,7 @@ class Definitions(NamedTuple):
         return catalog.with_changes(self.transaction.catalog_changes, {}, version=-1)
 
     def _drop_indexes(self, statement: tree.DropIndexes) -> None:
-        tablespace, transaction, user, lock = self
+        tablespace, transaction, _, _ = self
         tables: dict[str, Table] = {}
         for name in statement.names:
             found = self._catalog().indexed_by(name)
@@ -294,14 +300,7 @@ class Definitions(NamedTuple):
                     sqlstate="42704",
                     hint="DROP INDEX IF EXISTS does nothing then.",
                 )
-            lock((found.name,), Mode.EXCLUSIVE)
-            table = tables.get(found.name) or self._find(found.name)
-            if table is None or table.id != found.id:
-                raise no_table(found.name, ())
-            rights = rights_of(current_access(tablespace, transaction), user)
-            if rights is not None and not rights.owns(table.id):
-                raise denied(f'drop index "{name}"', "It takes the table's owner or SUPERUSER.")
-            lock((table.id,), Mode.EXCLUSIVE)
+            table = tables.get(found.name) or self._owned(found, f'drop index "{name}"')
             (index,) = (each for each in table.indexes if each.name == name)
             if index.is_constraint:
                 raise ProgrammingError(

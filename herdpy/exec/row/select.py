@@ -84,6 +84,20 @@ def compile_find(
     return _compile_reader(plan.ref.table, plan.access, plan.residual, None)
 
 
+def _reader_writer(table: Table | None) -> Writer:
+    """Return the writer of a function that reads rows, with what its lines call."""
+    writer = Writer(table)
+    writer.space.update(
+        count=_row_count,
+        islice=islice,
+        chain=chain.from_iterable,
+        columns=None,
+        float_order=float_order,
+        maxsize=sys.maxsize,
+    )
+    return writer
+
+
 def _compile_reader(
     table: Table | None,
     access: Access,
@@ -94,15 +108,7 @@ def _compile_reader(
     limit: Expression | None = None,
     offset: Expression | None = None,
 ) -> Reader:
-    writer = Writer(table)
-    writer.space.update(
-        count=_row_count,
-        islice=islice,
-        chain=chain.from_iterable,
-        columns=None,
-        float_order=float_order,
-        maxsize=sys.maxsize,
-    )
+    writer = _reader_writer(table)
     lines: list[str] = []
     has_limit = limit is not None or offset is not None
     if has_limit:
@@ -157,16 +163,8 @@ def _compile_by_index(
 ) -> Reader:
     """As _compile_reader(), of the rows of an index's entries, in the order of these."""
     store = table.stores[access.number]
-    writer = Writer(table)
-    writer.space.update(
-        count=_row_count,
-        islice=islice,
-        chain=chain.from_iterable,
-        columns=None,
-        float_order=float_order,
-        maxsize=sys.maxsize,
-        key_of=store.key_of,
-    )
+    writer = _reader_writer(table)
+    writer.space["key_of"] = store.key_of
     lines: list[str] = []
     has_limit = limit is not None or offset is not None
     if has_limit:
