@@ -21,6 +21,11 @@ key_bytes_max = 8 * 1024
 # SQL text and trees.
 statement_bytes_max = 16 * 1024 * 1024
 statement_tokens_max = 4_000_000
+# A statement whose literals are parameters of a plan that others share: longer ones are few.
+shared_text_max = 2_000
+# Plans that a transaction keeps which has defined tables itself, and the length of their texts.
+own_plans_max = 64
+own_plan_text_max = 4_000
 # The binder and what is behind it recurse: deeper trees do not always fit on Python's stack.
 statement_depth_max = 32
 # Operators one behind the other, which are as deep; and AND and OR, which are not.

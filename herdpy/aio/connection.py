@@ -100,6 +100,7 @@ class AsyncConnection(Strict, PublicErrors):
     cursor = giving(AsyncCursor, driver.Connection.cursor)
     execute = giving(AsyncCursor, driver.Connection.execute)
     executemany = giving(AsyncCursor, driver.Connection.executemany)
+    executescript = giving(AsyncCursor, driver.Connection.executescript)
     ingest = awaited(driver.Connection.ingest)
     begin_staging = awaited(driver.Connection.begin_staging)
     stage = giving(AsyncStage, driver.Connection.stage)

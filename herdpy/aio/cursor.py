@@ -118,6 +118,10 @@ class AsyncCursor(_Result):
         """Run one statement for each row of parameters and return this cursor."""
         return await self._begin(lambda: self._cursor.executemany(text, rows))
 
+    async def executescript(self, text: str) -> "AsyncCursor":
+        """Run the statements of a script, each as execute() does, and return this cursor."""
+        return await self._begin(lambda: self._cursor.executescript(text))
+
     async def _begin(self, body: Callable[[], object]) -> "AsyncCursor":
         self._ahead.clear()
         await self.connection.run(body)

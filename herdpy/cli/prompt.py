@@ -25,7 +25,7 @@ from herdpy.cli.shell import COMMANDS, PLAIN_WORDS, Shell, is_command
 from herdpy.driver.dsn import without_passwords
 from herdpy.errors import Error
 from herdpy.model.schema import Table
-from herdpy.sql.reading.script import is_complete
+from herdpy.sql.reading.script import complete_statements
 from herdpy.sql.text import name_text
 
 _KEYWORD_TEXT = """
@@ -116,7 +116,7 @@ def prompt_text(shell: Shell) -> str:
 def is_ready(text: str) -> bool:
     """Tell whether Enter runs the text: a command, nothing, or statements with their end."""
     word = text.strip().lower()
-    return is_command(word) or word in PLAIN_WORDS or is_complete(text)
+    return is_command(word) or word in PLAIN_WORDS or complete_statements(text) is not None
 
 
 class NameCompleter(Completer):

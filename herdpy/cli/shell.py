@@ -7,8 +7,8 @@ the statement (conn.cancel) and the shell goes on. One Shell belongs to the main
 import shlex
 import signal
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 from rich.console import Console
@@ -25,7 +25,7 @@ from herdpy.errors import Error, ProgrammingError, QueryCanceledError, closest, 
 from herdpy.features import TABLES
 from herdpy.model import types
 from herdpy.model.schema import Table
-from herdpy.sql.reading.script import Piece, is_complete, split_statements
+from herdpy.sql.reading.script import Piece, complete_statements, split_statements
 from herdpy.sql.text import create_index_texts, create_table_text, name_text
 
 T = TypeVar("T")
@@ -100,11 +100,12 @@ class Shell:
                         return True
                     continue
             buffer += line
-            if ";" in line and is_complete(buffer):
-                if not self._run_pieces(buffer, where, first_line):
+            pieces = complete_statements(buffer) if ";" in line else None
+            if pieces is not None:
+                if not self._run_pieces(pieces, buffer, where, first_line):
                     return False
                 buffer = ""
-        return self._run_pieces(buffer, where, first_line)
+        return self._run_text(buffer, where, first_line)
 
     def run_input(self, text: str) -> None:
         """Run what was typed: a `.` command or statements; errors are printed."""
@@ -115,13 +116,16 @@ class Shell:
         elif is_command(line):
             self.run_command(f".schema {name}" if word == "\\d" else line)
         else:
-            self._run_pieces(text, "", 1)
+            self._run_text(text, "", 1)
 
-    def _run_pieces(self, text: str, where: str, first_line: int) -> bool:
+    def _run_text(self, text: str, where: str, first_line: int) -> bool:
         try:
             pieces = split_statements(text)
         except ProgrammingError:
             pieces = [Piece(text.strip(), len(text) - len(text.lstrip()), False)]
+        return self._run_pieces(pieces, text, where, first_line)
+
+    def _run_pieces(self, pieces: Sequence[Piece], text: str, where: str, first_line: int) -> bool:
         for piece in pieces:
             line = first_line + text.count("\n", 0, piece.start)
             is_command = piece.text.startswith(".")  # on one line with statements
@@ -166,8 +170,10 @@ class Shell:
         if self.has_timer:
             took = f"{(time.perf_counter() - begun_s) * 1000:,.1f} ms"
             footer = f"{footer} · {took}" if footer else took
-        if footer:
+        if footer and self.console.is_terminal:
             self.console.print(Text(footer, style="dim"))
+        elif footer:  # a line for each statement of a script
+            self.console.file.write(f"{footer}\n")
         if self._is_cancelled:  # what comes behind it in a script is not run
             self.errors.print("it was done before it could be cancelled", style="yellow")
         return not self._is_cancelled
@@ -190,11 +196,14 @@ class Shell:
     def _call(self, function: Callable[[], T]) -> T:
         """Run a function in the statement thread, and cancel it when Ctrl-C was pressed."""
         future: Future[T] = self._thread.submit(function)
-        while not future.done():
-            wait([future], timeout=_CANCEL_AGAIN_S)
+        while True:
+            try:
+                return future.result(_CANCEL_AGAIN_S)  # also where a cancel came too late
+            except TimeoutError:
+                if future.done():
+                    raise
             if self._is_cancelled:  # a cancel before the statement has begun is lost
                 self.connection.cancel()
-        return future.result()  # also where the cancel came too late: it has happened
 
     def _fetch(self, cursor: Cursor, count: int) -> list[tuple[Any, ...]]:
         rows = self._call(lambda: cursor.fetchmany(count))

@@ -165,6 +165,10 @@ class Connection(Strict, PublicErrors):
         """Run one statement for each row of parameters on a new cursor and return it."""
         return Cursor(self).executemany(text, rows)
 
+    def executescript(self, text: str) -> Cursor:
+        """Run the statements of a script, one by one, on a new cursor and return it."""
+        return Cursor(self).executescript(text)
+
     def ingest(
         self,
         table: str,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from herdpy.driver.arguments import checked_text
 from herdpy.driver.attributes import Foreign
 from herdpy.driver.types import Description, describe
-from herdpy.errors import InterfaceError, NotSupportedError, ProgrammingError, loading
+from herdpy.errors import Error, InterfaceError, NotSupportedError, ProgrammingError, loading
 from herdpy.exec.result import Result
 
 if TYPE_CHECKING:
@@ -98,6 +98,26 @@ class Cursor:
             )
         items = [row if row.__class__ is tuple else checked_parameters(row) for row in rows]
         self._result = session.execute_many(text, items)
+        return self
+
+    def executescript(self, text: str) -> "Cursor":
+        """Run the statements of a script, each as execute() does, and return this cursor.
+
+        The result is the last one's. An error ends the script, and names the line in a note; what
+        came before is the transaction's, or with autocommit is committed. Nothing is committed
+        before the first statement.
+        """
+        self._ready()
+        checked_text("the script", text)
+        with loading():
+            from herdpy.sql.reading.script import split_statements
+        for piece in split_statements(text):
+            try:
+                self.execute(piece.text)
+            except Error as error:
+                line = 1 + text.count("\n", 0, piece.start)
+                error.add_note(f"In the statement that begins in line {line} of the script.")
+                raise
         return self
 
     def take(self, result: Result) -> None:

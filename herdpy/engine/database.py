@@ -58,6 +58,7 @@ from herdpy.engine.state.system_tables import SYSTEM_TABLES, SystemRows
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.refusals import Refusals
+from herdpy.engine.statements.shared_plans import SharedPlans
 from herdpy.engine.tablespace_rows import tablespace_rows
 from herdpy.engine.vector_engines import Bounds, TablespaceVectors
 from herdpy.engine.writes.staging_uses import StagingUses
@@ -95,6 +96,7 @@ class Database:
         self.results = instance.results
         self.statement_ids = instance.statement_ids
         self.plans = instance.new_plans(instance.plan_room)
+        self.shared_plans = SharedPlans(self.config.plan_cache_entries_max)
         self.refusals = Refusals()
         self.limits = LimitRows()
         self.limits.add(partial(engine_limits, self), partial(engine_waits, self))

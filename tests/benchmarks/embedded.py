@@ -290,6 +290,40 @@ def statements(bench: Bench, world: World) -> None:
 
     ours, peer = world.sides(first)
     bench.compare("a text not seen before", ours, peer, count=50, rounds=5)
+
+    def read(cursor: Any) -> None:
+        for key in world.ids(500):
+            cursor.execute(f"SELECT name, x FROM big WHERE id = {key}").fetchone()
+
+    ours, peer = world.sides(read)
+    bench.compare("a read with its key in the text", ours, peer, count=500, rounds=5, bar=10)
+
+    def insert(cursor: Any) -> None:
+        cursor.execute("BEGIN")
+        for _ in range(500):
+            i = next(numbers) + world.row_count + 90_000_000
+            cursor.execute(f"INSERT INTO big VALUES ({i}, {i}, -5, {i}.5, 'name {i}', 'it''s')")
+        cursor.execute("ROLLBACK")
+
+    ours, peer = world.sides(insert)
+    name = "an INSERT with its values in the text"
+    bench.compare(name, ours, peer, count=500, rounds=5, bar=10)
+
+    table = "CREATE TABLE made (id INTEGER PRIMARY KEY, a TEXT, b TEXT, x REAL);"
+    rows = [f"INSERT INTO made VALUES ({i}, 'name {i}', NULL, {i}.25);" for i in range(2_000)]
+    script = "\n".join(("BEGIN TRANSACTION;", table, *rows, "COMMIT;"))
+
+    def load(connection: Any) -> None:
+        connection.executescript(script)
+        connection.execute("DROP TABLE made")
+
+    bench.compare(
+        "a row of a dump that is loaded",
+        lambda: load(world.ours),
+        lambda: load(world.peer),
+        count=2_000,
+        rounds=5,
+    )
     bench.compare(
         "connect to an open database",
         lambda: herdpy.connect(world.directory / "herdpy").close(),

@@ -41,6 +41,10 @@ def test_statements_rows_and_transactions(target: str) -> None:
             made = await conn.executemany("INSERT INTO t VALUES (?, 'x')", [(n,) for n in range(9)])
             assert made.rowcount == 9
             await conn.commit()
+            script = "SELECT 1; SELECT count(*) FROM t"
+            assert await (await conn.executescript(script)).fetchall() == [(9,)]
+            cursor = await conn.cursor()
+            assert await (await cursor.executescript(script)).fetchall() == [(9,)]
             await conn.execute("DELETE FROM t")
             assert conn.in_transaction
             await conn.rollback()

@@ -95,6 +95,28 @@ def test_executemany_is_all_or_nothing(connection) -> None:
     assert connection.executemany("INSERT INTO t VALUES (?, ?, ?)", []).rowcount == 0
 
 
+def test_a_script_is_run_in_the_transaction_that_is_open(connection) -> None:
+    connection.execute("INSERT INTO t VALUES (1, 'ant', 0)")
+    script = """-- a dump; of two rows
+        INSERT INTO t VALUES (2, 'b;c', 1.5);
+        INSERT INTO t VALUES (3, 'it''s', NULL); SELECT count(*) FROM t;
+    """
+    assert connection.executescript(script).fetchall() == [(3,)]
+    connection.rollback()
+    assert count(connection) == 0
+    assert connection.cursor().executescript(" -- nothing").description is None
+
+
+def test_a_script_ends_with_the_statement_that_fails(connection) -> None:
+    script = "INSERT INTO t VALUES (1, 'a', 0);\n\nINSERT INTO t VALUES (1, 'b', 0);\nSELECT 1"
+    with pytest.raises(herdpy.IntegrityError) as caught:
+        connection.executescript(script)
+    assert "line 3 of the script" in caught.value.__notes__[0]
+    assert connection.execute("SELECT name FROM t").fetchall() == [("a",)]
+    with pytest.raises(herdpy.ProgrammingError, match="no end"):
+        connection.executescript("SELECT 'a")
+
+
 @pytest.mark.parametrize("rows", ["abc", b"abc", {"a": 1}, 5, ["abc"], [5], [b"abc"]])
 def test_executemany_wants_rows(connection, rows) -> None:
     with pytest.raises(herdpy.ProgrammingError):

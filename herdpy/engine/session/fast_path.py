@@ -18,7 +18,9 @@ from herdpy.engine.state.transactions import Transaction, TransactionState
 from herdpy.engine.statements.execution import Execution
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.plan_cache import Prepared
+from herdpy.engine.statements.shared_plans import is_shared
 from herdpy.engine.writes.nonblocking import PendingWrite
+from herdpy.errors import DataError
 from herdpy.exec.result import Columns, LogicalRow, Result
 from herdpy.log.interfaces import LogSpaceError
 from herdpy.model.durability import Durability
@@ -46,6 +48,7 @@ class FastPath:
         self._tablespace = core.tablespace
         self._clock = core.database.clock
         self._latest = core.database.plans.latest
+        self._shared_plans = core.database.shared_plans
         self._gate = planner.gate
         self._execute = execute
         self._write_bytes_max = core.database.config.transaction_bytes_max
@@ -60,9 +63,27 @@ class FastPath:
         prepared = self._latest.get(text)
         if prepared is not None:
             found = self.attempt(prepared, parameters, text)
-            if found is not None:
-                return _ONE_ROW if isinstance(found, PendingWrite) else found
+        else:
+            found = None if parameters else self._attempt_shared(text)
+        if found is not None:
+            return _ONE_ROW if isinstance(found, PendingWrite) else found
         return self._execute(text, parameters)
+
+    def _attempt_shared(self, text: str) -> "PointRows | PendingWrite | None":
+        """As attempt(), by the plan that a statement with literals shares."""
+        transaction = self._core.transaction
+        if transaction is not None and transaction.catalog_changes:
+            return None
+        split = self._shared_plans.find(text, is_first_noted=False)
+        if split is None:
+            return None
+        prepared = self._latest.get(split.text)
+        if prepared is None or not is_shared(prepared, split.values):
+            return None
+        try:
+            return self.attempt(prepared, split.values, text)
+        except DataError:  # nothing was logged: the general path says where in the text
+            return None
 
     def attempt(
         self, prepared: Prepared, parameters: Parameters, text: str | None = None

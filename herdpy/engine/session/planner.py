@@ -4,21 +4,53 @@ The catalog and the rights that it sees, the plan cache, and the lease that it m
 runs under the mutex, as a part of a statement; a user without the rights gets no plan (42501).
 """
 
+from typing import NamedTuple
+
 from herdpy.engine.access.rights import Gate, check_needs, current_access, denied, rights_of
 from herdpy.engine.session.core import SessionCore
 from herdpy.engine.state.catalog import Catalog
 from herdpy.engine.state.snapshot_leases import SnapshotLease, gone_error, not_here_error
 from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.execution import Execution, Part
-from herdpy.engine.statements.plan_cache import Prepared, number_types, plan_key, prepare
+from herdpy.engine.statements.plan_cache import (
+    PlanKey,
+    Prepared,
+    number_types,
+    plan_key,
+    prepare,
+)
 from herdpy.engine.statements.result_places import Holder
+from herdpy.engine.statements.shared_plans import is_shared
 from herdpy.errors import Error, InternalError, no_table, not_a
 from herdpy.exec.result import Result
+from herdpy.limits import own_plan_text_max, own_plans_max
 from herdpy.model.access import TABLE_RIGHTS, Rights, User
 from herdpy.model.role_settings import OPEN_RESULTS
 from herdpy.model.schema import Table
 from herdpy.model.types import Physical
 from herdpy.sql.plan import Parameters
+from herdpy.sql.reading.literals import Split
+
+_NEVER_SHARED = ("42601", "0A000")
+"""Errors of a text with placeholders that are not about what the catalog has, or the values."""
+
+
+class Shared(NamedTuple):
+    """A statement as its shared plan has it: text and parameters, the plan, and its values."""
+
+    split: Split
+    prepared: Prepared
+    values: list[Physical]
+
+
+class _OwnPlans(NamedTuple):
+    """What a transaction that defines tables has planned since it defined the last one."""
+
+    definition: int
+    base: Catalog
+    catalog: Catalog
+    plans: dict[PlanKey, Prepared]
+    latest: dict[str, Prepared]
 
 
 class Planner:
@@ -27,6 +59,7 @@ class Planner:
         self._database = core.database
         self._tablespace = core.tablespace
         self.gate = Gate(core.identity)
+        self._own: _OwnPlans | None = None
 
     # --- what the session sees -------------------------------------------------------------------
 
@@ -37,11 +70,15 @@ class Planner:
         taken = None if transaction.reads_at is None else transaction.reads_at.taken
         if taken is not None:
             catalog = taken.catalog
-        if transaction.catalog_changes:
-            return catalog.with_changes(
+        if not transaction.catalog_changes:
+            return catalog
+        own = self._own
+        if own is None or own.definition != transaction.definition or own.base is not catalog:
+            changed = catalog.with_changes(
                 transaction.catalog_changes, transaction.access_changes, version=-1
             )
-        return catalog
+            own = self._own = _OwnPlans(transaction.definition, catalog, changed, {}, {})
+        return own.catalog
 
     def rights(self) -> Rights | None:
         """Return what the session's user may do, None for all."""
@@ -84,10 +121,12 @@ class Planner:
     ) -> Prepared:
         """Return the plan of a statement that the session's user may run."""
         catalog = catalog or self.catalog_of(self._core.transaction)
+        own, key = self._own, plan_key(text, parameters)
         if catalog.version < 0:
-            return self._authorize(prepare(text, catalog, parameters, self._look))
+            if own is None or own.catalog is not catalog:
+                return self._authorize(prepare(text, catalog, parameters, self._look))
+            return self._authorize(self._prepare_own(own, key, text, parameters))
         cache = self._database.plans
-        key = plan_key(text, parameters)
         prepared = cache.get(key)
         if prepared is not None and not prepared.holds_for(parameters):
             key = (text, (key[1], *number_types(prepared.compiled.numbers, parameters)))
@@ -98,20 +137,57 @@ class Planner:
                 cache.put(key, prepared)
         return self._authorize(prepared)
 
+    def _prepare_own(
+        self, own: "_OwnPlans", key: PlanKey, text: str, parameters: Parameters
+    ) -> Prepared:
+        """As prepare(), in a transaction that has defined tables itself."""
+        prepared = own.plans.get(key)
+        if prepared is None or not prepared.holds_for(parameters):
+            prepared = prepare(text, own.catalog, parameters, self._look)
+            if not prepared.is_secret and len(text) <= own_plan_text_max:
+                if len(own.plans) >= own_plans_max:
+                    own.plans.clear()
+                    own.latest.clear()
+                own.plans[key] = own.latest[text] = prepared
+        return prepared
+
     def bound(self, text: str, parameters: Parameters) -> tuple[Prepared, list[Physical]]:
         """Return the plan and its values; the plan used last for the text binds fast, or not."""
-        latest = self._database.plans.latest.get(text)
+        transaction, latest = self._core.transaction, None
+        if transaction is not None and transaction.catalog_changes:
+            own, catalog = self._own, self.catalog_of(transaction)
+            if own is not None and own.catalog is catalog:
+                latest = own.latest.get(text)
+        elif transaction is None or not transaction.reads_at:
+            latest = self._database.plans.latest.get(text)
+            if latest is not None and not latest.is_current(self._tablespace.applier.state.catalog):
+                latest = None
         if latest is not None and latest.bind is not None:
-            transaction = self._core.transaction
-            is_changed = transaction is not None and (
-                transaction.catalog_changes or transaction.reads_at
-            )
-            if not is_changed and latest.is_current(self._tablespace.applier.state.catalog):
-                values = latest.bind(parameters)
-                if values is not None:
-                    return self._authorize(latest), values
+            values = latest.bind(parameters)
+            if values is not None:
+                return self._authorize(latest), values
         prepared = self.prepare(text, parameters)
         return prepared, prepared.values(parameters, self._core.now_us)
+
+    def shared(self, text: str) -> "Shared | None":
+        """Return the plan that a statement without parameters shares with others, and its values.
+
+        None: it is to be planned as it stands, if only to say what is wrong with it.
+        """
+        plans = self._database.shared_plans
+        split = plans.find(text)
+        if split is None:
+            return None
+        try:
+            prepared, values = self.bound(*split)
+        except Error as error:
+            if error.sqlstate in _NEVER_SHARED:
+                plans.give_up(split)
+            return None
+        if is_shared(prepared, split.values):
+            return Shared(split, prepared, values)
+        plans.give_up(split)
+        return None
 
     def _authorize(self, prepared: Prepared) -> Prepared:
         """Return the statement, unless the session's user may not run it (42501)."""

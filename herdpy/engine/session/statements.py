@@ -94,7 +94,11 @@ class Statements(SessionPart):
 
     def _execute(self, text: str, parameters: Parameters) -> Result:
         core, planner = self._core, self._planner
-        prepared, values = planner.bound(text, parameters)
+        shared = None if parameters else planner.shared(text)
+        if shared is None:
+            prepared, values = planner.bound(text, parameters)
+        else:
+            (text, parameters), prepared, values = shared
         plan = prepared.plan
         statement = prepared.compiled.statement
         core.is_audited = statement.is_audited

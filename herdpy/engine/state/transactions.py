@@ -7,7 +7,7 @@ transaction's own session, because each key's chain changes by one dict store.
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bookie.runtime.ticket import Ticket
@@ -96,6 +96,9 @@ class Savepoint:
         return count
 
 
+_definitions = count(1)
+
+
 class Defined(NamedTuple):
     """What one record of a transaction defines; or, without tables, a ROLLBACK TO."""
 
@@ -139,6 +142,7 @@ class Transaction:
         "changed_rows",
         "cut",
         "defined",
+        "definition",
         "durability",
         "fresh",
         "has_read",
@@ -197,6 +201,8 @@ class Transaction:
         self.access_changes: dict[FactKey, Fact | None] = {}
         self.defined: list[Defined] = []
         """How both came, in order, as far as a checkpoint or a ROLLBACK TO may ask for it."""
+        self.definition = 0
+        """Another one, of all transactions, whenever catalog_changes or access_changes do."""
         self.byte_count = 0
         self.held: Reservation | None = None
         """What it has of the tablespace's memory; None: next to nothing."""
@@ -420,12 +426,14 @@ class Transaction:
         self.defined.append(Defined(lsn, statement, tables, access))
         self.catalog_changes.update(tables)
         self.access_changes.update(access)
+        self.definition = next(_definitions)
 
     def _fold(self) -> None:
         """Work out anew what is changed of catalog and access."""
         standing = _standing(self.defined)
         self.catalog_changes = _tables_of(standing)
         self.access_changes = _access_of(standing)
+        self.definition = next(_definitions)
 
     def defined_until(self, lsn: Lsn) -> list[Defined]:
         """Return what counts at lsn of what was defined at or before it, for a checkpoint."""

@@ -6,6 +6,7 @@ gives the same result or the error that explains; so a shortcut decides nothing 
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from herdpy.engine.state.memtable import TRIMMED, visible, visible_in
@@ -38,7 +39,7 @@ from herdpy.sql.plan import (
     Slot,
     UpdatePlan,
 )
-from herdpy.sql.tree import ColumnRef, OnConflict, Parameter
+from herdpy.sql.tree import ColumnRef, Literal, OnConflict, Parameter
 
 if TYPE_CHECKING:
     from herdpy.engine.state.state import State
@@ -62,6 +63,7 @@ _CLASS_TESTS = {
     Kind.BOOLEAN: EXACT_TESTS[Kind.BOOLEAN],
     Kind.UNKNOWN: "($ is None or $.__class__ is str)",
     Kind.BYTEA: EXACT_TESTS[Kind.BYTEA],
+    Kind.DECIMAL: "$.__class__ is Decimal",
     Kind.DATE: "$.__class__ is date",
     Kind.TIMESTAMP: "$.__class__ is datetime and $.tzinfo is None",
     Kind.TIMESTAMPTZ: "$.__class__ is datetime and $.tzinfo is not None",
@@ -81,7 +83,12 @@ class _Source(Writer):
         import datetime
 
         super().__init__(table)
-        self.space.update(date=datetime.date, datetime=datetime.datetime, float_order=float_order)
+        self.space.update(
+            date=datetime.date,
+            datetime=datetime.datetime,
+            Decimal=Decimal,
+            float_order=float_order,
+        )
         self.lines: list[str] = []
 
     def made(self, arguments: str) -> Callable[..., Any]:
@@ -92,10 +99,13 @@ class _Source(Writer):
         if len(types) > _parameters_max:
             return None
         tests: list[str] = []
+        stored = {slot.source for slot in slots if slot.column is not None}
         for position, (source, natural) in enumerate(types):
             test = _CLASS_TESTS.get(natural.kind)
             if source != position or test is None:
                 return None
+            if natural.kind is Kind.DECIMAL and position not in stored:
+                return None  # its digits decide about the type of what is computed with it
             tests.append(test.replace("$", f"v{position}"))
         if not types:
             self.lines.append("if p: return None")
@@ -163,9 +173,12 @@ def compile_row(plan: InsertPlan, types: NaturalTypes, slots: Sequence[Slot]) ->
         return None
     parts = default_sources(table, source.space)
     for ordinal, expression in zip(statement.ordinals, rows[0], strict=True):
-        if not isinstance(expression, Parameter):
+        if isinstance(expression, Parameter):
+            parts[ordinal] = values[expression.index]
+        elif isinstance(expression, Literal) and expression.value is None:
+            parts[ordinal] = "None"
+        else:
             return None
-        parts[ordinal] = values[expression.index]
     source.lines += [
         f"r = ({', '.join(parts)},)",
         *check_lines(source, table),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from herdpy.engine.statements.plan_cache import PlanCache
     from herdpy.engine.statements.refusals import Refusals
     from herdpy.engine.statements.result_places import ResultPlaces
+    from herdpy.engine.statements.shared_plans import SharedPlans
     from herdpy.engine.writes.staging_uses import StagingUses
     from herdpy.exec.vector.duck import VectorEngine
 
@@ -55,6 +56,8 @@ class DatabaseServices(Protocol):
     def refusals(self) -> "Refusals": ...
     @property
     def plans(self) -> "PlanCache": ...
+    @property
+    def shared_plans(self) -> "SharedPlans": ...
     @property
     def stagings(self) -> "StagingUses": ...
     @property

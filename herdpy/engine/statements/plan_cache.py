@@ -346,7 +346,7 @@ def prepare(
     compiled = compiler.compile_sql(text, asked, parameters, check_interrupt)
     types = None
     # The digits of texts are looked at in the general way alone.
-    if catalog.version >= 0 and not (isinstance(parameters, Mapping) or compiled.numbers):
+    if not (isinstance(parameters, Mapping) or compiled.numbers):
         types = compiler.parameter_types(parameters)
     prepared = Prepared(
         compiled, catalog.version, types, tuple(asked.found.items()), check_interrupt

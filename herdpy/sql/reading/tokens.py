@@ -167,11 +167,14 @@ def _check_placeholder(token: Token, sources: list[int | str]) -> None:
         )
 
 
-def tokenize(text: str) -> Iterator[Token]:
-    """Yield the tokens of a text of any number of statements; 42601 for a quote without end."""
+def tokenize(text: str, first: int = 0) -> Iterator[Token]:
+    """Yield the tokens of a text of any number of statements; 42601 for a quote without end.
+
+    From a character on, where one of the statements may begin.
+    """
     match = _TOKEN.match
     dollars = _DollarStrings(text)
-    position = 0
+    position: int | None = first
     has_escapes = False  # of the string before, with which one on the next line goes on
     while (found := match(text, position)) is not None and (kind := found.lastgroup) is not None:
         start, position = found.span(kind)
