@@ -341,8 +341,9 @@ class Replica:
         else:
             with suppress(Error):
                 self.run_checkpoint()
-        if self.checkpoint_error is not None:
-            raise no_memory_error(self.checkpoint_error)
+        error = self.checkpoint_error  # once: the next checkpoint may be well meanwhile
+        if error is not None:
+            raise no_memory_error(error)
 
     def _look(self) -> None:
         """See how much memory the memtables take."""

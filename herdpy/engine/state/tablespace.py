@@ -375,8 +375,9 @@ class Tablespace:
 
     def check_running(self) -> None:
         """Raise why the tablespace stopped, as far as it knows by itself; any thread."""
-        if self.failure is not None:
-            raise stopped_error(self.failure)
+        failure = self.failure  # once: the log may be opened anew meanwhile
+        if failure is not None:
+            raise stopped_error(failure)
 
     def submit(self, entry: Entry, *, is_urgent: bool = False) -> None:
         """Put an entry into the log and fill in its effects.
