@@ -24,7 +24,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from operator import itemgetter, lt
+from operator import itemgetter, le, lt
 from struct import Struct
 from typing import Any, NamedTuple, cast
 
@@ -63,6 +63,7 @@ _VERSION = 1
 _PRELUDE = Struct("<4sHHIII")
 _PRELUDE_BYTES = 24
 _COLUMN_CHOICES_MAX = 16
+_NEAR_ROWS = 8  # where the end of a range is looked for first, and then twice as far
 _COLUMN_OVERHEAD_BYTES = 512
 """More than a column's share of header, zones and padding; see split_rows."""
 
@@ -351,7 +352,8 @@ class Page:
         self._row_count = 0
         self._readers: list[Reader | None] = [None] * len(table.columns)
         self._row_cells: tuple[Cells, tuple[Any, ...]] | None = None
-        self._key_cells: tuple[Cells, tuple[Any, ...]] | None = None
+        self._key_cells: dict[int, tuple[Cells, tuple[Any, ...]]] = {}
+        """By how many of the key's columns."""
         self._chosen_cells: dict[tuple[int, ...], tuple[Cells, tuple[Any, ...]]] = {}
         self._finder: Callable[[Key], int] | None = None
         self._key_numbers: memoryview | None = None
@@ -398,17 +400,23 @@ class Page:
 
     def key(self, index: int) -> Key:
         """Return the canonical key of one row; reads the key's columns only."""
-        cells = self._key_cells
-        if cells is None:
-            key, kinds = self.table.key, self.table.key_kinds
-            wraps = ["float_order" if kind in FLOAT_KINDS else "" for kind in kinds]
-            cells = self._key_cells = compile_cells([self._reader(i) for i in key], wraps)
-        return cells[0](cells[1], index)
+        cells, views = self._cells_of_key(len(self.table.key))
+        return cells(views, index)
 
-    def lower_bound(self, bound: Key, is_inclusive: bool) -> int:
+    def _cells_of_key(self, width: int) -> tuple[Cells, tuple[Any, ...]]:
+        """Return what reads the first columns of a row's canonical key."""
+        cells = self._key_cells.get(width)
+        if cells is None:
+            key, kinds = self.table.key[:width], self.table.key_kinds
+            wraps = ["float_order" if kind in FLOAT_KINDS else "" for kind in kinds[:width]]
+            cells = self._key_cells[width] = compile_cells([self._reader(i) for i in key], wraps)
+        return cells
+
+    def lower_bound(self, bound: Key, is_inclusive: bool, first: int = 0) -> int:
         """Return the first row not before a key or prefix; exclusive: the first past all with it.
 
-        For an upper bound the end of the range is lower_bound(high, not high_inclusive).
+        For an upper bound the end of the range is lower_bound(high, not high_inclusive, start):
+        of the rows from `first` on, near which it is looked for first.
         """
         width = len(bound)
         search = bisect_left if is_inclusive else bisect_right
@@ -417,8 +425,17 @@ class Page:
             if keys is None and integer_key(self.table) is not None:
                 keys = self._open_key_numbers()
             if keys is not None:
-                return search(keys, cast("tuple[int]", bound)[0])
-        return search(range(self.row_count), bound, key=lambda index: self.key(index)[:width])
+                return search(keys, cast("tuple[int]", bound)[0], first)
+        cells, views = self._cells_of_key(width)
+        end, step = self.row_count, _NEAR_ROWS
+        is_before = lt if is_inclusive else le
+        while first and first + step < end:
+            if not is_before(cells(views, first + step), bound):
+                end = first + step
+                break
+            first += step + 1
+            step *= 2
+        return search(range(end), bound, first, key=lambda index: cells(views, index))
 
     def null_count(self, ordinal: int) -> int:
         header = self._column_header(ordinal)

@@ -229,9 +229,14 @@ class TablePages:
             if first < last:
                 bounds = (low, low_inclusive, high, high_inclusive)
                 entries = level.entries[first:last]
-                if last - first == 1 and _is_empty(entries[0], bounds):
-                    continue  # so often of a run that spans much and holds little
-                sources.append(self._level_range(entries, bounds, columns, is_reverse=is_reverse))
+                within: tuple[int, int] | None = None
+                if last - first == 1:
+                    within = _within(entries[0], bounds)
+                    if within[0] >= within[1]:
+                        continue  # so often of a run that spans much and holds little
+                sources.append(
+                    self._level_range(entries, bounds, within, columns, is_reverse=is_reverse)
+                )
         if len(sources) == 1:
             return sources[0]
         return merge_chunks(sources, self.table.key_of, is_reverse=is_reverse)
@@ -279,10 +284,12 @@ class TablePages:
         self,
         entries: Sequence[PageEntry],
         bounds: tuple[Key, bool, Key, bool],
+        within: tuple[int, int] | None,
         columns: Columns | None,
         *,
         is_reverse: bool,
     ) -> Iterator[list[Row]]:
+        """As range(), of one level; `within`: where in its only page, if that is known."""
         if columns is not None:
             columns = columns.union(self.table.key)
         low, low_inclusive, high, high_inclusive = bounds
@@ -292,9 +299,10 @@ class TablePages:
         for position in positions:
             entry = entries[position]
             # Only the pages at the ends can reach over the bounds.
-            start = entry.page.lower_bound(low, low_inclusive) if position == 0 else 0
-            stop = entry.row_count
-            if position == last:
+            start, stop = within or (0, entry.row_count)
+            if within is None and position == 0:
+                start = entry.page.lower_bound(low, low_inclusive)
+            if within is None and position == last:
                 stop = entry.page.lower_bound(high, not high_inclusive)
             while start < stop:
                 if is_reverse:
@@ -343,11 +351,11 @@ def merge_chunks(
         heads = rest
 
 
-def _is_empty(entry: PageEntry, bounds: tuple[Key, bool, Key, bool]) -> bool:
-    """Return whether surely no row of a page lies within the bounds."""
+def _within(entry: PageEntry, bounds: tuple[Key, bool, Key, bool]) -> tuple[int, int]:
+    """Return where in a page the rows within the bounds begin and end."""
     low, low_inclusive, high, high_inclusive = bounds
     start = entry.page.lower_bound(low, low_inclusive)
-    return start >= entry.page.lower_bound(high, not high_inclusive)
+    return start, entry.page.lower_bound(high, not high_inclusive, start)
 
 
 def _bound(keys: list[Key], bound: Key, *, is_inclusive: bool) -> int:

@@ -154,8 +154,8 @@ class FastPath:
                 # A commit after the next one may drop what this position sees from the middle of
                 # a chain, because no snapshot registered it; so the rows count only without that.
                 now = applier.state
-                if rows is not None and now.position == state.position:
-                    return prepared.columns or (), rows
+                if now.position == state.position:
+                    return None if rows is None else (prepared.columns or (), rows)
                 if now.catalog is not catalog:
                     return None
                 state = now

@@ -204,6 +204,9 @@ def _never() -> None:
 class Snapshot:
     """A view at one position, plus the changes its transaction made before one statement."""
 
+    counts_entries = True
+    """Who reads by an index asks whether that is worth it."""
+
     __slots__ = (
         "_access_changes",
         "_catalog_changes",
@@ -420,6 +423,31 @@ class Snapshot:
             pass
 
 
+class PresentView:
+    """Tables of one State that nobody has registered, for a few rows that are read at once.
+
+    Versions may be given up meanwhile: what was read counts if the newest State is at the same
+    position afterwards. SnapshotTooOldError: the answer is not known any more.
+    """
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def source(self, table: Table) -> "TableSnapshot":
+        """Return a table's rows, without what a transaction wrote itself."""
+        return TableSnapshot(
+            table, self._state.tables[table.id], self._state.position, None, 0, self
+        )
+
+    def check(self) -> None:
+        """Do nothing: who reads compares positions."""
+
+    check_interrupt = staticmethod(_never)
+    counts_entries = False
+
+
 def snapshot_too_old() -> SnapshotTooOldError:
     return SnapshotTooOldError(
         "snapshot too old: the row versions this statement reads were given up for memory",
@@ -439,7 +467,7 @@ class TableSnapshot:
         position: int,
         own: dict[Key, OwnVersion] | None,
         statement: int,
-        snapshot: Snapshot,
+        snapshot: Snapshot | PresentView,
     ) -> None:
         self.table = table
         self.memtables: tuple[Memtable, ...] = state.memtables if state is not None else ()
@@ -598,6 +626,8 @@ class TableSnapshot:
 
     def has_many(self, entries: "TableSnapshot", low: Key | None, high: Key | None) -> bool:
         """Tell whether there are so many entries that a scan is better, as RowSource has it."""
+        if not self.snapshot.counts_entries:
+            return False
         many = _MANY_ENTRIES + self.row_count_guess // _MANY_ENTRIES_SHARE
         return entries.count_guess(low, high, many) > many
 

@@ -7,14 +7,18 @@ gives the same result or the error that explains; so a shortcut decides nothing 
 
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from herdpy.engine.state.memtable import TRIMMED, visible, visible_in
+from herdpy.engine.state.snapshots import PresentView
 from herdpy.engine.state.transactions import own_visible
 from herdpy.engine.writes.keyed import ChangeRow, MakeRow
+from herdpy.errors import Error
 from herdpy.exec.coerce import (
     EXACT_TESTS,
     VALUE_TESTS,
+    compile_output,
     default_sources,
     output_converter,
     row_conversion,
@@ -22,7 +26,7 @@ from herdpy.exec.coerce import (
 )
 from herdpy.exec.row.expressions import Writer
 from herdpy.exec.row.row_check import check_lines
-from herdpy.exec.row.select import assigned_row
+from herdpy.exec.row.select import Reader, assigned_row
 from herdpy.model.keys import float_order, key_source
 from herdpy.model.schema import Table
 from herdpy.model.types import (
@@ -32,6 +36,7 @@ from herdpy.model.types import (
 )
 from herdpy.sql.plan import (
     DeletePlan,
+    IndexAccess,
     InsertPlan,
     PointAccess,
     RowFind,
@@ -276,6 +281,57 @@ def compile_point_read(
     text = _LOOKUP.format(table_id=table.id, found=found, from_page=from_page, absent="[]")
     source.lines += text.splitlines()
     return source.made("p, state, transaction")
+
+
+_FEW_ROWS = 64
+"""As many as an index read gives here: the server's loop waits for it."""
+
+
+class _NoInterrupt:
+    def check(self) -> None:
+        """Let it go on: it takes no longer than some rows do."""
+
+
+_NO_INTERRUPT = _NoInterrupt()
+
+
+def compile_index_read(
+    plan: RowSelect, types: NaturalTypes, slots: Sequence[Slot], reader: Callable[[], Reader]
+) -> ReadRow | None:
+    """Return f(parameters, state, transaction) → the few rows of some entries of an index.
+
+    As compile_point_read(), by the plan's reader of the general path. f answers None for more rows,
+    for what the transaction itself has written, and for what ends in an error.
+    """
+    access = plan.access
+    if not isinstance(access, IndexAccess) or plan.ref is None or access.is_sure:
+        return None
+    if plan.residual is not None or plan.limit is not None or plan.offset is not None:
+        return None
+    bind = compile_bind(types, slots)
+    if bind is None:
+        return None
+    table = plan.ref.table
+    convert = compile_output([sql_type for _, sql_type in plan.query.columns])
+
+    def read_rows(
+        parameters: Any, state: "State", transaction: "Transaction | None"
+    ) -> list[tuple[Any, ...]] | None:
+        if transaction is not None and transaction.writes:
+            return None
+        try:
+            values = bind(parameters)
+            if values is None or table.id not in state.tables:
+                return None
+            found = reader()(PresentView(state).source(table), values, _NO_INTERRUPT)
+            rows = None if found is None else list(islice(found, _FEW_ROWS + 1))
+        except Error:
+            return None
+        if rows is None or len(rows) > _FEW_ROWS:
+            return None
+        return rows if convert is None else list(map(convert, rows))
+
+    return read_rows
 
 
 def compile_change(

@@ -20,6 +20,7 @@ from herdpy.engine.statements.fast_paths import (
     ReadRow,
     compile_bind,
     compile_change,
+    compile_index_read,
     compile_point_read,
     compile_row,
     compile_rows,
@@ -28,6 +29,7 @@ from herdpy.engine.writes.keyed import change_row, insert_row
 from herdpy.engine.writes.nonblocking import is_short
 from herdpy.errors import loading
 from herdpy.exec import coerce
+from herdpy.exec.row.select import compile_row_select
 from herdpy.model.schema import Table
 from herdpy.model.types import Physical, SqlType
 from herdpy.sql.conversions import text_number
@@ -121,7 +123,11 @@ class Prepared:
         if types is not None:
             self.bind = compile_bind(types, self.slots)
             if isinstance(self.plan, RowSelect):
-                self.read_row = compile_point_read(self.plan, types, self.slots)
+                plan, slots = self.plan, self.slots
+                reader = partial(self.once, compile_row_select, plan)
+                self.read_row = compile_point_read(plan, types, slots) or compile_index_read(
+                    plan, types, slots, reader
+                )
 
     def is_current(self, catalog: Catalog) -> bool:
         """Return whether the plan holds for a catalog: it has the very tables it was bound to.

@@ -58,7 +58,12 @@ def test_round_trip(name: str, data: st.DataObject) -> None:
         bound = absent[:width]
         first = sum(key[:width] < bound for key in keys)
         assert page.lower_bound(bound, True) == first
-        assert page.lower_bound(bound, False) == sum(key[:width] <= bound for key in keys)
+        last = sum(key[:width] <= bound for key in keys)
+        assert page.lower_bound(bound, False) == last
+        begin = data.draw(st.integers(0, first))
+        assert page.lower_bound(bound, True, begin) == first
+        assert page.lower_bound(bound, False, begin) == last
+        assert page.lower_bound(bound, True, last) == last
 
 
 @settings(max_examples=100, deadline=None)

@@ -214,3 +214,54 @@ def test_thousands_of_parameters_have_no_function_of_their_own() -> None:
         for _ in range(3):
             assert connection.execute(text, range(3000)).fetchall() == [(5,)]
             assert connection.execute(text, list(range(5000, 8000))).fetchall() == [(7000,)]
+
+
+# --- rows by an index ----------------------------------------------------------------------------
+
+BY_INDEX = (
+    ("SELECT * FROM i WHERE g = ?", lambda rng: (rng.randrange(14),)),
+    ("SELECT name, id FROM i WHERE u = ?", lambda rng: (rng.randrange(400),)),
+    ("SELECT d FROM i WHERE g >= ? AND g < ?", lambda rng: sorted(rng.sample(range(14), 2))),
+    ("SELECT id FROM i WHERE g IS NULL", lambda _: ()),
+)
+
+
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_rows_by_an_index_are_few_and_right(
+    connection: herdpy.Connection, is_checkpointed: bool
+) -> None:
+    """As the general path gives them; what it does not take has many rows, or its own writes."""
+    rng = random.Random(7)
+    connection.execute(
+        "CREATE TABLE i (id BIGINT PRIMARY KEY, g INTEGER, u BIGINT UNIQUE, name TEXT,"
+        " d DECIMAL(8, 2))"
+    )
+    connection.execute("CREATE INDEX i_g ON i (g)")
+    rows = [
+        (n, None if n < 3 else 13 if n < 120 else n % 13, n if n % 3 else None, f"n{n}", n)
+        for n in range(400)
+    ]
+    connection.executemany("INSERT INTO i VALUES (?, ?, ?, ?, ?)", rows)
+    session = connection._session
+    taken = {text: 0 for text, _ in BY_INDEX}
+    for round_ in range(6):
+        if is_checkpointed and round_ % 2:
+            database_of(connection).run_checkpoint()
+        for text, make in BY_INDEX:
+            for _ in range(12):
+                parameters = tuple(make(rng))
+                session.execute(text, parameters)  # there is a plan
+                found = short(connection, text, parameters)
+                expected = list(session.execute(text, parameters).rows())
+                assert found is None or sorted(found) == sorted(expected)
+                assert (found is not None) == (len(expected) <= 64), (text, parameters)
+                taken[text] += found is not None
+        connection.execute("UPDATE i SET g = g + 1, u = -u WHERE id % 7 = ?", (round_,))
+        connection.execute("DELETE FROM i WHERE id % 50 = ?", (round_ + 10,))
+    assert all(taken.values())
+    connection.execute("BEGIN")
+    connection.execute("UPDATE i SET g = 77 WHERE id = 200")
+    text = BY_INDEX[0][0]
+    assert short(connection, text, (77,)) is None
+    assert [row[0] for row in connection.execute(text, (77,)).fetchall()] == [200]
+    connection.rollback()
