@@ -204,9 +204,6 @@ def _never() -> None:
 class Snapshot:
     """A view at one position, plus the changes its transaction made before one statement."""
 
-    counts_entries = True
-    """Who reads by an index asks whether that is worth it."""
-
     __slots__ = (
         "_access_changes",
         "_catalog_changes",
@@ -423,31 +420,6 @@ class Snapshot:
             pass
 
 
-class PresentView:
-    """Tables of one State that nobody has registered, for a few rows that are read at once.
-
-    Versions may be given up meanwhile: what was read counts if the newest State is at the same
-    position afterwards. SnapshotTooOldError: the answer is not known any more.
-    """
-
-    __slots__ = ("_state",)
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-
-    def source(self, table: Table) -> "TableSnapshot":
-        """Return a table's rows, without what a transaction wrote itself."""
-        return TableSnapshot(
-            table, self._state.tables[table.id], self._state.position, None, 0, self
-        )
-
-    def check(self) -> None:
-        """Do nothing: who reads compares positions."""
-
-    check_interrupt = staticmethod(_never)
-    counts_entries = False
-
-
 def snapshot_too_old() -> SnapshotTooOldError:
     return SnapshotTooOldError(
         "snapshot too old: the row versions this statement reads were given up for memory",
@@ -455,10 +427,10 @@ def snapshot_too_old() -> SnapshotTooOldError:
     )
 
 
-class TableSnapshot:
-    """One table at one snapshot; implements exec.interfaces.RowSource."""
+class TableRows:
+    """Rows of one table at one position, by key and in the order of keys."""
 
-    __slots__ = ("_own", "_statement", "memtables", "pages", "position", "snapshot", "table")
+    __slots__ = ("_own", "_statement", "memtables", "pages", "position", "table")
 
     def __init__(
         self,
@@ -467,7 +439,6 @@ class TableSnapshot:
         position: int,
         own: dict[Key, OwnVersion] | None,
         statement: int,
-        snapshot: Snapshot | PresentView,
     ) -> None:
         self.table = table
         self.memtables: tuple[Memtable, ...] = state.memtables if state is not None else ()
@@ -476,7 +447,9 @@ class TableSnapshot:
         self.position = position
         self._own = own
         self._statement = statement
-        self.snapshot = snapshot  # keeps the registration alive as long as a row is read
+
+    def check(self) -> None:
+        """Raise 72000 when what was read is not to be relied on: its snapshot was evicted."""
 
     @property
     def row_count_guess(self) -> int:
@@ -506,7 +479,7 @@ class TableSnapshot:
                 version = visible(newest, position)
                 if version is TRIMMED:
                     raise snapshot_too_old()
-                self.snapshot.check()  # afterwards: it is given up before its versions
+                self.check()  # afterwards: it is given up before its versions
             if version is not None:
                 return version
         return None
@@ -620,14 +593,55 @@ class TableSnapshot:
         found = [(key, v[1]) for key in keys if (v := self.version(key)) is not None]
         return [key for key, _ in found], [row for _, row in found]
 
+
+class PresentRows(TableRows):
+    """A few rows of a State that nobody has registered, read at once, by an index.
+
+    Versions may be given up meanwhile: what was read counts if the newest State is at the same
+    position afterwards. Without what a transaction wrote itself.
+    """
+
+    __slots__ = ("_state",)
+
+    def __init__(self, table: Table, state: State) -> None:
+        super().__init__(table, state.tables.get(table.id), state.position, None, 0)
+        self._state = state
+
+    def index(self, number: int) -> "PresentRows":
+        """Return the entries of an index, as RowSource has it."""
+        return PresentRows(self.table.stores[number].table, self._state)
+
+    def has_many(self, _entries: TableRows, _low: Key | None, _high: Key | None) -> bool:
+        """Tell that there are few: who reads stops at some number of rows."""
+        return False
+
+
+class TableSnapshot(TableRows):
+    """One table at one snapshot; implements exec.interfaces.RowSource."""
+
+    __slots__ = ("snapshot",)
+
+    def __init__(
+        self,
+        table: Table,
+        state: TableState | None,
+        position: int,
+        own: dict[Key, OwnVersion] | None,
+        statement: int,
+        snapshot: Snapshot,
+    ) -> None:
+        super().__init__(table, state, position, own, statement)
+        self.snapshot = snapshot  # keeps the registration alive as long as a row is read
+
+    def check(self) -> None:
+        self.snapshot.check()
+
     def index(self, number: int) -> "TableSnapshot":
         """Return the entries of an index, as RowSource has it."""
         return self.snapshot.source(self.table.stores[number].table)
 
     def has_many(self, entries: "TableSnapshot", low: Key | None, high: Key | None) -> bool:
         """Tell whether there are so many entries that a scan is better, as RowSource has it."""
-        if not self.snapshot.counts_entries:
-            return False
         many = _MANY_ENTRIES + self.row_count_guess // _MANY_ENTRIES_SHARE
         return entries.count_guess(low, high, many) > many
 
@@ -676,7 +690,7 @@ class TableSnapshot:
             live, batches = self.above_pages(ordinals, entries)
         except SnapshotGoneError:
             raise snapshot_too_old() from None
-        self.snapshot.check()
+        self.check()
         found = scan_table(self.table, entries, batches, ordinals, live=live)
         if any(has_negative_zero(entries, batches, ordinal) for ordinal in summed):
             return found
@@ -690,7 +704,7 @@ class TableSnapshot:
             found = count(self)
         except SnapshotGoneError:
             raise snapshot_too_old() from None
-        self.snapshot.check()
+        self.check()
         return found
 
     def entries(self) -> Iterator[PageEntry]:

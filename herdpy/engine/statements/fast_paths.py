@@ -5,13 +5,13 @@ for. It answers None for whatever it was not made for, and the caller takes the 
 gives the same result or the error that explains; so a shortcut decides nothing about types.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from herdpy.engine.state.memtable import TRIMMED, visible, visible_in
-from herdpy.engine.state.snapshots import PresentView
+from herdpy.engine.state.snapshots import PresentRows
 from herdpy.engine.state.transactions import own_visible
 from herdpy.engine.writes.keyed import ChangeRow, MakeRow
 from herdpy.errors import Error
@@ -24,9 +24,10 @@ from herdpy.exec.coerce import (
     row_conversion,
     to_physical,
 )
+from herdpy.exec.interfaces import Interrupt
 from herdpy.exec.row.expressions import Writer
 from herdpy.exec.row.row_check import check_lines
-from herdpy.exec.row.select import Reader, assigned_row
+from herdpy.exec.row.select import assigned_row
 from herdpy.model.keys import float_order, key_source
 from herdpy.model.schema import Table
 from herdpy.model.types import (
@@ -283,20 +284,25 @@ def compile_point_read(
     return source.made("p, state, transaction")
 
 
+FewRowsReader = Callable[
+    [PresentRows, Sequence[Physical], Interrupt], Iterator[tuple[Any, ...]] | None
+]
 _FEW_ROWS = 64
 """As many as an index read gives here: the server's loop waits for it."""
 
 
 class _NoInterrupt:
-    def check(self) -> None:
-        """Let it go on: it takes no longer than some rows do."""
+    """Of what takes no longer than some rows do."""
+
+    def check(self) -> None: ...
+    def on_cancel(self, callback: Callable[[], object] | None) -> None: ...
 
 
 _NO_INTERRUPT = _NoInterrupt()
 
 
 def compile_index_read(
-    plan: RowSelect, types: NaturalTypes, slots: Sequence[Slot], reader: Callable[[], Reader]
+    plan: RowSelect, types: NaturalTypes, slots: Sequence[Slot], reader: FewRowsReader
 ) -> ReadRow | None:
     """Return f(parameters, state, transaction) → the few rows of some entries of an index.
 
@@ -323,7 +329,7 @@ def compile_index_read(
             values = bind(parameters)
             if values is None or table.id not in state.tables:
                 return None
-            found = reader()(PresentView(state).source(table), values, _NO_INTERRUPT)
+            found = reader(PresentRows(table, state), values, _NO_INTERRUPT)
             rows = None if found is None else list(islice(found, _FEW_ROWS + 1))
         except Error:
             return None

@@ -5,12 +5,13 @@ bound to under their names; so DDL on other tables, and GRANT, leave it as it is
 shared by all sessions; a transaction with uncommitted DDL uses none of them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from bookie.runtime.drivers import new_mutex
 from herdpy.engine.access.rights import Needs, needs_of
+from herdpy.engine.state.snapshots import PresentRows
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.fast_paths import (
@@ -29,6 +30,7 @@ from herdpy.engine.writes.keyed import change_row, insert_row
 from herdpy.engine.writes.nonblocking import is_short
 from herdpy.errors import loading
 from herdpy.exec import coerce
+from herdpy.exec.interfaces import Interrupt, RowSource
 from herdpy.exec.row.select import compile_row_select
 from herdpy.model.schema import Table
 from herdpy.model.types import Physical, SqlType
@@ -124,10 +126,17 @@ class Prepared:
             self.bind = compile_bind(types, self.slots)
             if isinstance(self.plan, RowSelect):
                 plan, slots = self.plan, self.slots
-                reader = partial(self.once, compile_row_select, plan)
                 self.read_row = compile_point_read(plan, types, slots) or compile_index_read(
-                    plan, types, slots, reader
+                    plan, types, slots, self._read_few
                 )
+
+    def _read_few(
+        self, source: PresentRows, values: Sequence[Physical], interrupt: Interrupt
+    ) -> Iterator[tuple[Any, ...]] | None:
+        """Read by an index: its reader asks of a source no more than PresentRows has."""
+        plan = self.plan
+        assert isinstance(plan, RowSelect)
+        return self.once(compile_row_select, plan)(cast("RowSource", source), values, interrupt)
 
     def is_current(self, catalog: Catalog) -> bool:
         """Return whether the plan holds for a catalog: it has the very tables it was bound to.
