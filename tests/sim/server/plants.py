@@ -6,7 +6,7 @@ from typing import Any
 from herdpy.driver import pool
 from herdpy.driver.remote.retrying import REFUSED, RetryingSession
 from herdpy.engine.maintenance import replica
-from herdpy.engine.maintenance.recovery import Restored, abandoned, end_abandoned
+from herdpy.engine.maintenance.recovery import Restored
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.commit_tokens import CommitTokens, PlainTokens
 from herdpy.engine.state.locks import LockTable
@@ -100,14 +100,12 @@ def _repeat_unknown(right: Any) -> Any:
 
 
 def _go_on_from_the_log(right: Any) -> Any:
+    """Positions that were seen, and are not in the log, are forgotten, and given away again."""
+
     def resume(tablespace: Tablespace, found: Restored) -> None:
-        log, applier = found
-        if tablespace.space is not None:
-            tablespace.space.spares = log
-        left = abandoned(applier)
-        epoch = max(applier.epoch, tablespace.applier.epoch) + 1
-        tablespace.resume(log, applier, log.last_lsn, epoch)
-        end_abandoned(tablespace, left)
+        applier, last = tablespace.applier, found.log.last_lsn
+        applier.state = applier.state._replace(lsn=min(applier.state.lsn, last))
+        right(tablespace, found)
 
     return resume
 

@@ -364,9 +364,12 @@ class ServerHost(Telling):
             return
         self._is_reopening = True
         was_rough = self.world.is_rough
+        before = database.tablespace.state.lsn
         try:
             database.reopen()
             self.world.happen("log opened anew")
+            if (now := database.tablespace.state.lsn) < before:
+                raise CheckError("position", f"opened anew at {now}, was at {before} before")
         except InvariantViolation as error:
             raise CheckError("position", f"reopen: {error}") from error
         except Error as error:
