@@ -232,3 +232,23 @@ def test_all_transactions_together_note_little(db: Engine, monkeypatch: pytest.M
         session.commit()
     db.reopen()
     assert rows(db.session(), "SELECT count(*) FROM t WHERE id >= 10") == [(5,)]
+
+
+def test_no_row_is_noted_behind_a_statement_that_is_to_be_undone(db: Engine) -> None:
+    """The log has parts of it, and gets their end before what comes behind them."""
+    session = db.session()
+    run(session, INSERT, 50, 0)
+    transaction, space = session.transaction, db.database.tablespace
+    assert transaction is not None
+    found = space.state.catalog.table("t")
+    assert found is not None
+    transaction.cut = transaction.statement
+    with space.monitor:
+        space.enter()
+        assert not space.log_change(transaction, found, (51,), None, (51, 0), 1 << 20)
+    assert (51,) not in transaction.writes[found.id]
+    transaction.cut = None
+    with space.monitor:
+        assert space.log_change(transaction, found, (51,), None, (51, 0), 1 << 20)
+    assert (51,) in transaction.writes[found.id]
+    session.rollback()

@@ -268,3 +268,20 @@ def test_a_result_that_was_read_as_arrow_keeps_no_snapshot() -> None:
         assert result.arrow_batches(100).read_all().num_rows == 2
         assert db.database.tablespace.registry._positions == {}
         result.close()
+
+
+def test_nothing_is_given_up_while_a_reader_enters(db: Engine) -> None:
+    """What it needs is not known before it has said at which position it reads."""
+    table(db.session(), *((n, n) for n in range(20)))
+    space = db.database.tablespace
+    state, token = space.state, space.registry.new_token()
+    space.registry.enter(token)
+    churn(db, 50)
+    space.limit_versions(0)
+    late = Snapshot(space.registry, lambda: state, None)
+    assert all_rows(db, late) == [(n, n) for n in range(20)]
+    late.close()
+    space.registry.leave(token)
+    space.limit_versions(0)
+    with pytest.raises(SnapshotTooOldError):  # nothing keeps them any more
+        all_rows(db, Snapshot(space.registry, lambda: state, None))
