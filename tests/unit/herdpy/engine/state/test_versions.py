@@ -270,7 +270,7 @@ def test_a_result_that_was_read_as_arrow_keeps_no_snapshot() -> None:
         result.close()
 
 
-def test_nothing_is_given_up_while_a_reader_enters(db: Engine) -> None:
+def test_what_a_reader_needs_that_enters_is_not_trimmed(db: Engine) -> None:
     """What it needs is not known before it has said at which position it reads."""
     table(db.session(), *((n, n) for n in range(20)))
     space = db.database.tablespace
