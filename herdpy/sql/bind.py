@@ -66,14 +66,13 @@ def _bind_insert(node: syntax.Insert, context: StatementContext) -> tree.Insert:
     _written(node.table, context)
     insert = _bind_rows(node, scope.add_table(node.table), context)
     if node.conflict is not None:
-        _check_arbiter(node.conflict, insert.table, context)
+        is_by_key, arbiters = _bind_arbiters(node.conflict, insert.table, context)
         insert = replace(
             insert,
             on_conflict=tree.OnConflict(node.conflict.action),
             update=_bind_conflict_update(node, insert.target, context),
-            skips_taken=node.conflict.action == "NOTHING"
-            and not node.conflict.columns
-            and bool(insert.table.unique_stores),
+            is_by_key=is_by_key,
+            arbiters=arbiters,
         )
     return replace(insert, returning=_bind_returning(node.returning, scope))
 
@@ -121,24 +120,41 @@ def _check_no_interval(column: tree.ColumnRef, scope: Scope) -> None:
         )
 
 
-def _check_arbiter(node: syntax.Conflict, table: Table, context: StatementContext) -> None:
-    """Refuse columns by which a row is not the only one: those of the primary key it is."""
+def _bind_arbiters(
+    node: syntax.Conflict, table: Table, context: StatementContext
+) -> tuple[bool, tuple[int, ...]]:
+    """Return whether rows are in conflict by the primary key, and by which unique indexes.
+
+    Of DO NOTHING without columns by all of them, of UPSERT by the key alone.
+    """
     names = {table.columns[_ordinal(table, item, context)].name for item in node.columns}
-    if not names and node.assignments:
+    unique = {
+        number: {table.columns[ordinal].name for ordinal in store.index.columns}
+        for number, store in enumerate(table.stores)
+        if store.index.is_unique
+    }
+    if not names:
+        if not node.assignments:
+            return True, tuple(unique) if node.action == "NOTHING" else ()
         raise context.error(
             "42601",
             "ON CONFLICT DO UPDATE requires the columns that are in conflict",
             syntax.Column("", None, node.start),
-            "Write ON CONFLICT (the columns of the primary key) DO UPDATE.",
+            "Write ON CONFLICT (the columns of the primary key, or of a unique index) DO UPDATE.",
         )
-    if names and (table.is_heap or names != set(table.key_names)):
-        key = "it has none" if table.is_heap else ", ".join(table.key_names)
-        raise context.error(
-            "42P10",
-            "there is no unique constraint matching the ON CONFLICT specification",
-            syntax.Column(node.columns[0][0], None, node.columns[0][1]),
-            f'The primary key of "{table.name}": {key}.',
-        )
+    if not table.is_heap and names == set(table.key_names):
+        return True, ()
+    arbiters = tuple(number for number, columns in unique.items() if columns == names)
+    if arbiters:
+        return False, arbiters
+    keys = [] if table.is_heap else [f"the primary key ({', '.join(table.key_names)})"]
+    keys += [f"({', '.join(store.column_names)})" for store in table.unique_stores]
+    raise context.error(
+        "42P10",
+        "there is no unique constraint matching the ON CONFLICT specification",
+        syntax.Column(node.columns[0][0], None, node.columns[0][1]),
+        f'Unique in "{table.name}": {", ".join(keys[:8]) or "no columns"}.',
+    )
 
 
 def _bind_rows(

@@ -405,8 +405,9 @@ class Insert(Statement, frozen=True):
     """INSERT or UPSERT. `source` yields one value per ordinal of `ordinals`, assignable to it.
 
     For VALUES `rows` holds the expressions and source is None; otherwise source is the query.
-    Columns not named take their default. `update` is what on_conflict is UPDATE by; with
-    `skips_taken` SKIP is of all that is unique, and else of the primary key.
+    Columns not named take their default. `update` is what on_conflict is UPDATE by. A row that is
+    there in the way of a new one is what has its primary key, with is_by_key, or its values of one
+    of the unique indexes `arbiters`, by their numbers in Table.stores.
     """
 
     target: TableRef
@@ -416,7 +417,8 @@ class Insert(Statement, frozen=True):
     on_conflict: OnConflict = OnConflict.FAIL
     returning: Returning = None
     update: ConflictUpdate | None = None
-    skips_taken: bool = False
+    is_by_key: bool = True
+    arbiters: tuple[int, ...] = ()
 
     @property
     def table(self) -> Table:

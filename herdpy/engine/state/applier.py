@@ -585,23 +585,29 @@ def store_effects(
 def _effects(
     inserts: Sequence[Row], changes: Sequence[tuple[Row | None, Row | None]], table: Table
 ) -> Iterable[tuple[Key, Row | None]]:
-    """Return (key, new row or None) in the order of the statement; a re-keyed row gives two."""
+    """Return (key, new row or None); a re-keyed row gives two.
+
+    Old keys go before new ones come, so that UPDATE k = k + 1 over neighbours keeps them all, and
+    an insert what another row has given up.
+    """
     key_of = table.key_of
     if len(inserts) == 1 and not changes:
         return ((key_of(inserts[0]), inserts[0]),)
     pairs = zip(table.keys_of(inserts), inserts, strict=True)
-    return chain(pairs, _change_effects(changes, key_of)) if changes else pairs
+    return chain(_gone(changes, key_of), pairs, _come(changes, key_of)) if changes else pairs
 
 
-def _change_effects(
-    changes: Sequence[tuple[Row | None, Row | None]], key_of: Callable[[Row], Key]
-) -> Iterable[tuple[Key, Row | None]]:
-    # Old keys go before new ones come, so that UPDATE k = k + 1 over neighbours keeps them all.
+def _gone(
+    changes: Iterable[tuple[Row | None, Row | None]], key_of: Callable[[Row], Key]
+) -> Iterable[tuple[Key, None]]:
     for old, new in changes:
         if old is not None:
             old_key = key_of(old)
             if new is None or key_of(new) != old_key:
                 yield old_key, None
-    for _, new in changes:
-        if new is not None:
-            yield key_of(new), new
+
+
+def _come(
+    changes: Iterable[tuple[Row | None, Row | None]], key_of: Callable[[Row], Key]
+) -> Iterable[tuple[Key, Row]]:
+    return ((key_of(new), new) for _, new in changes if new is not None)

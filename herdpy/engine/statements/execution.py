@@ -456,7 +456,8 @@ class Execution:
             give=give,
             update=update,
         )
-        write.skips_taken = isinstance(plan, InsertPlan) and plan.statement.skips_taken
+        if isinstance(plan, InsertPlan):
+            write.arbiters = plan.statement.arbiters
         return write
 
     def _give(
@@ -689,7 +690,7 @@ class Execution:
                 give=give,
                 update=update,
             )
-        write.skips_taken = plan.statement.skips_taken
+        write.arbiters = plan.statement.arbiters
         return write
 
     def _is_big(self, source: TableSnapshot) -> bool:

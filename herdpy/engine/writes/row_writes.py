@@ -83,6 +83,7 @@ class Write:
         "_memory_bytes_max",
         "_tablespace",
         "_transaction",
+        "arbiters",
         "compute",
         "frees_space",
         "give",
@@ -92,7 +93,6 @@ class Write:
         "resolve",
         "resolved_as",
         "seen",
-        "skips_taken",
         "stream",
         "table",
         "update",
@@ -142,8 +142,8 @@ class Write:
         """Rows which it leaves because of what is in them."""
         self.frees_space = False
         """It may use what is kept for a full disk."""
-        self.skips_taken = False
-        """Of an INSERT: new rows with a unique value that is there are left out, too."""
+        self.arbiters: Sequence[int] = ()
+        """Unique indexes by which new rows are in conflict: left out, or an update of another."""
         self.is_part = False
         """It ends a statement that has logged something before: transaction.cut is that one."""
         self._memory_bytes_max = memory_bytes_max
@@ -163,17 +163,18 @@ class Write:
             changes = self._collected(source, bytes_held)
             count = len(changes)
         if self.update is not None:
-            changes, self.seen, written = _updated(changes, source, self.update)
+            arbiter = self.arbiters[0] if self.arbiters else None
+            changes, self.seen, written = _updated(changes, source, self.update, arbiter)
         elif self.resolve is not None:
             changes, self.kept, written = _resolved(changes, source, self.resolve)
-        elif self.skips_taken:
+        elif self.arbiters:
             written = [new for _, new in changes if new is not None]
         else:
             if self.give is not None:
                 self.give(source, [new or old or () for old, new in changes])
             return changes, count
-        if self.skips_taken:
-            written = without_taken(self.table, written, source)
+        if self.arbiters and self.update is None:
+            written = without_taken(self.table, written, source, self.arbiters)
             inserts: list[Change] = [(None, new) for new in written]
             changes = inserts
         if self.give is not None:
@@ -336,7 +337,7 @@ class Write:
     def _are_free(self, unique: Iterable[UniqueKeys]) -> bool:
         """Raise 23505 unless the keys that rows get, which are locked, are free.
 
-        False: one is not, and its row is to be left out.
+        False: one is not, and by what has it the statement is to be worked out again.
         """
         if not unique:
             return True
@@ -345,7 +346,7 @@ class Write:
             for each in unique:
                 taken = each.first_taken(latest)
                 if taken is not None:
-                    if self.skips_taken:
+                    if any(each.store is self.table.stores[number] for number in self.arbiters):
                         return False
                     check_absent(each.store.table, taken, taken)
         finally:
@@ -665,37 +666,53 @@ def _resolved(
 
 
 def _updated(
-    inserts: Sequence[Change], source: TableSnapshot, update: Update
+    inserts: Sequence[Change], source: TableSnapshot, update: Update, arbiter: int | None
 ) -> tuple[list[Change], dict[Key, Row], list[Row]]:
     """Return the changes that inserts are, each of which updates the row that is there.
 
-    And the rows that stay, and those that are written, in their order; 21000 when a row would be
-    changed twice, or a new one changed.
+    That is the one of its key, or of its values in the unique index `arbiter`. And the rows that
+    stay, and those that are written, in their order; 21000 when a row would be changed twice, or a
+    new one changed.
     """
     table, rows = source.table, [new for _, new in inserts if new is not None]
-    keys = table.keys_of(rows)
-    there = list(map(source.get, keys))
+    conflict_of: Callable[[Row], Key | None] = table.key_of
+    entries, store = source, None
+    if arbiter is not None:
+        store, entries = table.stores[arbiter], source.index(arbiter)
+        conflict_of = store.unique_key_of
+    conflicts = list(map(conflict_of, rows))
+    there = [None if key is None else entries.get(key) for key in conflicts]
+    if store is not None:
+        there = [None if entry is None else source.get(store.key_of(entry)) for entry in there]
     pairs = [(old, new) for old, new in zip(there, rows, strict=True) if old is not None]
     updated = iter(update(source, pairs))
     changes: list[Change] = []
+    is_held: dict[
+        Key, bool
+    ] = {}  # what the statement has taken of what is in conflict, or given up
     left: dict[Key, Row | None] = {}  # by the statement, under each key that it has changed
     seen: dict[Key, Row] = {}
     written: list[Row] = []
     has_moved = False
-    for key, old, new in zip(keys, there, rows, strict=True):
+    for conflict, old, new in zip(conflicts, there, rows, strict=True):
         after = new if old is None else next(updated)
-        if key in left:
-            if left[key] is not None:
+        if conflict is not None and conflict in is_held:
+            if is_held[conflict]:
                 raise twice_error(table)
-            old, after = None, new  # the statement has given the row that was there another key
+            old, after = None, new  # the statement has given the row that was there other values
         if after is None:
             if old is not None:
-                seen[key] = old
+                seen[table.key_of(old)] = old
             continue
-        new_key = table.key_of(after)
-        if new_key != key:
+        new_key, before = table.key_of(after), None if old is None else table.key_of(old)
+        if before is not None and new_key != before:
             has_moved = True
-            left[key] = None
+            left[before] = None
+        if new_key != before:
+            check_absent(table, new_key, left.get(new_key))
+        for key, holds in ((conflict, False), (conflict_of(after), True)):
+            if key is not None:
+                is_held[key] = holds
         changes.append((old, after))
         left[new_key] = after
         written.append(after)

@@ -84,7 +84,7 @@ class SpilledWrite:
         TooLargeError: what a resolved INSERT is depends on the rows before it, and so do the
         entries of indexes: it has to fit in memory.
         """
-        is_resolved = self._write.resolve is not None or self._write.skips_taken
+        is_resolved = self._write.resolve is not None or bool(self._write.arbiters)
         if is_resolved and len(self._tables) > 1:
             raise TooLargeError
         wait = self._lock()

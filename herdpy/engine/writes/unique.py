@@ -5,7 +5,7 @@ state and in what the transaction itself has written. Keys that it takes from ro
 whoever wants one of them waits for the end of the transaction.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from herdpy.engine.state.snapshots import Snapshot, TableSnapshot
@@ -33,16 +33,19 @@ class UniqueKeys(NamedTuple):
         return next((key for key in wanted if source.get(key) is not None), None)
 
 
-def without_taken(table: Table, inserts: Iterable[Row], source: TableSnapshot) -> list[Row]:
-    """Return the new rows but for those that have a unique value of a row that is there.
+def without_taken(
+    table: Table, inserts: Iterable[Row], source: TableSnapshot, arbiters: Sequence[int]
+) -> list[Row]:
+    """Return the new rows but for those that have values of a row that is there in these indexes.
 
     Also of one before them. What another transaction is just writing is seen when it has ended.
     """
     rows: list[Row] = []
-    taken: list[set[Key]] = [set() for _ in table.stores]
-    sources = [source.index(number) for number in range(len(table.stores))]
+    stores = [table.stores[number] for number in arbiters]
+    taken: list[set[Key]] = [set() for _ in stores]
+    sources = [source.index(number) for number in arbiters]
     for row in inserts:
-        keys = [store.unique_key_of(row) for store in table.stores]
+        keys = [store.unique_key_of(row) for store in stores]
         if any(
             key is not None and (key in known or entries.get(key) is not None)
             for key, known, entries in zip(keys, taken, sources, strict=True)

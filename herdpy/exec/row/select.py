@@ -327,7 +327,8 @@ Resolve = Callable[[Row, Row], Row | None]
 
 def resolver(plan: InsertPlan) -> Resolve | None:
     """Return what an INSERT makes of rows whose keys are there; None: it is not for one to say."""
-    match plan.statement.on_conflict:
+    statement = plan.statement
+    match statement.on_conflict if statement.is_by_key else OnConflict.FAIL:
         case OnConflict.FAIL | OnConflict.UPDATE:
             return None
         case OnConflict.SKIP:

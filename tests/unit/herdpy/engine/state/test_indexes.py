@@ -44,6 +44,12 @@ def check(db: Engine) -> None:
         snapshot.close()
 
 
+def await_wait(driver: WatchedDriver, name: str) -> None:
+    """Return when a thread waits for a lock; queue.Empty: it does not."""
+    while driver.waits.get(timeout=60) != name:
+        pass
+
+
 def fails(session: Session, sqlstate: str, text: str, *parameters: Any) -> Error:
     with pytest.raises(Error) as caught:
         session.run(text, parameters)
@@ -120,8 +126,7 @@ def test_what_came_while_an_insert_waited_is_left_out_by_do_nothing() -> None:
         text = "INSERT INTO t VALUES (2, 'a'), (3, 'b') ON CONFLICT DO NOTHING"
         with Background() as background:
             background.start(lambda: run(session, text), "second")
-            while driver.waits.get() != "second":
-                pass
+            await_wait(driver, "second")
             first.commit()
         assert rows(first, "SELECT id, u FROM t ORDER BY id") == [(1, "a"), (3, "b")]
         check(db)
@@ -146,8 +151,7 @@ def test_a_write_waits_for_one_that_has_the_value(ends: str) -> None:
 
         with Background() as background:
             background.start(insert, "second")
-            while driver.waits.get() != "second":
-                pass
+            await_wait(driver, "second")
             getattr(first, ends)()
         assert outcomes == [1 if ends == "commit" else "23505"]
         check(db)
@@ -274,13 +278,20 @@ def test_a_random_life_keeps_indexes_equal_to_their_tables(db: Engine, session: 
             [
                 ("INSERT INTO t VALUES (?, ?, ?, ?)", (key, u, n, d)),
                 ("UPSERT INTO t VALUES (?, ?, ?, ?)", (key, u, n, d)),
+                ("INSERT INTO t VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
+                 " id = t.id + 1, u = excluded.u", (key, u, n, d)),
+                ("INSERT INTO t VALUES (?, ?, ?, ?) ON CONFLICT (u) DO UPDATE SET"
+                 " id = excluded.id, n = excluded.n", (key, u, n, d)),
+                ("INSERT INTO t VALUES (?, ?, ?, ?) ON CONFLICT (u) DO NOTHING", (key, u, n, d)),
+                ("INSERT INTO t SELECT id + 1, u, n, d FROM t WHERE n = ? ON CONFLICT (u) DO"
+                 " UPDATE SET id = excluded.id + 20", (n,)),
                 ("UPDATE t SET u = ? WHERE id = ?", (u, key)),
                 ("UPDATE t SET n = ?, d = ? WHERE id = ?", (n, d, key)),
                 ("UPDATE t SET id = ? WHERE n = ? AND id < 3", (key, n)),
                 ("DELETE FROM t WHERE id = ?", (key,)),
                 ("DELETE FROM t WHERE n = ? AND d > 0", (n,)),
             ]
-        )
+        )  # fmt: skip
         try:
             each.run(text, parameters)
         except IntegrityError:
@@ -292,6 +303,44 @@ def test_a_random_life_keeps_indexes_equal_to_their_tables(db: Engine, session: 
         check(db)
     db.reopen()
     check(db)
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_row_that_moves_keeps_its_unique_value(
+    db: Engine, session: Session, is_committed: bool
+) -> None:
+    """Its entry has the same key before and behind, and is removed before it comes."""
+    run(session, "INSERT INTO t VALUES (2, 'b', 1, 1)")
+    by_value = "SELECT id FROM t WHERE u = 'b'"
+    if not is_committed:
+        run(session, "BEGIN")
+    moved = "INSERT INTO t VALUES (?, ?, 1, 1) ON CONFLICT ({}) DO UPDATE SET id = t.id + 10"
+    run(session, moved.format("u"), 9, "b")
+    assert rows(session, by_value) == [(12,)]
+    run(session, moved.format("id"), 12, "c")
+    assert rows(session, by_value) == [(22,)]
+    if not is_committed:
+        run(session, "COMMIT")
+    check(db)
+    db.reopen()
+    check(db)
+    assert rows(db.session(), by_value) == [(22,)]
+
+
+def test_an_upsert_by_a_unique_value_waits_for_who_inserts_it() -> None:
+    """Two programs that count by a value make one row of it, whose count is two."""
+    driver = WatchedDriver()
+    with engine(is_threaded=True, driver=driver) as db:
+        first, second = db.session(), db.session(autocommit=True)
+        run(second, "CREATE TABLE t (id BIGINT PRIMARY KEY, u TEXT UNIQUE, n INTEGER)")
+        text = "INSERT INTO t VALUES (?, 'a', 1) ON CONFLICT (u) DO UPDATE SET n = t.n + 1"
+        run(first, text, 1)
+        with Background() as background:
+            background.start(lambda: run(second, text, 2), "second")
+            await_wait(driver, "second")
+            first.commit()
+        assert rows(second, "SELECT id, u, n FROM t") == [(1, "a", 2)]
+        check(db)
 
 
 def test_a_lost_entry_is_found(db: Engine, session: Session) -> None:
