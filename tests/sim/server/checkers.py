@@ -13,6 +13,7 @@ snapshot    a transaction with REPEATABLE READ sees a list as it was, and what i
 atomicity   a statement that changes several rows changes all of them or none
 register    a value that was read or acknowledged is not read older by any statement that begins
             behind that; no two transactions were acknowledged that made the same value
+unique      no two rows have one unique value, and by the index each is found that is there
 position    the position of a connection, and of the server, never goes back; a COMMIT is behind all
             positions that clients had been told before it began, and no crash takes one back
 content     what is there is what the model says
@@ -37,6 +38,7 @@ CHECKERS = (
     "snapshot",
     "register",
     "atomicity",
+    "unique",
     "position",
     "content",
     "digest",
@@ -102,6 +104,11 @@ class History:
         total = sum(balances.values())
         if len(balances) != ACCOUNTS or total != ACCOUNTS * OPENING_BALANCE:
             raise CheckError("bank", f"{len(balances)} accounts have {total}: {dict(balances)}")
+
+    def saw_seats(self, names: Sequence[str], by_index: Sequence[str]) -> None:
+        """A statement read all names of seats, another one of its snapshot by their index."""
+        if len(set(names)) < len(names) or sorted(names) != list(by_index):
+            raise CheckError("unique", f"seats {sorted(names)}, by their index {list(by_index)}")
 
     def saw_group(self, values: Sequence[int]) -> None:
         """A statement read all rows of the group, which statements raise together."""

@@ -14,7 +14,7 @@ from herdpy.aio.stream import LoopWaits
 from herdpy.aio.switching import switched, wait_for
 from herdpy.driver.connection import Connection, connect
 from herdpy.driver.pool import Pool
-from herdpy.errors import Error, Retry
+from herdpy.errors import Error, IntegrityError, Retry
 from herdpy.storage.tablespace_list import DEFAULT
 from tests.sim.loop import Node
 from tests.sim.server.checkers import (
@@ -55,7 +55,9 @@ INDEXES = (
     "CREATE UNIQUE INDEX ON element (v, k, n)",
     "CREATE INDEX ON grp (v)",
     "CREATE INDEX ON register (v)",
+    "CREATE TABLE seat (id BIGINT PRIMARY KEY, name TEXT UNIQUE, n BIGINT)",
 )
+SEATS = 6
 EXPECTED = {
     "40001",  # a statement that was run again too often
     "40P01",  # a deadlock
@@ -510,6 +512,8 @@ class Client:
             (partial(self._raise_group, connection, number), 2),
             (partial(self._read, connection, number, reads), 2),
         ]
+        if self.world.plan.has_indexes:
+            kinds.append((partial(self._take_seat, connection, number), 3))
         doings, weights = zip(*kinds, strict=True)
         if self.rng.random() < 0.5:
             connection.execute("INSERT INTO journal VALUES (?, ?)", (number, self.number))
@@ -552,6 +556,34 @@ class Client:
             connection.execute("INSERT INTO element VALUES (?, ?, ?)", (name, row[0], element))
             if self.rng.random() < 0.3:
                 self._read_list(connection, number, name, reads)
+
+    def _take_seat(self, connection: "Connection | Awaiting", number: int) -> None:
+        """Take a name that one row has at most, or give it up; and look who has which."""
+        name, other = (f"seat {self.rng.randrange(SEATS)}" for _ in range(2))
+        text, parameters = self.rng.choice(
+            [
+                ("INSERT INTO seat VALUES (?, ?, 1)", (number, name)),
+                ("INSERT INTO seat VALUES (?, ?, 1) ON CONFLICT (name) DO NOTHING", (number, name)),
+                ("INSERT INTO seat VALUES (?, ?, 1) ON CONFLICT (name) DO UPDATE SET"
+                 " id = excluded.id, n = seat.n + 1", (number, name)),
+                ("UPDATE seat SET name = ? WHERE name = ?", (other, name)),
+                ("DELETE FROM seat WHERE name = ?", (name,)),
+            ]
+        )  # fmt: skip
+        try:
+            connection.execute(text, parameters)
+            self.world.happen("a seat")
+        except IntegrityError:
+            self.world.happen("a seat that is taken")
+        self._read_seats(connection)
+
+    def _read_seats(self, connection: "Connection | Awaiting") -> None:
+        if not self._is_repeatable:
+            return  # two statements do not see one state
+        names = connection.execute("SELECT name FROM seat WHERE n > 0").fetchall()
+        text = "SELECT name FROM seat WHERE name > '' ORDER BY name LIMIT 1000"
+        by_index = connection.execute(text).fetchall()
+        self.world.history.saw_seats([name for (name,) in names], [name for (name,) in by_index])
 
     def _raise_register(self, connection: "Connection | Awaiting") -> tuple[int, int] | None:
         """Raise a register in some transactions; return which, and the value that it has then."""
@@ -682,5 +714,9 @@ def check_end(world: World) -> None:
             dict(rows("SELECT k, n FROM list")),
             [v for (v,) in rows("SELECT v FROM grp")],
         )
+        if world.plan.has_indexes:
+            names = [name for (name,) in rows("SELECT name FROM seat WHERE n > 0")]
+            by_index = rows("SELECT name FROM seat WHERE name > '' ORDER BY name LIMIT 1000")
+            world.history.saw_seats(names, [name for (name,) in by_index])
 
     in_the_calm(world, check)

@@ -12,15 +12,17 @@ from herdpy.engine.state.commit_tokens import CommitTokens, PlainTokens
 from herdpy.engine.state.locks import LockTable
 from herdpy.engine.state.tablespace import Entry, Tablespace
 from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
-from herdpy.engine.state.transactions import Transaction, TransactionState
+from herdpy.engine.state.transactions import OwnVersion, Transaction, TransactionState
 from herdpy.engine.statements.plan_cache import Prepared
 from herdpy.engine.writes.nonblocking import PendingWrite
 from herdpy.engine.writes.row_writes import Write
+from herdpy.engine.writes.unique import UniqueKeys
 from herdpy.errors import Retry
 from herdpy.log.file_log import FileLog
 from herdpy.log.syncer import InlineSyncer
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
+from herdpy.model.types import Key
 from herdpy.proto import messages
 from herdpy.server.requests.requests import Requests
 from tests.fixtures.plants import Plant
@@ -124,6 +126,31 @@ def _ended_is_told(right: Any) -> Any:
     return write_row
 
 
+def _never_taken(right: Any) -> Any:
+    return lambda self, latest: None
+
+
+def _locks_no_value(right: Any) -> Any:
+    return lambda self, unique: None
+
+
+def _keeps_entries(right: Any) -> Any:
+    """ROLLBACK TO takes back rows, and leaves what they have in indexes."""
+
+    def roll_back_to(self: Transaction, statement: int, *places: Any) -> None:
+        kept = {number: rows for number, rows in self.writes.items() if _are_entries(rows)}
+        right(self, statement, *places)
+        self.writes.update(kept)
+
+    return roll_back_to
+
+
+def _are_entries(rows: dict[Key, OwnVersion]) -> bool:
+    """Tell whether rows are nothing but keys: those of an index that is not unique."""
+    found = [(key, version[1]) for key, version in rows.items() if version[1] is not None]
+    return bool(found) and all(key == row for key, row in found)
+
+
 PLANTS: dict[str, Plant] = {
     "what has ended taken for told": Plant(Requests, "write_row", _ended_is_told, ("errors",)),
     "a sync that does nothing": Plant(
@@ -163,6 +190,11 @@ PLANTS: dict[str, Plant] = {
         Tablespace, "undo_cut", _keep_the_parts, ("atomicity", "content", "bank")
     ),
     "position restarted": Plant(replica, "resume", _go_on_from_the_log, ("position",)),
+    "a unique value not looked up": Plant(UniqueKeys, "first_taken", _never_taken, ("unique",)),
+    "unique values not locked": Plant(Write, "_lock_unique", _locks_no_value, ("unique",)),
+    "entries kept by ROLLBACK TO": Plant(
+        Transaction, "roll_back_to", _keeps_entries, ("digest", "bank", "content")
+    ),
     "rows are not locked": Plant(
         LockTable, "acquire_rows", _ignore_holders, ("bank", "lists", "content", "atomicity")
     ),
