@@ -136,7 +136,7 @@ def _take(history: History, record: Record) -> None:
 def _see(history: History, record: Record) -> None:
     """Judge what a client saw; all fates are known."""
     if "bank" in record:
-        history.saw_bank(dict(record["bank"]))
+        history.saw_bank([(each, balance) for each, balance in record["bank"]])
     if "group" in record:
         history.saw_group(record["group"])
     before: dict[int, tuple[int, ...]] = {}

@@ -99,11 +99,16 @@ class History:
 
     # --- what is seen while clients run ----------------------------------------------------------
 
-    def saw_bank(self, balances: Mapping[int, int]) -> None:
-        """A statement read all accounts."""
+    def saw_bank(self, rows: Sequence[tuple[int, int]]) -> None:
+        """A statement read all accounts, each once."""
+        balances = dict(rows)
         total = sum(balances.values())
-        if len(balances) != ACCOUNTS or total != ACCOUNTS * OPENING_BALANCE:
-            raise CheckError("bank", f"{len(balances)} accounts have {total}: {dict(balances)}")
+        if (
+            len(rows) != ACCOUNTS
+            or len(balances) != ACCOUNTS
+            or total != ACCOUNTS * OPENING_BALANCE
+        ):
+            raise CheckError("bank", f"{len(rows)} accounts have {total}: {balances}")
 
     def saw_seats(self, names: Sequence[str], by_index: Sequence[str]) -> None:
         """A statement read all names of seats, another one of its snapshot by their index."""
@@ -161,7 +166,7 @@ class History:
         """Compare what a last reader found with all that was seen before."""
         there = set(journal)
         self._check_fates(there)
-        self.saw_bank(balances)
+        self.saw_bank([*balances.items()])
         self._check_balances(there, balances)
         self.saw_group(group)
         raised = len(self.raises & there)

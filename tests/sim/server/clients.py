@@ -624,7 +624,7 @@ class Client:
         history = self.world.history
         kind = self.rng.randrange(3)
         if kind == 0 and number not in history.transfers:
-            history.saw_bank(dict(connection.execute(self._accounts).fetchall()))
+            history.saw_bank(connection.execute(self._accounts).fetchall())
         elif kind == 1 and number not in history.raises:
             history.saw_group([v for (v,) in connection.execute("SELECT v FROM grp").fetchall()])
         else:

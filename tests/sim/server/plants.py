@@ -193,7 +193,7 @@ PLANTS: dict[str, Plant] = {
     "a unique value not looked up": Plant(UniqueKeys, "first_taken", _never_taken, ("unique",)),
     "unique values not locked": Plant(Write, "_lock_unique", _locks_no_value, ("unique",)),
     "entries kept by ROLLBACK TO": Plant(
-        Transaction, "roll_back_to", _keeps_entries, ("digest", "bank", "content")
+        Transaction, "roll_back_to", _keeps_entries, ("bank", "digest", "errors")
     ),
     "rows are not locked": Plant(
         LockTable, "acquire_rows", _ignore_holders, ("bank", "lists", "content", "atomicity")
