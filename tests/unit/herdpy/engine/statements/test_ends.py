@@ -82,7 +82,9 @@ def connection() -> Iterator[Connection]:
     connection.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, s TEXT)")
     connection.execute("INSERT INTO t VALUES (1000000, 'a')")
     connection.commit()
-    connection.execute(_VECTOR).fetchall()
+    connection.execute("SET statement_timeout = '60s'")
+    connection.execute(_VECTOR).fetchall()  # so that the thread that stops DuckDB is there
+    connection.execute("RESET statement_timeout")
     for name in ("few", "big", "many"):
         connection.execute(f"CREATE TABLE {name} (id BIGINT PRIMARY KEY, s TEXT)")
     for name in ("few", "big"):
