@@ -642,9 +642,13 @@ class Tablespace:
         if transaction.statement == statement:
             transaction.write_row(table.id, key, row)
             for store in table.stores:
-                transaction.write(
-                    store.table.id, store_effects(store, (), ((old, row),)), statement
-                )
+                entries = store.table
+                if old is None and row is not None:  # as store_effects() has it
+                    entry = store.entry_of(row)
+                    transaction.write_row(entries.id, entries.key_of(entry), entry)
+                else:
+                    effects = store_effects(store, (), ((old, row),))
+                    transaction.write(entries.id, effects, statement)
             rows.count = row_count
             rows.end = end
             transaction.byte_count = byte_count
