@@ -41,6 +41,8 @@ from herdpy.storage.table_pages import TablePages
 _RUN_RECORDS_MAX = 512
 _RUN_BYTES_MAX = 1024 * 1024
 """Records taken in at once, which stay in memory until then: so many, or the bytes of them."""
+_HOLD_BYTES = 64 * 1024
+"""Of records that a copy that follows applies while the monitor is held; or one of any length."""
 
 
 class Restored(NamedTuple):
@@ -105,12 +107,24 @@ def follow(
     leads. What that wait raises, check() or a checkpoint, has let nothing be applied of it: what is
     before it is. CorruptionError: a record cannot be read, or does not fit; the copy has stopped.
     """
-    while records:
-        count = _take_in(tablespace, records, is_giving_pages=False)
-        records = records[count:]
-        if records:
-            _follow_commit(tablespace, maintenance, memory, records[:1], check)
-            records = records[1:]
+    first = 0
+    while first < len(records):
+        part = records[first : _end_of_part(records, first)]
+        count = _take_in(tablespace, part, is_giving_pages=False)
+        first += count
+        if count < len(part):
+            _follow_commit(tablespace, maintenance, memory, part[count : count + 1], check)
+            first += 1
+        tablespace.let_others_in()
+
+
+def _end_of_part(records: Sequence[tuple[Lsn, bytes]], first: int) -> int:
+    """Return behind which record the monitor is let go, that is taken before `first`."""
+    byte_count, place = 0, first
+    while place < len(records) and (place == first or byte_count < _HOLD_BYTES):
+        byte_count += len(records[place][1])
+        place += 1
+    return place
 
 
 def _follow_commit(

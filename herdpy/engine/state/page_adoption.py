@@ -40,6 +40,8 @@ class Adoption(NamedTuple):
     repeated: Key | None
     """The least key that is staged twice, or is staged and in the table's pages already."""
     after: TablePages
+    in_memory: Mapping[Key, Row | None]
+    """By the keys that the memtable had: what is staged under each, so that none is looked up."""
 
 
 def adopt(
@@ -73,7 +75,7 @@ def adopt(
         return table
     if planned is None or not _is_about(planned, table, stages):
         planned = plan_adoption(table, stages, operation)
-    changes = _memtable_changes(table, planned.staged, operation, newer)
+    changes = _memtable_changes(table, planned, operation, newer)
     table.memtable.put_all(changes, position, row_bytes, horizon)
     table.memtable.note_change(position)
     return table._replace(pages=planned.after, is_unlisted=True)
@@ -265,7 +267,7 @@ def _keys(table: TableState) -> Iterable[Key]:
 
 
 def plan_adoption(table: TableState, stages: Sequence[Stage], operation: Operation) -> Adoption:
-    """Work out what adopting the stages' pages means; of the table's memtables nothing is read."""
+    """Work out what adopting the stages' pages means; of the table's memtable the keys are read."""
     from herdpy.storage.arrow_shadows import Shadows, shadows
 
     definition, pages = table.table, table.pages
@@ -284,8 +286,9 @@ def plan_adoption(table: TableState, stages: Sequence[Stage], operation: Operati
         staged_levels = [level for level in (staged.base, *staged.runs) if level]
         hidden = shadows(definition, [*own, *staged_levels], is_first_kept=is_first_kept)
     repeated = _least(inner) or _least(hidden)
+    in_memory = _staged_in_memory(table, staged, operation)
     if operation is Operation.REPLACE:
-        return Adoption(pages, tuple(stages), staged, repeated, staged)
+        return Adoption(pages, tuple(stages), staged, repeated, staged, in_memory)
     base = pages
     if not is_first_kept and hidden:
         base = TablePages(
@@ -294,12 +297,21 @@ def plan_adoption(table: TableState, stages: Sequence[Stage], operation: Operati
             tuple(level for run in pages.runs if (level := _marked(run, hidden))),
         )
     if operation is Operation.DELETE:
-        return Adoption(pages, tuple(stages), staged, repeated, base)
+        return Adoption(pages, tuple(stages), staged, repeated, base, in_memory)
     added = [entry for level in (staged.base, *staged.runs) for entry in level]
     if is_first_kept:
         added = list(_marked(added, hidden))
     after = _packed(definition, base, added)
-    return Adoption(pages, tuple(stages), staged, repeated, after)
+    return Adoption(pages, tuple(stages), staged, repeated, after, in_memory)
+
+
+def _staged_in_memory(
+    table: TableState, staged: TablePages, operation: Operation
+) -> dict[Key, Row | None]:
+    """Return what is staged under the keys of a memtable, which may get more of them meanwhile."""
+    if table.table.is_heap and operation is Operation.APPEND:
+        return {}
+    return {key: staged.get(key) for key in list(table.memtable.chains)}
 
 
 def _levels_of(stage: Stage) -> list[Sequence[PageEntry]]:
@@ -387,9 +399,10 @@ def _packed(table: Table, pages: TablePages, added: Sequence[PageEntry]) -> Tabl
 
 
 def _memtable_changes(
-    table: TableState, staged: TablePages, operation: Operation, newer: Collection[Key]
+    table: TableState, planned: Adoption, operation: Operation, newer: Collection[Key]
 ) -> Iterable[tuple[Key, Row | None]]:
     """Return what changes of the keys in memtables, which hide the pages, but for `newer` ones."""
+    in_memory, staged = planned.in_memory, planned.staged
     if table.table.is_heap and operation is Operation.APPEND:
         return []
     changes: list[tuple[Key, Row | None]] = []
@@ -397,7 +410,7 @@ def _memtable_changes(
         if key in newer:
             continue
         now: Row | None = version[1]
-        row = staged.get(key)
+        row = in_memory[key] if key in in_memory else staged.get(key)
         if operation is Operation.REPLACE:
             if row is not None or now is not None:
                 changes.append((key, row))
