@@ -36,6 +36,7 @@ from herdpy.sql.functions import (
     PARAMETER_TYPES,
     RANKINGS,
     ROW_VALUES,
+    SETS,
     SPECIAL,
     TRUNC_UNITS,
     resolve,
@@ -54,8 +55,11 @@ _TYPE_NAMES = {
 
 
 _KNOWN = frozenset(
-    (*FUNCTIONS, *SPECIAL, *BY_SPELLING, *AGGREGATES, *RANKINGS, *ROW_VALUES, "current_timestamp")
-)
+    (
+        *FUNCTIONS, *SPECIAL, *BY_SPELLING, *AGGREGATES, *RANKINGS, *ROW_VALUES, *SETS,
+        "current_timestamp",
+    )
+)  # fmt: skip
 # What others have under these names, and we do not.
 TRIMS = {"BOTH": "btrim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 _REFUSED = {
@@ -111,6 +115,8 @@ def bind_function(node: syntax.Call, scope: Scope) -> tree.Expression:
         raise context.error("0A000", f"{_REFUSED[name]} is not supported", node)
     if not is_known(name):
         raise unknown_function(node.name, node, scope)
+    if name in SETS:
+        return _bind_set(node, scope)
     if node.is_star:
         raise context.error("42883", f"function {node.name}(*) does not exist", node)
     if node.is_distinct or node.order:
@@ -123,6 +129,20 @@ def bind_function(node: syntax.Call, scope: Scope) -> tree.Expression:
             raise unknown_function(node.name, node, scope)
         return binder(node, scope)
     return call(name, _bound(node, scope), node, scope)
+
+
+def _bind_set(node: syntax.Call, scope: Scope) -> tree.Expression:
+    """Return the column of a select list's rows of a function; 0A000 where there are none."""
+    found = scope.sets.get(node.start)
+    if found is None:
+        where = scope.clause or "this place"
+        raise scope.error(
+            "0A000",
+            f"set-returning functions are not allowed in {where}",
+            node,
+            f"Put it into FROM: … FROM {node.name}(…) AS x",
+        )
+    return found
 
 
 def _bound(node: syntax.Call, scope: Scope) -> list[tree.Expression]:

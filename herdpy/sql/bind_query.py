@@ -31,6 +31,7 @@ from herdpy.sql.bind_expression import (
     unify,
 )
 from herdpy.sql.bind_function import TRIMS, coalesce
+from herdpy.sql.bind_table_function import bind_table_function, calls_of_sets
 from herdpy.sql.reading import syntax
 from herdpy.sql.reading.reader import read
 from herdpy.sql.reading.tokens import scan
@@ -91,6 +92,9 @@ def _bind_select(
 ) -> tree.Query:
     scope = Scope(context, outer=outer)
     source = bind_from(node.sources, node, scope)
+    calls = calls_of_sets(node.outputs) if context.names_sets else []
+    if calls:
+        source = _bind_set(calls, source, scope)
     _collect_windows(node, scope)
     where = None
     if node.where is not None:
@@ -110,6 +114,8 @@ def _bind_select(
     order_by = sort_keys(node.order, lambda item: _bind_sort_item(item, outputs, scope, "ORDER BY"))
     distinct_on = _bind_distinct(node, outputs, order_by, scope)
     scope.allows_windows = False
+    if calls:
+        _check_set(calls[0], node, outputs, scope)
     if scope.has_aggregates or group_by or having is not None:
         keys = [key.expression for key in order_by]
         checked = [*(output.expression for output in outputs), *keys, *distinct_on]
@@ -158,6 +164,46 @@ def _bind_distinct(
     return found
 
 
+def _bind_set(
+    calls: Sequence[syntax.Call], source: tree.Relation | None, scope: Scope
+) -> tree.Relation:
+    """Join the rows of a function that stands in the select list to those of FROM."""
+    if len(calls) > 1:
+        raise scope.error(
+            "0A000",
+            "a select list with several set-returning functions is not supported",
+            calls[1],
+            "Put them into FROM.",
+        )
+    call, own = calls[0], Scope(scope.context)
+    reached = scope.relations.copy()
+    around = Scope(
+        scope.context, reached, outer=scope.outer, ctes=scope.ctes, visible=scope.visible.copy()
+    )
+    query = bind_table_function(call, call.name, around, has_ordinality=False)
+    relation = tree.Derived(scope.context.next_relation(), query, call.name, is_lateral=True)
+    _add_derived(own, relation.id, "", query.columns, (), call)
+    scope.sets[call.start] = own.visible[0].expression
+    if source is None:
+        return relation
+    return tree.Join(tree.JoinKind.CROSS, source, relation, None)
+
+
+def _check_set(
+    call: syntax.Call, node: syntax.Select, outputs: Sequence[tree.Output], scope: Scope
+) -> None:
+    """Refuse a function that gives rows where these come behind what rows are put together for."""
+    shown = tuple(output.expression for output in outputs)
+    has_windows = any(isinstance(part, tree.Window) for part in tree.walk(shown, is_deep=False))
+    if scope.has_aggregates or node.group_by or node.having is not None or has_windows:
+        raise scope.error(
+            "0A000",
+            f"{call.name} in a select list beside aggregates or window functions",
+            call,
+            "Put it into FROM.",
+        )
+
+
 # --- FROM ----------------------------------------------------------------------------------------
 
 
@@ -181,7 +227,9 @@ def bind_from(
     )
     if count > join_tables_max:
         raise _too_many_tables(node, scope)
-    items = [_bind_item(item, scope) for item in sources]
+    items: list[_Item] = []
+    for item in sources:
+        items.append(_bind_item(item, scope, items))
     source = items[0].relation
     for item in items[1:]:
         source = tree.Join(tree.JoinKind.CROSS, source, item.relation, None)
@@ -208,25 +256,47 @@ def _left_spine(node: syntax.FromItem) -> list[syntax.FromItem]:
     return found
 
 
-def _bind_item(node: syntax.FromItem, scope: Scope) -> _Item:
+def _bind_item(node: syntax.FromItem, scope: Scope, before: Sequence[_Item]) -> _Item:
+    """Bind an item, and what is joined to it; functions and LATERAL see the items before it."""
     first, *joins = reversed(_left_spine(node))
-    item = _bind_single(first, scope)
+    item = _bind_single(first, scope, before)
     for join in joins:
         if isinstance(join, syntax.Join):
-            item = _bind_join(item, join, scope)
+            item = _bind_join(item, join, scope, before)
     return item
 
 
-def _bind_single(node: syntax.FromItem, scope: Scope) -> _Item:
+def _around(scope: Scope, before: Sequence[_Item]) -> Scope:
+    """Return the scope of what may name columns of the items before it."""
+    return Scope(
+        scope.context,
+        [named for item in before for named, _ in item.named],
+        "FROM clause of their own query level",
+        outer=scope.outer,
+        visible=[visible for item in before for visible in item.visible],
+    )
+
+
+def _bind_single(node: syntax.FromItem, scope: Scope, before: Sequence[_Item]) -> _Item:
     own = Scope(scope.context, outer=scope.outer)
     if isinstance(node, syntax.TableName):
         cte = scope.cte(node.name)
         relation = _stored(node, own) if cte is None else _cte_ref(node, cte, own)
-    elif isinstance(node, syntax.Derived):
-        query = bind_query(node.query, scope.context, scope.outer)
+    elif isinstance(node, syntax.Derived | syntax.FunctionItem):
+        if isinstance(node, syntax.Derived):
+            outer = _around(scope, before) if node.is_lateral else scope.outer
+            query = bind_query(node.query, scope.context, outer)
+            alias, is_lateral = node.alias, node.is_lateral
+        else:
+            call = node.call
+            alias, is_lateral = node.alias or call.name, True
+            query = bind_table_function(
+                call, alias, _around(scope, before), has_ordinality=node.has_ordinality
+            )
         renamed = own.renamed(node.columns, len(query.columns), node)
-        relation = tree.Derived(scope.context.next_relation(), query, node.alias)
-        _add_derived(own, relation.id, node.alias, query.columns, renamed, node)
+        id_ = scope.context.next_relation()
+        relation = tree.Derived(id_, query, alias, is_lateral=is_lateral)
+        _add_derived(own, id_, alias, query.columns, renamed, node)
     else:
         raise TypeError("a chain of joins begins with none")
     return _Item(relation, [(named, node) for named in own.relations], own.visible)
@@ -288,9 +358,11 @@ def _add_derived(
     )
 
 
-def _bind_join(left: _Item, node: syntax.Join, scope: Scope) -> _Item:
-    right = _bind_item(node.right, scope)
+def _bind_join(left: _Item, node: syntax.Join, scope: Scope, before: Sequence[_Item]) -> _Item:
+    right = _bind_item(node.right, scope, [*before, left])
     kind = tree.JoinKind(node.kind)
+    if kind in (tree.JoinKind.RIGHT, tree.JoinKind.FULL):
+        _check_apart(left, right, node, scope)
     named, visible = left.named + right.named, left.visible + right.visible
     if kind is tree.JoinKind.CROSS:
         return _Item(tree.Join(kind, left.relation, right.relation, None), named, visible)
@@ -300,6 +372,19 @@ def _bind_join(left: _Item, node: syntax.Join, scope: Scope) -> _Item:
     own = Scope(scope.context, reached, "JOIN conditions", outer=scope.outer, visible=visible)
     bound = bind_condition(node.condition, own, "argument of JOIN/ON")
     return _Item(tree.Join(kind, left.relation, right.relation, bound), named, visible)
+
+
+def _check_apart(left: _Item, right: _Item, node: syntax.Join, scope: Scope) -> None:
+    """Refuse a LATERAL that names what its rows are there without (42P10)."""
+    joined = {named.id: named.alias for named, _ in left.named}
+    for part in tree.walk(right.relation):
+        if isinstance(part, tree.ColumnRef) and part.relation in joined:
+            raise scope.error(
+                "42P10",
+                f'invalid reference to FROM-clause entry for table "{joined[part.relation]}"',
+                node.right,
+                "The combining JOIN type must be INNER or LEFT for a LATERAL reference.",
+            )
 
 
 def _bind_using(

@@ -364,6 +364,8 @@ class _Printer:
             parts.append(f"WITH {', '.join(items)}")
         if isinstance(body, tree.Values):
             parts.append(self._values(body))
+        elif isinstance(body, tree.Series):
+            parts.append(self._series(body))
         elif isinstance(body, tree.SetOperation):
             parts.append(self._set_operation(body, len(query.columns)))
         else:
@@ -508,6 +510,47 @@ class _Printer:
             text = f"VALUES {', '.join(rows)}"
         return f"SELECT * FROM ({text}) AS v({names})"  # noqa: S608 - printed by us
 
+    def _series(self, series: tree.Series) -> str:
+        """Print the rows of generate_series(), which DuckDB makes as they are read.
+
+        It makes them of constants one after the other; of what other rows have, for each of these.
+        """
+        kind = series.start.type
+        parts = (series.start, series.stop, series.step)
+        texts = [self._bound_of_series(part) for part in parts]
+        source, number = f"generate_series({', '.join(texts)}) AS g(c0)", "row_number() OVER ()"
+        if any(self.searches.varies(part) for part in parts if not self._runs_first(part)):
+            values = ", ".join(f"{text} AS a{place}" for place, text in enumerate(texts))
+            source = f"(SELECT {values}) AS a, generate_series(a.a0, a.a1, a.a2) AS g(c0)"
+            places = ("epoch_us(g.c0)", "epoch_us(a.a0)") if kind.is_moment else ("g.c0", "a.a0")
+            distance = f"abs({places[0]}::HUGEINT - {places[1]})"
+            number = f"row_number() OVER (ORDER BY {distance})"
+        value = "g.c0"
+        if kind.kind is Kind.DECIMAL and kind.scale:
+            value = _scaled(value, kind)
+        outputs = f"CAST({value} AS {type_text(kind)}) AS c0"
+        if series.has_ordinality:
+            outputs += f", {number} AS c1"
+        return f"SELECT {outputs} FROM {source}"  # noqa: S608 - printed by us
+
+    def _bound_of_series(self, part: tree.Expression) -> str:
+        if self._runs_first(part):
+            query = tree.Query(tree.Select((tree.Output("c0", part),), None), (("c0", part.type),))
+            text = self._first(query, part.type)
+        else:
+            text = self.expression(part)
+        if part.type.kind is Kind.DECIMAL:
+            text = _unscaled(text, part.type)
+        return f"CAST({text} AS BIGINT)" if part.type.is_numeric else text
+
+    def _runs_first(self, part: tree.Expression) -> bool:
+        """Tell whether a value is computed before the query, so that it is a constant there."""
+        if part.type.kind is Kind.INTERVAL or not self.searches.varies(part):
+            return False
+        return not self.searches.outer_names.of(
+            tree.Query(tree.Select((tree.Output("c0", part),), None), ())
+        )
+
     def group_key(self, key: tree.Expression) -> str:
         text = self.expression(key)
         # A bare constant would be taken for an output's number.
@@ -539,6 +582,8 @@ class _Printer:
         if isinstance(relation, tree.CteRef):
             return f"w{relation.cte} AS r{relation.id}"
         if isinstance(relation, tree.Derived):
+            if relation.is_lateral and not self._stands_alone(relation.query):
+                self._count_correlated()
             return f"({self.query(relation.query)}) AS r{relation.id}"
         if isinstance(relation, tree.Join):
             left, right = self.relation(relation.left), self.relation(relation.right)
@@ -1055,10 +1100,13 @@ class _Printer:
         if self.subqueries > vector_subqueries_max:
             raise too_big(vector_subqueries_max, "subqueries")
         if not self._stands_alone(query):
-            self.correlated += 1
-            if self.correlated > vector_correlated_max:
-                raise too_big(vector_correlated_max, "subqueries with columns of queries around")
+            self._count_correlated()
         return self.query(query)
+
+    def _count_correlated(self) -> None:
+        self.correlated += 1
+        if self.correlated > vector_correlated_max:
+            raise too_big(vector_correlated_max, "subqueries with columns of queries around")
 
     def _stands_alone(self, query: tree.Query) -> bool:
         """Tell whether a query names no column and no WITH item of the queries around it."""

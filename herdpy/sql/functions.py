@@ -218,6 +218,12 @@ SPECIAL: dict[str, str] = {
 }
 """Functions with rules of their own, in bind_function.py."""
 
+SETS: dict[str, str] = {
+    "generate_series": "generate_series(start, stop[, step]): a row for each number or moment",
+    "unnest": "unnest(ARRAY[…], …): a row for each item",
+}
+"""Functions that give rows, in FROM or as one of a select list: bind_table_function.py."""
+
 AGGREGATES = {
     name: name
     for name in (

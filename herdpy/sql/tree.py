@@ -202,7 +202,10 @@ class TableRef(Node, frozen=True):
 
 
 class Derived(Node, frozen=True):
-    """A subquery in FROM, or the query of a view."""
+    """A subquery or a function in FROM, or the query of a view.
+
+    is_lateral: its query may name columns of the relations before it in the same FROM.
+    """
 
     id: int
     query: "Query"
@@ -210,6 +213,7 @@ class Derived(Node, frozen=True):
     view: Table | None = None
     reader: Table | None = None
     """Of a view, as of a table."""
+    is_lateral: bool = False
 
 
 class CteRef(Node, frozen=True):
@@ -280,6 +284,18 @@ class Values(Node, frozen=True):
     names: tuple[str, ...]
 
 
+class Series(Node, frozen=True):
+    """The rows of generate_series(): one column of `start`'s type, and the number of each row.
+
+    All three are of one type, but for `step`, an INTERVAL where the others are moments.
+    """
+
+    start: Expression
+    stop: Expression
+    step: Expression
+    has_ordinality: bool
+
+
 class SetOperation(Node, frozen=True):
     """left UNION | INTERSECT | EXCEPT [ALL] right; operands cast to common types."""
 
@@ -307,13 +323,15 @@ class Query(Node, frozen=True):
     BIGINT expressions without columns.
     """
 
-    body: Select | SetOperation | Values
+    body: "Body"
     columns: tuple[tuple[str, SqlType], ...]
     ctes: tuple[Cte, ...] = ()
     order_by: tuple[SortKey, ...] = ()
     limit: Expression | None = None
     offset: Expression | None = None
 
+
+Body = Select | SetOperation | Values | Series
 
 OUTPUT = -1
 """Relation id of a ColumnRef that names an output column of the query itself."""

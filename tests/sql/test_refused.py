@@ -86,8 +86,11 @@ REFUSED = [
     "LOCK TABLE t",
     "DECLARE c CURSOR FOR SELECT 1",
     "WITH RECURSIVE w AS (SELECT 1) SELECT * FROM w",
-    "SELECT * FROM t, LATERAL (SELECT t.id) AS q",
-    "SELECT * FROM generate_series(1, 3)",
+    "SELECT * FROM ROWS FROM (generate_series(1, 3))",
+    "SELECT generate_series(1, 3), generate_series(1, 2)",
+    "SELECT generate_series(1, 3), count(*)",
+    "SELECT * FROM unnest(string_to_array('a b', ' '))",
+    "SELECT * FROM generate_series(timestamp '2024-01-31', '2024-01-01', '-1 month 1 day')",
     "SELECT * FROM t TABLESAMPLE SYSTEM (10)",
     "SELECT id FROM t GROUP BY ROLLUP (id)",
     "SELECT id FROM t GROUP BY CUBE (id)",
@@ -132,7 +135,6 @@ REFUSED = [
     "SELECT {'a': 1}",
     "SELECT id FROM t UNION BY NAME SELECT id FROM u",
     "SELECT json_extract(v, '$.a') FROM t",
-    "SELECT * FROM read_csv('x')",
 ]
 
 

@@ -373,7 +373,7 @@ class _PlanPrinter:
         self._add(depth, f"Filter: {self._printer.text(condition)}")
         return depth + 1
 
-    def _output(self, depth: int, body: tree.Select | tree.SetOperation | tree.Values) -> None:
+    def _output(self, depth: int, body: tree.Body) -> None:
         if isinstance(body, tree.Select):
             self._add(depth, f"Output: {self._outputs_text(body.outputs)}")
 
@@ -425,6 +425,9 @@ class _PlanPrinter:
             self._add(depth, f"{body.operator.capitalize()}{' all' if body.is_all else ''}")
             self._query(depth + 1, body.left)
             self._query(depth + 1, body.right)
+        elif isinstance(body, tree.Series):
+            bounds = map(self._printer.text, (body.start, body.stop, body.step))
+            self._add(depth, "Series from {} to {} by {}".format(*bounds))
         else:
             count = len(body.rows)
             self._add(depth, f"Values: {count:,} {'row' if count == 1 else 'rows'}")
@@ -466,7 +469,7 @@ class _PlanPrinter:
         elif isinstance(relation, tree.Derived):
             alias = name_text(relation.alias)
             if relation.view is None:
-                text = f"Derived table {alias}"
+                text = f"{'Lateral' if relation.is_lateral else 'Derived'} table {alias}"
             else:
                 name = name_text(relation.view.name)
                 text = f"View {name if alias == name else f'{name} {alias}'}"

@@ -633,19 +633,36 @@ class Reader(ExpressionReader):
         return syntax.Join(kind or "INNER", left, right, None, names, False)
 
     def _relation(self) -> Steps:
+        is_lateral = self.accept("LATERAL")
         if self.words[self.index] == "(":
             item = yield self._parenthesized_relation()
             if isinstance(item, Query):
                 alias, columns = self._alias()
-                return syntax.Derived(item, alias or "", columns)
+                return syntax.Derived(item, alias or "", columns, is_lateral)
+            if is_lateral:
+                raise self.unexpected()
             if self.words[self.index] == "AS" or self.is_name():
                 raise self.refused("a join in parentheses with a name")
             return item
+        if self.words[self.index : self.index + 2] == ["ROWS", "FROM"]:
+            raise self.refused("ROWS FROM")
+        if self.words[self.index + 1] == "(" and self.kinds[self.index] in ("word", "name"):
+            return (yield from self._function_item())
+        if is_lateral:
+            raise self.unexpected()
         table = self.table_name()
-        if self.words[self.index] == "(":
-            raise self.refused("a function in FROM")
         table.alias, table.columns = self._alias()
         return table
+
+    def _function_item(self) -> Steps:
+        token = self.tokens[self.index]
+        call = yield self._called(token.word, token.start)
+        if not isinstance(call, syntax.Call) or call.over is not None or call.filter is not None:
+            message = "FROM takes a function's call alone"
+            raise ProgrammingError(message, sqlstate="42601", position=token.start + 1)
+        has_ordinality = self.accept_all("WITH", "ORDINALITY")
+        alias, columns = self._alias()
+        return syntax.FunctionItem(call, has_ordinality, alias, columns)
 
     def _parenthesized_relation(self) -> Steps:
         """Read (query) or (joined tables); what follows "((" decides only behind its end."""

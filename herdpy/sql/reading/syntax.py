@@ -305,11 +305,21 @@ class TableName(Node):
 
 
 class Derived(Node):
-    """A query in FROM."""
+    """A query in FROM; `is_lateral`: it may name columns of the items before it."""
 
     query: Query
     alias: str
     columns: list[str]
+    is_lateral: bool = False
+
+
+class FunctionItem(Node):
+    """A function in FROM, which may name columns of the items before it."""
+
+    call: Call
+    has_ordinality: bool = False
+    alias: str | None = None
+    columns: list[str] = []
 
 
 class Join(Node):
@@ -323,7 +333,7 @@ class Join(Node):
     is_natural: bool
 
 
-FromItem = TableName | Derived | Join
+FromItem = TableName | Derived | FunctionItem | Join
 
 # --- statements ----------------------------------------------------------------------------------
 

@@ -172,6 +172,13 @@ FAMILIES: dict[str, Make] = {
         "joins": Wide("SELECT 1 FROM t", " JOIN t AS a{n} ON a{n}.id = t.id", ""),
         "commas": Wide("SELECT 1 FROM ", "t AS a{n}", tail=" WHERE false"),
         "derived": Wide("SELECT 1 FROM ", "(SELECT {e} FROM {t}) AS a{n}"),
+        "series": Wide("SELECT 1 FROM ", "generate_series(1, {n}) AS a{n}", tail=" WHERE false"),
+        "unnest": Wide("SELECT 1 FROM unnest(ARRAY[", "{n}", tail="])"),
+        "computed unnest": Wide("SELECT 1 FROM {t}, unnest(ARRAY[", "i + {n}", tail="])"),
+        "LATERAL": Wide("SELECT 1 FROM {t}", ", LATERAL (SELECT t.i + {n}) AS a{n}", ""),
+        "LATERAL in one another": Wide("SELECT 1 FROM {t}, LATERAL ", "(SELECT * FROM (SELECT t.i)"
+                                       " AS a{n}, LATERAL ", "", "(SELECT 1) AS b"),
+        "functions in FROM": Wide("SELECT 1 FROM {t}", ", abs(t.i + {n}) AS a{n}", ""),
         "WITH": Wide("WITH ", "a{n} AS (SELECT {e} FROM {t})", tail=" SELECT 1"),
         "UNION": Wide("", "SELECT {n} FROM {t}", " UNION ALL "),
         "EXCEPT": Wide("", "SELECT 1", " EXCEPT "),
