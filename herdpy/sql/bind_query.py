@@ -12,9 +12,9 @@ from typing import TypeGuard
 from msgspec.structs import replace
 
 from herdpy.errors import DataError, Error
-from herdpy.limits import columns_max, join_tables_max
+from herdpy.limits import columns_max, decimal_precision_max, join_tables_max
 from herdpy.model.schema import Table
-from herdpy.model.types import BIGINT, BOOLEAN, TEXT, UNKNOWN, Kind, SqlType
+from herdpy.model.types import BIGINT, BOOLEAN, TEXT, UNKNOWN, Kind, SqlType, decimal_type
 from herdpy.sql import conversions, tree
 from herdpy.sql.bind_expression import (
     BINDERS,
@@ -35,6 +35,7 @@ from herdpy.sql.bind_table_function import bind_table_function, calls_of_sets
 from herdpy.sql.reading import syntax
 from herdpy.sql.reading.reader import read
 from herdpy.sql.reading.tokens import scan
+from herdpy.sql.recursion import check_recursive, in_order, references
 from herdpy.sql.scope import Named, Scope, StatementContext, Visible
 
 _NO_NAME = "?column?"
@@ -67,21 +68,76 @@ def bind_with(
     node: syntax.With, context: StatementContext, outer: Scope | None
 ) -> tuple[Scope, tuple[tree.Cte, ...]]:
     """Bind WITH; return the scope in which its items are in reach, and the items."""
-    if node.is_recursive:
-        raise context.error("0A000", "WITH RECURSIVE is not supported", node)
-    scope = Scope(context, outer=outer)
+    scope, names = Scope(context, outer=outer), set[str]()
     for item in node.items:
-        if item.name in scope.ctes:
+        if item.name in names:
             raise context.error("42712", f'WITH query name "{item.name}" is used twice', item)
-        query = bind_query(item.query, context, scope)
-        renamed = scope.renamed(item.columns, len(query.columns), item)
-        columns = (
-            *((new, kind) for new, (_, kind) in zip(renamed, query.columns, strict=False)),
-            *query.columns[len(renamed) :],
-        )
-        cte = tree.Cte(context.next_cte(), item.name, replace(query, columns=columns))
-        scope.ctes[item.name] = cte
-    return scope, tuple(scope.ctes.values())
+        names.add(item.name)
+    found: list[tree.Cte] = []
+    for item in in_order(node, context) if node.is_recursive else node.items:
+        if node.is_recursive and any(references(item.query, {item.name})):
+            found += _bind_recursive(item, context, scope)
+        else:
+            query = bind_query(item.query, context, scope)
+            found.append(tree.Cte(context.next_cte(), item.name, _renamed(item, query, scope)))
+        scope.ctes[item.name] = found[-1]
+    return scope, tuple(found)
+
+
+def _renamed(item: syntax.WithItem, query: tree.Query, scope: Scope) -> tree.Query:
+    renamed = scope.renamed(item.columns, len(query.columns), item)
+    columns = (
+        *((new, kind) for new, (_, kind) in zip(renamed, query.columns, strict=False)),
+        *query.columns[len(renamed) :],
+    )
+    return replace(query, columns=columns)
+
+
+def _bind_recursive(
+    item: syntax.WithItem, context: StatementContext, scope: Scope
+) -> Sequence[tree.Cte]:
+    """Bind an item that names itself; return it behind the items of a WITH of its own.
+
+    Its columns have the types of its first term (42804).
+    """
+    query, inner, ctes = item.query, scope, tuple[tree.Cte, ...]()
+    while isinstance(query, syntax.Subquery) and query.with_ is None:
+        query = query.query
+    union = check_recursive(item, query, context)
+    if union.with_ is not None:
+        if any(references(union.with_, {item.name})):
+            message = "a WITH in a recursive query that names this query is not supported"
+            raise context.error("0A000", message, item)
+        inner, ctes = bind_with(union.with_, context, scope)
+    first = bind_query(union.left, context, inner)
+    types = [_recursive_type(kind) for _, kind in first.columns]
+    first = retarget(first, types, union, context)
+    cte = tree.Cte(context.next_cte(), item.name, _renamed(item, first, scope), True)
+    own = Scope(context, outer=inner, ctes={item.name: cte})
+    context.recursive.add(cte.id)
+    rest = bind_query(union.right, context, own, is_open=True)
+    context.recursive.discard(cte.id)
+    if len(rest.columns) != len(types):
+        raise _unequal_width("UNION", first, rest, union, context)
+    for number, ((_, found), kind) in enumerate(zip(rest.columns, types, strict=True), 1):
+        overall = _recursive_type(_meet(kind, found, "UNION", union, context))
+        if overall != kind:
+            raise context.error(
+                "42804",
+                f'recursive query "{item.name}" column {number} has type {kind} in non-recursive '
+                f"term but type {overall} overall".lower(),
+                item,
+                "Cast the output of the non-recursive term to the correct type.",
+            )
+    body = tree.SetOperation("UNION", union.is_all, first, retarget(rest, types, union, context))
+    return *ctes, replace(cte, query=replace(cte.query, body=body, ctes=()))
+
+
+def _recursive_type(kind: SqlType) -> SqlType:
+    """Return the type of a column of a recursive query, which has room for what is to come."""
+    if kind.kind is Kind.DECIMAL:
+        return decimal_type(decimal_precision_max, kind.scale or 0)
+    return TEXT if kind.kind is Kind.TEXT else kind
 
 
 # --- SELECT --------------------------------------------------------------------------------------
@@ -116,6 +172,8 @@ def _bind_select(
     scope.allows_windows = False
     if calls:
         _check_set(calls[0], node, outputs, scope)
+    if scope.has_aggregates and context.recursive:
+        _check_not_recursive(source, node, scope)
     if scope.has_aggregates or group_by or having is not None:
         keys = [key.expression for key in order_by]
         checked = [*(output.expression for output in outputs), *keys, *distinct_on]
@@ -128,6 +186,18 @@ def _bind_select(
     columns = tuple((output.name, output.expression.type) for output in outputs)
     limit, offset = _bind_limits(node, context)
     return tree.Query(body, columns, (), order_by, limit, offset)
+
+
+def _check_not_recursive(source: tree.Relation | None, node: syntax.Select, scope: Scope) -> None:
+    """Refuse aggregates over the rows that a recursive query has found before (42P19)."""
+    pending = [source]
+    while pending:
+        relation = pending.pop()
+        if isinstance(relation, tree.Join):
+            pending += (relation.left, relation.right)
+        elif isinstance(relation, tree.CteRef) and relation.cte in scope.context.recursive:
+            message = "aggregate functions are not allowed in a recursive query's recursive term"
+            raise scope.error("42P19", message, node)
 
 
 def _collect_windows(node: syntax.Select, scope: Scope) -> None:
@@ -727,12 +797,7 @@ def _bind_set_operation(
     left = bind_query(node.left, context, outer, is_open=True)
     right = bind_query(node.right, context, outer, is_open=True)
     if len(left.columns) != len(right.columns):
-        raise context.error(
-            "42601",
-            f"each {operator} query must have the same number of columns, found "
-            f"{len(left.columns)} and {len(right.columns)}",
-            node,
-        )
+        raise _unequal_width(operator, left, right, node, context)
     types = [
         _meet(a, b, operator, node, context)
         for (_, a), (_, b) in zip(left.columns, right.columns, strict=True)
@@ -752,6 +817,21 @@ def _bind_set_operation(
     keys = _output_keys(node.order, columns, context)
     limit, offset = _bind_limits(node, context)
     return tree.Query(body, columns, (), tuple(keys), limit, offset)
+
+
+def _unequal_width(
+    operator: str,
+    left: tree.Query,
+    right: tree.Query,
+    node: syntax.SetOperation,
+    context: StatementContext,
+) -> Error:
+    return context.error(
+        "42601",
+        f"each {operator} query must have the same number of columns, found "
+        f"{len(left.columns)} and {len(right.columns)}",
+        node,
+    )
 
 
 def _meet(

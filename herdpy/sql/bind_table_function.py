@@ -132,7 +132,9 @@ def _unnested(node: syntax.Call, name: str, scope: Scope, *, has_ordinality: boo
         while isinstance(item, syntax.Paren):
             item = item.operand
         if not isinstance(item, syntax.Array):
-            raise scope.error("0A000", "unnest takes ARRAY[…] only", node)
+            raise scope.error(
+                "0A000", "unnest of what is no array constructor", node, "Write unnest(ARRAY[…])."
+            )
         if not item.items:
             raise scope.error("42P18", "cannot determine type of empty array", item)
         parts = [bind_open(part, scope) for part in item.items]

@@ -360,8 +360,9 @@ class _Printer:
             self.group_keys = frozenset(key for key in keys if not isinstance(key, tree.Atom))
         parts: list[str] = []
         if query.ctes:
-            items = (f"w{cte.id} AS ({self.query(cte.query)})" for cte in query.ctes)
-            parts.append(f"WITH {', '.join(items)}")
+            items = ", ".join(map(self._cte, query.ctes))
+            word = "RECURSIVE " if any(cte.is_recursive for cte in query.ctes) else ""
+            parts.append(f"WITH {word}{items}")
         if isinstance(body, tree.Values):
             parts.append(self._values(body))
         elif isinstance(body, tree.Series):
@@ -386,6 +387,14 @@ class _Printer:
         if query.offset is not None:
             parts.append(f"OFFSET {self._row_count(query.offset, 'OFFSET')}")
         return " ".join(parts)
+
+    def _cte(self, cte: tree.Cte) -> str:
+        body = cte.query.body
+        if not (cte.is_recursive and isinstance(body, tree.SetOperation)):
+            return f"w{cte.id} AS ({self.query(cte.query)})"
+        names = ", ".join(f"c{number}" for number in range(len(cte.query.columns)))
+        with self._outside(group_keys=frozenset()):
+            return f"w{cte.id}({names}) AS ({self._arms(body)})"
 
     def _order_item(self, key: tree.SortKey, numbers: dict[tree.Expression, int]) -> str:
         """Return an item of the ORDER BY of a query; outputs are named by number."""

@@ -70,6 +70,8 @@ class StatementContext:
         """Where the text names tables so far, and which, by 0-based character; no WITH items."""
         self.view_names: set[str] = set()
         """The views that stand in the statement, those in views among them."""
+        self.recursive: set[int] = set()
+        """The WITH items that name themselves and are just being bound."""
         self.known: Mapping[str, int] | None = None
         """By table that the text names, how many of its columns it knows; None: all."""
         self.depth = 0

@@ -306,11 +306,15 @@ class SetOperation(Node, frozen=True):
 
 
 class Cte(Node, frozen=True):
-    """One WITH item; ids are unique in the statement."""
+    """One WITH item; ids are unique in the statement.
+
+    is_recursive: its query is a UNION, of which the right side names the item itself.
+    """
 
     id: int
     name: str
     query: "Query"
+    is_recursive: bool = False
 
 
 class Query(Node, frozen=True):

@@ -432,7 +432,8 @@ class _PlanPrinter:
             count = len(body.rows)
             self._add(depth, f"Values: {count:,} {'row' if count == 1 else 'rows'}")
         for cte in query.ctes:
-            self._add(depth, f"With {name_text(cte.name)}")
+            word = "With recursive" if cte.is_recursive else "With"
+            self._add(depth, f"{word} {name_text(cte.name)}")
             self._query(depth + 1, cte.query)
 
     def _select_body(self, depth: int, select: tree.Select) -> None:

@@ -582,7 +582,9 @@ def translate_error(text: str, sql: str) -> Error:
         message = _QUOTED.sub(lambda found: f'"{shortened(found[1])}"', message)
         class_ = ProgrammingError if sqlstate == "21000" else DataError
         return class_(message, sqlstate=sqlstate)
-    if kind == "Not implemented Error" or _MIXED_SIGNS in rest:
+    if _MIXED_SIGNS in rest:
+        return NotSupportedError("a series by an interval whose parts have both signs")
+    if kind == "Not implemented Error":
         return NotSupportedError(message)
     if rest.startswith("Arrow Appender: The maximum total string size"):
         return MemoryLimitError("the texts of a few rows have more than 2 GiB")

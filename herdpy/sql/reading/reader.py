@@ -414,6 +414,8 @@ class Reader(ExpressionReader):
                 )
             query = yield self.whole_query()
             self.expect(")")
+            if is_recursive and self.words[self.index] in ("SEARCH", "CYCLE"):
+                raise self.refused(f"WITH RECURSIVE with {self.words[self.index]}")
             items.append(syntax.WithItem(name, columns, query, start))
             if not self.accept(","):
                 return syntax.With(items, is_recursive)

@@ -180,6 +180,12 @@ FAMILIES: dict[str, Make] = {
                                        " AS a{n}, LATERAL ", "", "(SELECT 1) AS b"),
         "functions in FROM": Wide("SELECT 1 FROM {t}", ", abs(t.i + {n}) AS a{n}", ""),
         "WITH": Wide("WITH ", "a{n} AS (SELECT {e} FROM {t})", tail=" SELECT 1"),
+        "WITH RECURSIVE": Wide("WITH RECURSIVE ", "a{n} AS (SELECT 1 AS n UNION ALL SELECT n + 1"
+                               " FROM a{n} WHERE n < 2)", tail=" SELECT 1"),
+        "recursive terms": Wide("WITH RECURSIVE a (i) AS (SELECT 1 UNION ALL SELECT a.i FROM a, {t}"
+                                " WHERE ", "concat({c}) = 'x'", " OR ", ") SELECT 1 FROM a"),
+        "items of WITH RECURSIVE": Wide("WITH RECURSIVE ", "a{n} AS (SELECT {n})",
+                                        tail=" SELECT 1"),
         "UNION": Wide("", "SELECT {n} FROM {t}", " UNION ALL "),
         "EXCEPT": Wide("", "SELECT 1", " EXCEPT "),
         "CASE": Wide("SELECT CASE ", "WHEN {e} IS NULL THEN {n}", " ", " END FROM {t}"),
