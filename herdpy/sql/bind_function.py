@@ -63,7 +63,7 @@ _KNOWN = frozenset(
 # What others have under these names, and we do not.
 TRIMS = {"BOTH": "btrim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 _REFUSED = {
-    "row": "a row as a value", "grouping": "grouping()", "json_extract": "json_extract()",
+    "row": "a row as a value", "json_extract": "json_extract()",
     "json_extract_path": "json_extract_path()", "regexp_like": "regexp_like()",
     "json_extract_path_text": "json_extract_path_text()",
     "current_user": "current_user (SHOW session_authorization)",

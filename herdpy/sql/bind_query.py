@@ -12,7 +12,12 @@ from typing import TypeGuard
 from msgspec.structs import replace
 
 from herdpy.errors import DataError, Error
-from herdpy.limits import columns_max, decimal_precision_max, join_tables_max
+from herdpy.limits import (
+    columns_max,
+    decimal_precision_max,
+    grouping_sets_max,
+    join_tables_max,
+)
 from herdpy.model.schema import Table
 from herdpy.model.types import BIGINT, BOOLEAN, TEXT, UNKNOWN, Kind, SqlType, decimal_type
 from herdpy.sql import conversions, tree
@@ -32,6 +37,8 @@ from herdpy.sql.bind_expression import (
 )
 from herdpy.sql.bind_function import TRIMS, coalesce
 from herdpy.sql.bind_table_function import bind_table_function, calls_of_sets
+from herdpy.sql.functions import GROUPING
+from herdpy.sql.grouping_sets import sets_of
 from herdpy.sql.reading import syntax
 from herdpy.sql.reading.reader import read
 from herdpy.sql.reading.tokens import scan
@@ -162,7 +169,7 @@ def _bind_select(
     scope.allows_windows = True
     outputs = bind_outputs(node.outputs, scope, is_open=is_open)
     scope.allows_windows = False
-    group_by = _bind_group_by(node.group_by, outputs, scope)
+    group_by, grouping_sets = _bind_group_by(node, outputs, scope)
     having = None
     if node.having is not None:
         having = bind_condition(node.having, scope, "argument of HAVING")
@@ -174,15 +181,19 @@ def _bind_select(
         _check_set(calls[0], node, outputs, scope)
     if scope.has_aggregates and context.recursive:
         _check_not_recursive(source, node, scope)
-    if scope.has_aggregates or group_by or having is not None:
+    if scope.has_aggregates or node.group_by or having is not None:
         keys = [key.expression for key in order_by]
         checked = [*(output.expression for output in outputs), *keys, *distinct_on]
         if having is not None:
             checked.append(having)
-        group_by = _check_grouping(checked, group_by, scope, node)
+        _check_groupings(checked, group_by, scope, node)
+        fixed = () if grouping_sets else scope.relations
+        group_by = _check_grouping(checked, group_by, scope, node, fixed)
         group_by = tuple(_by_output(key, outputs) for key in group_by)
     is_distinct = node.is_distinct and not distinct_on
-    body = tree.Select(tuple(outputs), source, where, group_by, having, is_distinct, distinct_on)
+    body = tree.Select(
+        tuple(outputs), source, where, group_by, having, is_distinct, distinct_on, grouping_sets
+    )
     columns = tuple((output.name, output.expression.type) for output in outputs)
     limit, offset = _bind_limits(node, context)
     return tree.Query(body, columns, (), order_by, limit, offset)
@@ -582,8 +593,52 @@ def _named(node: syntax.Node, expression: tree.Expression) -> tuple[str, bool]:
 
 
 def _bind_group_by(
+    node: syntax.Select, outputs: Sequence[tree.Output], scope: Scope
+) -> tuple[tuple[tree.Expression, ...], tuple[tuple[int, ...], ...]]:
+    """Return the keys, and the sets of them that rows are grouped by; none: by all of them."""
+    if not any(isinstance(item, syntax.GroupingSets) for item in node.group_by):
+        return tuple(dict.fromkeys(_bind_keys(node.group_by, outputs, scope))), ()
+    places: dict[tree.Expression, int] = {}
+    sets: list[tuple[int, ...]] = [()]
+    for item in node.group_by:
+        found = sets_of(item if isinstance(item, syntax.GroupingSets) else [item])
+        _check_set_count(len(sets) * len(found), item, scope)
+        bound = [
+            tuple(places.setdefault(key, len(places)) for key in _bind_keys(keys, outputs, scope))
+            for keys in found
+        ]
+        sets = [tuple(dict.fromkeys((*first, *more))) for first in sets for more in bound]
+    if node.is_group_distinct:
+        sets = list({frozenset(each): each for each in reversed(sets)}.values())[::-1]
+    return tuple(places), tuple(sets)
+
+
+def _check_set_count(count: int, node: syntax.Node, scope: Scope) -> None:
+    if count > grouping_sets_max:
+        message = f"too many grouping sets present (maximum {grouping_sets_max})"
+        raise scope.error("54001", message, node)
+
+
+def _check_groupings(
+    expressions: Sequence[tree.Expression],
+    group_by: Sequence[tree.Expression],
+    scope: Scope,
+    node: syntax.Select,
+) -> None:
+    """Refuse GROUPING of what is no key (42803)."""
+    for part in tree.walk(tuple(expressions), is_deep=False):
+        is_call = isinstance(part, tree.Aggregate) and part.function == GROUPING
+        if is_call and not set(part.arguments).issubset(group_by):
+            raise scope.error(
+                "42803",
+                "arguments to GROUPING must be grouping expressions of the associated query level",
+                node,
+            )
+
+
+def _bind_keys(
     nodes: Sequence[syntax.Node], outputs: Sequence[tree.Output], scope: Scope
-) -> tuple[tree.Expression, ...]:
+) -> list[tree.Expression]:
     scope.clause = "GROUP BY"
     keys: list[tree.Expression] = []
     for item in nodes:
@@ -599,7 +654,7 @@ def _bind_group_by(
             raise scope.error("42P20", message, item)
         keys.append(expression)
     scope.clause = None
-    return tuple(dict.fromkeys(keys))
+    return keys
 
 
 def _bind_sort_item(
@@ -689,14 +744,16 @@ def _check_grouping(
     group_by: tuple[tree.Expression, ...],
     scope: Scope,
     node: syntax.Node,
+    relations: Sequence[Named],
 ) -> tuple[tree.Expression, ...]:
     """Refuse columns that are not one per group (42803); return the keys, grown by what they fix.
 
-    Where a table's whole key is grouped by, its other columns are fixed too. In a subquery a key is
-    known only if it is a column: what is computed from others is computed for each row there.
+    Where the whole key of one of the relations is grouped by, its other columns are fixed too. In a
+    subquery a key is known only if it is a column: what is computed from others is computed for
+    each row there.
     """
     grown = list(group_by)
-    for named in scope.relations:
+    for named in relations:
         if named.table is None:
             continue
         grouped = {

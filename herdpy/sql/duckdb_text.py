@@ -42,6 +42,7 @@ from herdpy.sql.conversions import DOUBLE_DIGITS, REAL_DIGITS
 from herdpy.sql.functions import (
     AGGREGATES,
     EXTRACT_FIELDS,
+    GROUPING,
     INTERVAL_FIELDS,
     INTERVAL_TRUNCS,
     RANKINGS,
@@ -460,13 +461,21 @@ class _Printer:
         if select.where is not None:
             with self._outside(allows_lists=True):
                 parts.append(f"WHERE {self.condition(select.where)}")
-        if select.group_by:
+        if select.is_grouped:
             with self._outside(group_keys=frozenset()):
+                has_outputs = has_outputs and not select.grouping_sets
                 printed = self._number_or_text if has_outputs else self.group_key
                 keys = select.group_by
                 if not has_outputs:
                     keys = tree.resolved(keys, select.outputs)
-                parts.append(f"GROUP BY {', '.join(map(printed, keys))}")
+                texts = [*map(printed, keys)]
+                if select.grouping_sets:
+                    sets = (
+                        f"({', '.join(texts[place] for place in places)})"
+                        for places in select.grouping_sets
+                    )
+                    texts = [f"GROUPING SETS ({', '.join(sets)})"]
+                parts.append(f"GROUP BY {', '.join(texts)}")
         if select.having is not None:
             parts.append(f"HAVING {self.condition(select.having)}")
         return "".join(f" {part}" for part in parts)
@@ -1199,6 +1208,9 @@ class _Printer:
         return self._lambda([("a0", operand), ("a1", f"(SELECT list(DISTINCT c0) {rows})")], body)
 
     def aggregate(self, node: tree.Aggregate) -> str:
+        if node.function == GROUPING:
+            keys = ", ".join(map(self.group_key, node.arguments))
+            return f"CAST({GROUPING}({keys}) AS INTEGER)"
         if node.function not in _AGGREGATES:
             raise InvariantViolation(f"printer: aggregate {node.function} is not on the list")
         order = ""
@@ -1429,7 +1441,7 @@ def _is_plain(part: tree.Expression) -> bool:
 
 def _is_grouped(select: tree.Select, keys: tuple[tree.SortKey, ...] = ()) -> bool:
     used = (tuple(output.expression for output in select.outputs), keys, select.distinct_on)
-    return bool(select.group_by) or _has_aggregate(used)
+    return select.is_grouped or _has_aggregate(used)
 
 
 def _has_aggregate(node: object) -> bool:
@@ -1471,7 +1483,7 @@ def _is_one_row(query: tree.Query) -> bool:
     if isinstance(limit, tree.Literal) and isinstance(limit.value, int) and limit.value <= 1:
         return True
     if isinstance(body, tree.Select):
-        return body.source is None or (not body.group_by and _is_grouped(body))
+        return body.source is None or (not body.is_grouped and _is_grouped(body))
     return False
 
 

@@ -231,6 +231,8 @@ AGGREGATES = {
         "stddev_pop", "var_samp", "var_pop",
     )
 } | {"stddev": "stddev_samp", "variance": "var_samp"}  # fmt: skip
+GROUPING = "grouping"
+"""What tells of each key whether the row's set lacks it; its arguments are keys of GROUP BY."""
 RANKINGS = {
     "row_number": BIGINT, "rank": BIGINT, "dense_rank": BIGINT, "percent_rank": DOUBLE,
     "cume_dist": DOUBLE,

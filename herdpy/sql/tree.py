@@ -266,7 +266,10 @@ class Output(Node, frozen=True):
 
 
 class Select(Node, frozen=True):
-    """SELECT … FROM … WHERE … GROUP BY … HAVING; without FROM, `source` is None."""
+    """SELECT … FROM … WHERE … GROUP BY … HAVING; without FROM, `source` is None.
+
+    `grouping_sets` are sets of keys, by their places in group_by; none: all of them together.
+    """
 
     outputs: tuple[Output, ...]
     source: Relation | None
@@ -275,6 +278,12 @@ class Select(Node, frozen=True):
     having: Expression | None = None
     is_distinct: bool = False
     distinct_on: tuple[Expression, ...] = ()
+    grouping_sets: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether there is a GROUP BY."""
+        return bool(self.group_by or self.grouping_sets)
 
 
 class Values(Node, frozen=True):

@@ -449,13 +449,16 @@ class _PlanPrinter:
         if select.having is not None:
             self._add(depth, f"Having: {self._printer.text(select.having)}")
             depth += 1
-        if select.group_by:
+        if select.is_grouped:
             names = self._named(select.outputs)
-            keys = (
+            keys = [
                 name_text(names[key]) if key in names else self._printer.text(key)
                 for key in tree.resolved(select.group_by, select.outputs)
-            )
-            self._add(depth, f"Group by {', '.join(keys)}")
+            ]
+            if select.grouping_sets:
+                keys = [f"({', '.join(keys[i] for i in each)})" for each in select.grouping_sets]
+            word = "Group by sets" if select.grouping_sets else "Group by"
+            self._add(depth, f"{word} {', '.join(keys)}")
             depth += 1
         elif any(_has_aggregate(output.expression) for output in select.outputs):
             self._add(depth, "Aggregate all rows")

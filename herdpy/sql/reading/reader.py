@@ -521,7 +521,9 @@ class Reader(ExpressionReader):
         sources = yield from self._sources("FROM")
         where = yield from self._where()
         group_by: list[Node] = []
+        is_group_distinct = False
         if self.accept_all("GROUP", "BY"):
+            is_group_distinct = self.accept_any(("ALL", "DISTINCT")) == "DISTINCT"
             group_by = yield from self._group_by()
         having = (yield self.expression()) if self.accept("HAVING") else None
         windows: list[tuple[str, syntax.Window]] = []
@@ -530,25 +532,51 @@ class Reader(ExpressionReader):
             self.expect("AS")
             windows.append((name, (yield from self._window())))
         return syntax.Select(
-            outputs, is_distinct, distinct_on, sources, where, group_by, having, windows
-        )
+            outputs, is_distinct, distinct_on, sources, where, group_by, having, windows,
+            is_group_distinct,
+        )  # fmt: skip
 
     def _group_by(self) -> Steps:
-        self.accept_any(("ALL", "DISTINCT"))
         items: list[Node] = []
         while True:
-            word, following = self.words[self.index], self.words[self.index + 1]
-            if word in ("ROLLUP", "CUBE") and following == "(":
-                raise self.refused(f"GROUP BY with {word}")
-            if (word, following) == ("GROUPING", "SETS"):
-                raise self.refused("GROUP BY with GROUPING SETS")
-            if not self.accept_all("(", ")"):
-                item = yield from self._item()
-                while isinstance(item, syntax.Paren):
-                    item = item.operand
-                items += item.items if isinstance(item, syntax.Row) else [item]
+            start = self.tokens[self.index].start
+            item = yield from self._group_item()
+            if isinstance(item, syntax.GroupingSets):
+                items.append(item)
+            elif item:
+                items += item
+            else:
+                items.append(syntax.GroupingSets("SETS", [item], start))
             if not self.accept(","):
                 return items
+
+    def _group_item(self) -> Steps:
+        """Read keys, none of them for (), or what stands for several sets of keys."""
+        start = self.tokens[self.index].start
+        words = self.words[self.index : self.index + 3]
+        kind = ""
+        if words == ["GROUPING", "SETS", "("]:
+            kind = "SETS"
+        elif words[0] in ("ROLLUP", "CUBE") and words[1] == "(":
+            kind = words[0]
+        if not kind:
+            if self.accept_all("(", ")"):
+                return list[Node]()
+            item = yield from self._item()
+            while isinstance(item, syntax.Paren):
+                item = item.operand
+            return item.items if isinstance(item, syntax.Row) else [item]
+        self.index += 3 if kind == "SETS" else 2
+        found: list[list[Node] | syntax.GroupingSets] = []
+        while True:
+            inner = yield self._group_item()
+            if kind != "SETS" and (isinstance(inner, syntax.GroupingSets) or not inner):
+                raise self.unexpected()
+            found.append(inner)
+            if not self.accept(","):
+                break
+        self.expect(")")
+        return syntax.GroupingSets(kind, found, start)
 
     def _check_count(self, items: Sequence[Node], what: str) -> None:
         """Refuse the item that begins here where there are as many as there may be (54011)."""

@@ -247,8 +247,19 @@ class Output(Node):
     alias: str | None
 
 
+class GroupingSets(Node):
+    """SETS, ROLLUP or CUBE of items, each some keys or, of SETS, others of these; (): no key."""
+
+    kind: str
+    items: "list[list[Node] | GroupingSets]"
+    start: int
+
+
 class Select(Query):
-    """SELECT; `sources` are the items of FROM between commas, `distinct_on` None: no DISTINCT."""
+    """SELECT; `sources` are the items of FROM between commas, `distinct_on` None: no DISTINCT.
+
+    GROUP BY has keys and GroupingSets; `is_group_distinct`: of equal sets one counts.
+    """
 
     outputs: list[Output]
     is_distinct: bool
@@ -258,6 +269,7 @@ class Select(Query):
     group_by: list[Node]
     having: Node | None
     windows: list[tuple[str, Window]]
+    is_group_distinct: bool = False
 
 
 class Values(Query):
