@@ -153,6 +153,10 @@ def _recursive_type(kind: SqlType) -> SqlType:
 def _bind_select(
     node: syntax.Select, context: StatementContext, outer: Scope | None, is_open: bool
 ) -> tree.Query:
+    if not node.outputs:
+        raise context.error(
+            "0A000", "a SELECT without columns is not supported", node, "It may stand in EXISTS."
+        )
     scope = Scope(context, outer=outer)
     source = bind_from(node.sources, node, scope)
     calls = calls_of_sets(node.outputs) if context.names_sets else []
@@ -627,8 +631,9 @@ def _check_groupings(
 ) -> None:
     """Refuse GROUPING of what is no key (42803)."""
     for part in tree.walk(tuple(expressions), is_deep=False):
-        is_call = isinstance(part, tree.Aggregate) and part.function == GROUPING
-        if is_call and not set(part.arguments).issubset(group_by):
+        if not isinstance(part, tree.Aggregate) or part.function != GROUPING:
+            continue
+        if not set(part.arguments).issubset(group_by):
             raise scope.error(
                 "42803",
                 "arguments to GROUPING must be grouping expressions of the associated query level",
@@ -990,6 +995,9 @@ def _bind_scalar(node: syntax.Subquery, scope: Scope) -> tree.Expression:
 
 
 def _bind_exists(node: syntax.Exists, scope: Scope) -> tree.Expression:
+    query = node.query
+    if isinstance(query, syntax.Select) and not query.outputs:  # which no rows are looked at for
+        query.outputs = [syntax.Output(syntax.Constant(True, node.start), None)]
     return _shared(tree.Exists(BOOLEAN, bind_query(node.query, scope.context, scope)), scope)
 
 
@@ -1003,10 +1011,27 @@ def _bind_column_query(node: syntax.Query, scope: Scope) -> tree.Query:
 
 
 def _bind_in_query(node: syntax.In, scope: Scope) -> tree.Expression:
-    if isinstance(node.operand, syntax.Row) or node.query is None:
-        raise scope.error("0A000", "a row IN (query) is not supported", node)
+    assert node.query is not None
+    if isinstance(node.operand, syntax.Row):
+        return _bind_row_in_query(node.operand, node.query, node, scope)
     operand, query = _meet_query("=", node.operand, node.query, node, scope)
     return _shared(tree.InQuery(BOOLEAN, operand, query, False), scope)
+
+
+def _bind_row_in_query(
+    row: syntax.Row, query_node: syntax.Query, node: syntax.In, scope: Scope
+) -> tree.Expression:
+    operands = [bind_open(item, scope) for item in row.items]
+    query = bind_query(query_node, scope.context, scope)
+    if len(query.columns) != len(operands):
+        few = "few" if len(query.columns) < len(operands) else "many"
+        raise scope.error("42601", f"subquery has too {few} columns", node)
+    met = [
+        _met("=", operand, kind, node, scope)
+        for operand, (_, kind) in zip(operands, query.columns, strict=True)
+    ]
+    query = retarget(query, [operand.type for operand in met], node, scope.context)
+    return _shared(tree.RowInQuery(BOOLEAN, tuple(met), query), scope)
 
 
 def _meet_query(
@@ -1019,10 +1044,16 @@ def _meet_query(
     operand = bind_open(operand_node, scope)
     query = _bind_column_query(query_node, scope)
     ((_, found),) = query.columns
+    met = _met(operator, operand, found, node, scope)
+    return met, retarget(query, [met.type], node, scope.context)
+
+
+def _met(
+    operator: str, operand: tree.Expression, found: SqlType, node: syntax.Node, scope: Scope
+) -> tree.Expression:
+    """Return the operand of the type that it has in common with a column of a query (42883)."""
     if operand.type.kind is Kind.UNKNOWN:
-        common = met_by(found, operand, scope.context)
-        query = retarget(query, [common], node, scope.context)
-        return convert(operand, common, node, scope), query
+        return convert(operand, met_by(found, operand, scope.context), node, scope)
     operand = scope.settle(operand)
     common = operand.type
     if operand.type != found:
@@ -1031,7 +1062,7 @@ def _meet_query(
             other = tree.Literal(found, None)
             raise no_operator(operator, operand, other, node, scope)
         common = target
-    return convert(operand, common, node, scope), retarget(query, [common], node, scope.context)
+    return convert(operand, common, node, scope)
 
 
 def _bind_quantified(node: syntax.Quantified, scope: Scope) -> tree.Expression:

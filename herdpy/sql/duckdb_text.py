@@ -912,6 +912,8 @@ class _Printer:
 
     def condition(self, expression: tree.Expression) -> str:
         """Print what rows are filtered by: there DuckDB stops at the first part that decides."""
+        if isinstance(expression, tree.RowInQuery) and self._is_join(expression):
+            return self._row_exists(expression)
         if not isinstance(expression, tree.Call) or expression.function not in ("and", "or"):
             return self.expression(expression)
         first, *rest = expression.arguments
@@ -1162,6 +1164,48 @@ class _Printer:
             return self._counted(node, "<>" if node.is_negated else "=", node.is_negated)
         word = "NOT IN" if node.is_negated else "IN"
         return f"({self.expression(node.operand)} {word} ({self.subquery(node.query)}))"
+
+    def _is_join(self, node: tree.RowInQuery) -> bool:
+        """Tell whether it may be printed as EXISTS, in the query that it is in."""
+        return self.hoisted is None and not any(
+            isinstance(part, (tree.Aggregate, tree.Window)) or part in self.group_keys
+            for part in tree.walk(node.operands, is_deep=False)
+        )
+
+    def _row_exists(self, node: tree.RowInQuery) -> str:
+        """Print a test of rows that they are filtered by, to which NULL is false: as a join."""
+        self._count_correlated()
+        names = [f"c{number}" for number in range(len(node.operands))]
+        tests = " AND ".join(
+            f"{self.expression(operand)} = m.{name}"
+            for operand, name in zip(node.operands, names, strict=True)
+        )
+        rows = f"({self.subquery(node.query)}) AS m({', '.join(names)})"
+        return f"EXISTS (SELECT 1 FROM {rows} WHERE {tests})"  # noqa: S608 - printed by us
+
+    def row_in_query(self, node: tree.RowInQuery) -> str:
+        """Print the answer as the greatest of the rows', as _counted() does.
+
+        The rows are a list, which an aggregate or a key of GROUP BY meets, too.
+        """
+        fields = [
+            (f"a{number}", self.expression(part)) for number, part in enumerate(node.operands)
+        ]
+        names = [f"c{number}" for number in range(len(fields))]
+        packed = ", ".join(f"{name} := {name}" for name in names)
+        rows = f"({self.subquery(node.query)}) AS m({', '.join(names)})"
+        items = f"(SELECT list(DISTINCT struct_pack({packed})) FROM {rows})"  # noqa: S608 - printed by us
+
+        def body(name: str) -> str:
+            tests = " AND ".join(
+                f"({_of(name, field)} = {_of('m', column)})"
+                for (field, _), column in zip(fields, names, strict=True)
+            )
+            found = f"coalesce(2 * CAST(({tests}) AS INTEGER), 1)"
+            greatest = f"list_max(list_transform({_of(name, 'rows')}, lambda m: {found}))"
+            return f"[false, NULL, true][1 + coalesce({greatest}, 0)]"
+
+        return self._lambda([*fields, ("rows", items)], body)
 
     def quantified(self, node: tree.Quantified) -> str:
         if self._is_counted(node):
@@ -1613,13 +1657,15 @@ _PRINTERS: dict[type[tree.Expression], Callable[[_Printer, Any], str]] = {
     tree.ScalarSubquery: _Printer.scalar_subquery,
     tree.Exists: _Printer.exists,
     tree.InQuery: _Printer.in_query,
+    tree.RowInQuery: _Printer.row_in_query,
     tree.Quantified: _Printer.quantified,
 }
 
 
 _OF_CONSTANTS = (tree.Literal, tree.Parameter, tree.Call, tree.Cast)
 _HOISTED = (
-    tree.Aggregate, tree.Window, tree.ScalarSubquery, tree.Exists, tree.InQuery, tree.Quantified,
+    tree.Aggregate, tree.Window, tree.ScalarSubquery, tree.Exists, tree.InQuery, tree.RowInQuery,
+    tree.Quantified,
 )  # fmt: skip
 """What DuckDB does not compute, or not rightly, in the body of a lambda."""
 

@@ -149,6 +149,13 @@ class InQuery(Expression, frozen=True):
     is_negated: bool
 
 
+class RowInQuery(Expression, frozen=True):
+    """(operands) IN (query), whose columns are as many and of the operands' types."""
+
+    operands: tuple[Expression, ...]
+    query: "Query"
+
+
 class Quantified(Expression, frozen=True):
     """operand operator ANY (query), or ALL."""
 
@@ -849,7 +856,7 @@ def is_arithmetic(function: str) -> bool:
     return not function.strip("+-*")
 
 
-Subquery = ScalarSubquery | Exists | InQuery | Quantified
+Subquery = ScalarSubquery | Exists | InQuery | RowInQuery | Quantified
 """What has a query in it."""
 Atom = Literal | Parameter | ColumnRef | Variable
 """What costs nothing to be computed again, and may stand in a tree several times."""

@@ -34,6 +34,7 @@ _NO_LABELS = words_of(
 )
 _SET_OPERATIONS = frozenset(("UNION", "INTERSECT", "EXCEPT"))
 _TAILS = _SET_OPERATIONS | words_of("ORDER LIMIT OFFSET FETCH FOR")
+_BEHIND_NO_LIST = _TAILS | words_of("FROM WHERE GROUP HAVING WINDOW )")
 _JOINS = words_of("JOIN CROSS NATURAL INNER LEFT RIGHT FULL")
 
 
@@ -517,7 +518,9 @@ class Reader(ExpressionReader):
                 self.expect(")")
         else:
             self.accept("ALL")
-        outputs = yield from self._outputs("a select list")
+        outputs: list[syntax.Output] = []
+        if is_distinct or self.words[self.index] not in _BEHIND_NO_LIST:
+            outputs = yield from self._outputs("a select list")
         sources = yield from self._sources("FROM")
         where = yield from self._where()
         group_by: list[Node] = []
@@ -672,17 +675,35 @@ class Reader(ExpressionReader):
             if is_lateral:
                 raise self.unexpected()
             if self.words[self.index] == "AS" or self.is_name():
-                raise self.refused("a join in parentheses with a name")
+                return self._named_join(item)
             return item
         if self.words[self.index : self.index + 2] == ["ROWS", "FROM"]:
             raise self.refused("ROWS FROM")
-        if self.words[self.index + 1] == "(" and self.kinds[self.index] in ("word", "name"):
+        has_only = not is_lateral and self.accept("ONLY")
+        is_enclosed = has_only and self.accept("(")
+        if not has_only and self._is_call():
             return (yield from self._function_item())
         if is_lateral:
             raise self.unexpected()
         table = self.table_name()
+        if is_enclosed:
+            self.expect(")")
+        elif not has_only:
+            self.accept("*")  # as ONLY without meaning: there is no inheritance
         table.alias, table.columns = self._alias()
         return table
+
+    def _named_join(self, join: syntax.FromItem) -> Node:
+        """Read the name of a join in parentheses, which hides those of its tables."""
+        start = self.tokens[self.index].start
+        alias, columns = self._alias()
+        star = syntax.Output(syntax.Star(None, start), None)
+        query = syntax.Select([star], False, [], [join], None, [], None, [])
+        return syntax.Derived(query, alias or "", columns)
+
+    def _is_call(self) -> bool:
+        is_word = self.kinds[self.index] in ("word", "name")
+        return is_word and self.words[self.index + 1] == "("
 
     def _function_item(self) -> Steps:
         token = self.tokens[self.index]

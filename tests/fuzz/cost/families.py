@@ -163,6 +163,9 @@ FAMILIES: dict[str, Make] = {
                                   tail=")"),
         "parameters in IN": Wide("SELECT i FROM t WHERE id IN (", "?", tail=")"),
         "rows in IN": Wide("SELECT i FROM {t} WHERE (i, l) IN (", "({n}, 2)", tail=")"),
+        "rows in queries": Wide("SELECT 1 FROM {t} WHERE ", "(i, l) IN (SELECT {n}, 2)", " OR "),
+        "joins with names": Wide("SELECT 1 FROM t", " CROSS JOIN (t AS b JOIN t AS c ON false) AS"
+                                 " a{n}", ""),
         "GROUP BY": Wide("SELECT count(*) FROM {t} GROUP BY ", "{e}"),
         "ROLLUP": Wide("SELECT count(*) FROM {t} GROUP BY ROLLUP (", "{e}", tail=")"),
         "CUBE": Wide("SELECT count(*) FROM {t} GROUP BY CUBE (", "{e}", tail=")"),
