@@ -38,6 +38,7 @@ from herdpy.limits import (
 )
 from herdpy.model.types import INTEGER_KINDS, TEXT, Kind, SqlType
 from herdpy.sql import tree
+from herdpy.sql.char_templates import template_text
 from herdpy.sql.conversions import DOUBLE_DIGITS, REAL_DIGITS
 from herdpy.sql.functions import (
     AGGREGATES,
@@ -1003,21 +1004,7 @@ class _Printer:
         if name == "neg" and call.type.is_integer:
             # DuckDB makes a wider type of the smallest integer where it is constant.
             return f"CAST((- {arguments[0]}) AS {type_text(call.type)})"
-        if name in _TEMPLATES:
-            text = _TEMPLATES[name].format(*arguments)
-        elif name.startswith("date_trunc:"):
-            text = f"date_trunc('{name[11:]}', {arguments[0]})"
-        elif name.startswith("extract:"):
-            text = EXTRACT_FIELDS[name[8:]][0].format(*arguments)
-        elif name.startswith("extract_interval:"):
-            text = INTERVAL_FIELDS[name[17:]].format(*arguments)
-        elif name.startswith("trunc_interval:"):
-            text = INTERVAL_TRUNCS[name[15:]].format(*arguments)
-        else:
-            found = resolve(name, [argument.type for argument in call.arguments])
-            if found is None:
-                raise InvariantViolation(f"printer: function {name} is not on the list")
-            text = found.template.format(*arguments)
+        text = _function_text(call, arguments)
         text = self._within(call, texts, text)
         return f"CAST({text} AS {type_text(call.type)})" if call.type.kind is Kind.DECIMAL else text
 
@@ -1372,6 +1359,28 @@ class _Printer:
                 return signed
             return f"\0{column.relation}.{column.ordinal}\0{signed}\0{text}\0"
         return text
+
+
+def _function_text(call: tree.Call, arguments: Sequence[str]) -> str:
+    name = call.function
+    if name in _TEMPLATES:
+        return _TEMPLATES[name].format(*arguments)
+    if name == "to_char":
+        template = call.arguments[1]
+        assert isinstance(template, tree.Literal)
+        return (template_text(str(template.value)) or "").format(arguments[0])
+    if name.startswith("date_trunc:"):
+        return f"date_trunc('{name[11:]}', {arguments[0]})"
+    if name.startswith("extract:"):
+        return EXTRACT_FIELDS[name[8:]][0].format(*arguments)
+    if name.startswith("extract_interval:"):
+        return INTERVAL_FIELDS[name[17:]].format(*arguments)
+    if name.startswith("trunc_interval:"):
+        return INTERVAL_TRUNCS[name[15:]].format(*arguments)
+    found = resolve(name, [argument.type for argument in call.arguments])
+    if found is None:
+        raise InvariantViolation(f"printer: function {name} is not on the list")
+    return found.template.format(*arguments)
 
 
 _Applied = Callable[[Sequence[str], Callable[[Sequence[str]], str]], str]

@@ -213,6 +213,7 @@ SPECIAL: dict[str, str] = {
     "current_date": "the transaction's date, UTC",
     "date_trunc": "timestamp, timestamptz or interval cut to 'microsecond' … 'year'",
     "date_part": "as extract, DOUBLE",
+    "to_char": "date, timestamp or timestamptz as text, by a constant template",
     "extract": "extract(field FROM date, timestamp, timestamptz or interval), DECIMAL",
     "pg_typeof": "name of the argument's type",
 }

@@ -258,6 +258,8 @@ FAMILIES: dict[str, Make] = {
         "forms in one another": Deep(FORMS),
         "repeated operands": Deep(_REPEATED_FORMS),
         "queries in one another": Deep(QUERY_FORMS),
+        "template": Long("SELECT to_char(at, '", "YYYY-", "') FROM {t}"),
+        "to_char": Wide("SELECT ", "to_char(at, 'YYYY-MM {n}')", tail=" FROM {t}"),
         "string": Long("SELECT '", "a", "' FROM {t}"),
         "quotes": Long("SELECT '", "''", "'"),
         "escapes": Long("SELECT E'", "\\n\\x41", "'"),
