@@ -46,6 +46,10 @@ vector_text_max = 256 * 1024
 vector_differences_max = 100
 vector_subqueries_max = 100
 vector_correlated_max = 24
+# Sets of keys that rows are grouped by at once; DuckDB plans 64 in 100 ms, 256 in a second.
+grouping_sets_max = 64
+# A pattern of to_char() gives at most three characters for each of its own, so its texts are short.
+template_characters_max = 100
 # Operators of one generated function, of which each takes CPython's compiler 20 kB and 0.1 ms, in
 # which no other thread runs: 100 ms. Rows of an INSERT are made by as many functions as they need;
 # conditions with more operators are DuckDB's.

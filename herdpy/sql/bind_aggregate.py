@@ -19,11 +19,12 @@ from herdpy.sql.bind_expression import (
 )
 from herdpy.sql.bind_function import bind_function, is_known, unknown_function
 from herdpy.sql.conversions import quotient_scale
-from herdpy.sql.functions import AGGREGATES, RANKINGS, ROW_VALUES
+from herdpy.sql.functions import AGGREGATES, GROUPING, RANKINGS, ROW_VALUES
 from herdpy.sql.reading import syntax
 from herdpy.sql.scope import Scope
 
 _INSIDE = "the argument of another"
+_GROUPING_MAX = 31  # bits of an integer, as in PostgreSQL
 _Over = tuple[tuple[tree.Expression, ...], tuple[tree.SortKey, ...], str | None]
 """Partition, order and frame of a window."""
 
@@ -32,6 +33,8 @@ def bind_call(node: syntax.Call, scope: Scope) -> tree.Expression:
     """Bind a call of any kind: of an aggregate, a window function, or another."""
     if node.over is not None:
         return _bind_window(node, node.over, scope)
+    if node.name == GROUPING:
+        return _bind_grouping(node, scope)
     if node.name in AGGREGATES:
         bound = _bind_aggregate(node, scope)
         if node.filter is None:
@@ -48,6 +51,20 @@ def bind_call(node: syntax.Call, scope: Scope) -> tree.Expression:
     if node.filter is not None:
         raise scope.error("42809", "FILTER follows aggregates only", node)
     return bind_function(node, scope)
+
+
+def _bind_grouping(node: syntax.Call, scope: Scope) -> tree.Expression:
+    """Bind GROUPING(key, …), a bit for each key that the row's set lacks."""
+    if scope.clause is not None:
+        raise scope.error("42803", f"grouping operations are not allowed in {scope.clause}", node)
+    if not 1 <= len(node.arguments) <= _GROUPING_MAX or node.is_star or node.is_distinct:
+        message = f"GROUPING must have 1 to {_GROUPING_MAX} arguments"
+        raise scope.error("54023", message, node)
+    scope.has_aggregates = True
+    scope.clause, clause = _INSIDE, scope.clause
+    parts = tuple(bind_expression(item, scope) for item in node.arguments)
+    scope.clause = clause
+    return tree.Aggregate(INTEGER, GROUPING, parts)
 
 
 def _bind_aggregate(node: syntax.Call, scope: Scope) -> tree.Expression:

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from herdpy.errors import did_you_mean
-from herdpy.limits import decimal_precision_max
+from herdpy.limits import decimal_precision_max, template_characters_max
+from herdpy.model.python_values import shortened
 from herdpy.model.types import (
     DATE,
     DOUBLE,
@@ -25,6 +26,7 @@ from herdpy.sql.bind_expression import (
     make_comparable,
     unify,
 )
+from herdpy.sql.char_templates import template_text
 from herdpy.sql.conversions import as_decimal, operand_type, untyped_number
 from herdpy.sql.functions import (
     AGGREGATES,
@@ -36,6 +38,7 @@ from herdpy.sql.functions import (
     PARAMETER_TYPES,
     RANKINGS,
     ROW_VALUES,
+    SETS,
     SPECIAL,
     TRUNC_UNITS,
     resolve,
@@ -54,12 +57,15 @@ _TYPE_NAMES = {
 
 
 _KNOWN = frozenset(
-    (*FUNCTIONS, *SPECIAL, *BY_SPELLING, *AGGREGATES, *RANKINGS, *ROW_VALUES, "current_timestamp")
-)
+    (
+        *FUNCTIONS, *SPECIAL, *BY_SPELLING, *AGGREGATES, *RANKINGS, *ROW_VALUES, *SETS,
+        "current_timestamp",
+    )
+)  # fmt: skip
 # What others have under these names, and we do not.
 TRIMS = {"BOTH": "btrim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 _REFUSED = {
-    "row": "a row as a value", "grouping": "grouping()", "json_extract": "json_extract()",
+    "row": "a row as a value", "json_extract": "json_extract()",
     "json_extract_path": "json_extract_path()", "regexp_like": "regexp_like()",
     "json_extract_path_text": "json_extract_path_text()",
     "current_user": "current_user (SHOW session_authorization)",
@@ -111,6 +117,8 @@ def bind_function(node: syntax.Call, scope: Scope) -> tree.Expression:
         raise context.error("0A000", f"{_REFUSED[name]} is not supported", node)
     if not is_known(name):
         raise unknown_function(node.name, node, scope)
+    if name in SETS:
+        return _bind_set(node, scope)
     if node.is_star:
         raise context.error("42883", f"function {node.name}(*) does not exist", node)
     if node.is_distinct or node.order:
@@ -123,6 +131,20 @@ def bind_function(node: syntax.Call, scope: Scope) -> tree.Expression:
             raise unknown_function(node.name, node, scope)
         return binder(node, scope)
     return call(name, _bound(node, scope), node, scope)
+
+
+def _bind_set(node: syntax.Call, scope: Scope) -> tree.Expression:
+    """Return the column of a select list's rows of a function; 0A000 where there are none."""
+    found = scope.sets.get(node.start)
+    if found is None:
+        where = scope.clause or "this place"
+        raise scope.error(
+            "0A000",
+            f"set-returning functions are not allowed in {where}",
+            node,
+            f"Put it into FROM: … FROM {node.name}(…) AS x",
+        )
+    return found
 
 
 def _bound(node: syntax.Call, scope: Scope) -> list[tree.Expression]:
@@ -316,6 +338,33 @@ def _part(node: syntax.Call, found: tree.Expression) -> tree.Expression:
     return tree.Cast(DOUBLE, found) if node.name == "date_part" else found
 
 
+def _bind_to_char(node: syntax.Call, scope: Scope) -> tree.Expression:
+    """Bind to_char() of a moment by a constant template."""
+    first, second = node.arguments
+    operand = bind_open(first, scope)
+    if operand.type.is_numeric or operand.type.kind is Kind.INTERVAL:
+        what = _TYPE_NAMES[operand.type.kind]
+        raise scope.error("0A000", f"to_char of {what} is not supported", node)
+    if not operand.type.is_moment:
+        raise unknown_function(node.name, node, scope, f"{_TYPE_NAMES[operand.type.kind]}, text")
+    if not isinstance(second, syntax.String) or second.special is not None:
+        raise scope.error("0A000", "to_char takes a constant as its second", node)
+    template = second.text
+    if len(template) > template_characters_max or template_text(template) is None:
+        raise scope.error(
+            "0A000", f"to_char by '{shortened(template)}' is not supported", second, _TEMPLATES
+        )
+    if not template:
+        return tree.Literal(TEXT, None)
+    target = TIMESTAMP if operand.type == TIMESTAMP else TIMESTAMPTZ
+    parts = (convert(operand, target, node, scope), tree.Literal(TEXT, template))
+    return tree.Call(TEXT, "to_char", parts)
+
+
+_TEMPLATES = (
+    "Patterns: YYYY, MM, DD, HH24, HH12, MI, SS, MS, US, AM, Month, Mon, Day, Dy, DDD, D, ID, IW, "
+    'IYYY, WW, W, Q, CC, with FM; other letters stand in "double quotes".'
+)
 _ANY = range(1, 100_000)
 _SPECIAL_BINDERS: dict[str, tuple[range, Callable[[syntax.Call, Scope], tree.Expression]]] = {
     "pg_typeof": (range(1, 2), _bind_type_of),
@@ -333,6 +382,7 @@ _SPECIAL_BINDERS: dict[str, tuple[range, Callable[[syntax.Call, Scope], tree.Exp
         ("now", "current_timestamp", "current_date", "localtimestamp"), (range(1), _bind_now)
     ),
     "date_trunc": (range(2, 4), _bind_date_trunc),
+    "to_char": (range(2, 3), _bind_to_char),
     **dict.fromkeys(("extract", "date_part"), (range(2, 3), _bind_extract)),
 }
 """By name: how many arguments there may be, and what binds the call."""

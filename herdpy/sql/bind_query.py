@@ -12,9 +12,14 @@ from typing import TypeGuard
 from msgspec.structs import replace
 
 from herdpy.errors import DataError, Error
-from herdpy.limits import columns_max, join_tables_max
+from herdpy.limits import (
+    columns_max,
+    decimal_precision_max,
+    grouping_sets_max,
+    join_tables_max,
+)
 from herdpy.model.schema import Table
-from herdpy.model.types import BIGINT, BOOLEAN, TEXT, UNKNOWN, Kind, SqlType
+from herdpy.model.types import BIGINT, BOOLEAN, TEXT, UNKNOWN, Kind, SqlType, decimal_type
 from herdpy.sql import conversions, tree
 from herdpy.sql.bind_expression import (
     BINDERS,
@@ -31,9 +36,13 @@ from herdpy.sql.bind_expression import (
     unify,
 )
 from herdpy.sql.bind_function import TRIMS, coalesce
+from herdpy.sql.bind_table_function import bind_table_function, calls_of_sets
+from herdpy.sql.functions import GROUPING
+from herdpy.sql.grouping_sets import sets_of
 from herdpy.sql.reading import syntax
 from herdpy.sql.reading.reader import read
 from herdpy.sql.reading.tokens import scan
+from herdpy.sql.recursion import check_recursive, in_order, references
 from herdpy.sql.scope import Named, Scope, StatementContext, Visible
 
 _NO_NAME = "?column?"
@@ -66,21 +75,76 @@ def bind_with(
     node: syntax.With, context: StatementContext, outer: Scope | None
 ) -> tuple[Scope, tuple[tree.Cte, ...]]:
     """Bind WITH; return the scope in which its items are in reach, and the items."""
-    if node.is_recursive:
-        raise context.error("0A000", "WITH RECURSIVE is not supported", node)
-    scope = Scope(context, outer=outer)
+    scope, names = Scope(context, outer=outer), set[str]()
     for item in node.items:
-        if item.name in scope.ctes:
+        if item.name in names:
             raise context.error("42712", f'WITH query name "{item.name}" is used twice', item)
-        query = bind_query(item.query, context, scope)
-        renamed = scope.renamed(item.columns, len(query.columns), item)
-        columns = (
-            *((new, kind) for new, (_, kind) in zip(renamed, query.columns, strict=False)),
-            *query.columns[len(renamed) :],
-        )
-        cte = tree.Cte(context.next_cte(), item.name, replace(query, columns=columns))
-        scope.ctes[item.name] = cte
-    return scope, tuple(scope.ctes.values())
+        names.add(item.name)
+    found: list[tree.Cte] = []
+    for item in in_order(node, context) if node.is_recursive else node.items:
+        if node.is_recursive and any(references(item.query, {item.name})):
+            found += _bind_recursive(item, context, scope)
+        else:
+            query = bind_query(item.query, context, scope)
+            found.append(tree.Cte(context.next_cte(), item.name, _renamed(item, query, scope)))
+        scope.ctes[item.name] = found[-1]
+    return scope, tuple(found)
+
+
+def _renamed(item: syntax.WithItem, query: tree.Query, scope: Scope) -> tree.Query:
+    renamed = scope.renamed(item.columns, len(query.columns), item)
+    columns = (
+        *((new, kind) for new, (_, kind) in zip(renamed, query.columns, strict=False)),
+        *query.columns[len(renamed) :],
+    )
+    return replace(query, columns=columns)
+
+
+def _bind_recursive(
+    item: syntax.WithItem, context: StatementContext, scope: Scope
+) -> Sequence[tree.Cte]:
+    """Bind an item that names itself; return it behind the items of a WITH of its own.
+
+    Its columns have the types of its first term (42804).
+    """
+    query, inner, ctes = item.query, scope, tuple[tree.Cte, ...]()
+    while isinstance(query, syntax.Subquery) and query.with_ is None:
+        query = query.query
+    union = check_recursive(item, query, context)
+    if union.with_ is not None:
+        if any(references(union.with_, {item.name})):
+            message = "a WITH in a recursive query that names this query is not supported"
+            raise context.error("0A000", message, item)
+        inner, ctes = bind_with(union.with_, context, scope)
+    first = bind_query(union.left, context, inner)
+    types = [_recursive_type(kind) for _, kind in first.columns]
+    first = retarget(first, types, union, context)
+    cte = tree.Cte(context.next_cte(), item.name, _renamed(item, first, scope), True)
+    own = Scope(context, outer=inner, ctes={item.name: cte})
+    context.recursive.add(cte.id)
+    rest = bind_query(union.right, context, own, is_open=True)
+    context.recursive.discard(cte.id)
+    if len(rest.columns) != len(types):
+        raise _unequal_width("UNION", first, rest, union, context)
+    for number, ((_, found), kind) in enumerate(zip(rest.columns, types, strict=True), 1):
+        overall = _recursive_type(_meet(kind, found, "UNION", union, context))
+        if overall != kind:
+            raise context.error(
+                "42804",
+                f'recursive query "{item.name}" column {number} has type {kind} in non-recursive '
+                f"term but type {overall} overall".lower(),
+                item,
+                "Cast the output of the non-recursive term to the correct type.",
+            )
+    body = tree.SetOperation("UNION", union.is_all, first, retarget(rest, types, union, context))
+    return *ctes, replace(cte, query=replace(cte.query, body=body, ctes=()))
+
+
+def _recursive_type(kind: SqlType) -> SqlType:
+    """Return the type of a column of a recursive query, which has room for what is to come."""
+    if kind.kind is Kind.DECIMAL:
+        return decimal_type(decimal_precision_max, kind.scale or 0)
+    return TEXT if kind.kind is Kind.TEXT else kind
 
 
 # --- SELECT --------------------------------------------------------------------------------------
@@ -89,8 +153,15 @@ def bind_with(
 def _bind_select(
     node: syntax.Select, context: StatementContext, outer: Scope | None, is_open: bool
 ) -> tree.Query:
+    if not node.outputs:
+        raise context.error(
+            "0A000", "a SELECT without columns is not supported", node, "It may stand in EXISTS."
+        )
     scope = Scope(context, outer=outer)
     source = bind_from(node.sources, node, scope)
+    calls = calls_of_sets(node.outputs) if context.names_sets else []
+    if calls:
+        source = _bind_set(calls, source, scope)
     _collect_windows(node, scope)
     where = None
     if node.where is not None:
@@ -102,7 +173,7 @@ def _bind_select(
     scope.allows_windows = True
     outputs = bind_outputs(node.outputs, scope, is_open=is_open)
     scope.allows_windows = False
-    group_by = _bind_group_by(node.group_by, outputs, scope)
+    group_by, grouping_sets = _bind_group_by(node, outputs, scope)
     having = None
     if node.having is not None:
         having = bind_condition(node.having, scope, "argument of HAVING")
@@ -110,18 +181,38 @@ def _bind_select(
     order_by = sort_keys(node.order, lambda item: _bind_sort_item(item, outputs, scope, "ORDER BY"))
     distinct_on = _bind_distinct(node, outputs, order_by, scope)
     scope.allows_windows = False
-    if scope.has_aggregates or group_by or having is not None:
+    if calls:
+        _check_set(calls[0], node, outputs, scope)
+    if scope.has_aggregates and context.recursive:
+        _check_not_recursive(source, node, scope)
+    if scope.has_aggregates or node.group_by or having is not None:
         keys = [key.expression for key in order_by]
         checked = [*(output.expression for output in outputs), *keys, *distinct_on]
         if having is not None:
             checked.append(having)
-        group_by = _check_grouping(checked, group_by, scope, node)
+        _check_groupings(checked, group_by, scope, node)
+        fixed = () if grouping_sets else scope.relations
+        group_by = _check_grouping(checked, group_by, scope, node, fixed)
         group_by = tuple(_by_output(key, outputs) for key in group_by)
     is_distinct = node.is_distinct and not distinct_on
-    body = tree.Select(tuple(outputs), source, where, group_by, having, is_distinct, distinct_on)
+    body = tree.Select(
+        tuple(outputs), source, where, group_by, having, is_distinct, distinct_on, grouping_sets
+    )
     columns = tuple((output.name, output.expression.type) for output in outputs)
     limit, offset = _bind_limits(node, context)
     return tree.Query(body, columns, (), order_by, limit, offset)
+
+
+def _check_not_recursive(source: tree.Relation | None, node: syntax.Select, scope: Scope) -> None:
+    """Refuse aggregates over the rows that a recursive query has found before (42P19)."""
+    pending = [source]
+    while pending:
+        relation = pending.pop()
+        if isinstance(relation, tree.Join):
+            pending += (relation.left, relation.right)
+        elif isinstance(relation, tree.CteRef) and relation.cte in scope.context.recursive:
+            message = "aggregate functions are not allowed in a recursive query's recursive term"
+            raise scope.error("42P19", message, node)
 
 
 def _collect_windows(node: syntax.Select, scope: Scope) -> None:
@@ -158,6 +249,46 @@ def _bind_distinct(
     return found
 
 
+def _bind_set(
+    calls: Sequence[syntax.Call], source: tree.Relation | None, scope: Scope
+) -> tree.Relation:
+    """Join the rows of a function that stands in the select list to those of FROM."""
+    if len(calls) > 1:
+        raise scope.error(
+            "0A000",
+            "a select list with several set-returning functions is not supported",
+            calls[1],
+            "Put them into FROM.",
+        )
+    call, own = calls[0], Scope(scope.context)
+    reached = scope.relations.copy()
+    around = Scope(
+        scope.context, reached, outer=scope.outer, ctes=scope.ctes, visible=scope.visible.copy()
+    )
+    query = bind_table_function(call, call.name, around, has_ordinality=False)
+    relation = tree.Derived(scope.context.next_relation(), query, call.name, is_lateral=True)
+    _add_derived(own, relation.id, "", query.columns, (), call)
+    scope.sets[call.start] = own.visible[0].expression
+    if source is None:
+        return relation
+    return tree.Join(tree.JoinKind.CROSS, source, relation, None)
+
+
+def _check_set(
+    call: syntax.Call, node: syntax.Select, outputs: Sequence[tree.Output], scope: Scope
+) -> None:
+    """Refuse a function that gives rows where these come behind what rows are put together for."""
+    shown = tuple(output.expression for output in outputs)
+    has_windows = any(isinstance(part, tree.Window) for part in tree.walk(shown, is_deep=False))
+    if scope.has_aggregates or node.group_by or node.having is not None or has_windows:
+        raise scope.error(
+            "0A000",
+            f"{call.name} in a select list beside aggregates or window functions",
+            call,
+            "Put it into FROM.",
+        )
+
+
 # --- FROM ----------------------------------------------------------------------------------------
 
 
@@ -181,7 +312,9 @@ def bind_from(
     )
     if count > join_tables_max:
         raise _too_many_tables(node, scope)
-    items = [_bind_item(item, scope) for item in sources]
+    items: list[_Item] = []
+    for item in sources:
+        items.append(_bind_item(item, scope, items))
     source = items[0].relation
     for item in items[1:]:
         source = tree.Join(tree.JoinKind.CROSS, source, item.relation, None)
@@ -208,25 +341,47 @@ def _left_spine(node: syntax.FromItem) -> list[syntax.FromItem]:
     return found
 
 
-def _bind_item(node: syntax.FromItem, scope: Scope) -> _Item:
+def _bind_item(node: syntax.FromItem, scope: Scope, before: Sequence[_Item]) -> _Item:
+    """Bind an item, and what is joined to it; functions and LATERAL see the items before it."""
     first, *joins = reversed(_left_spine(node))
-    item = _bind_single(first, scope)
+    item = _bind_single(first, scope, before)
     for join in joins:
         if isinstance(join, syntax.Join):
-            item = _bind_join(item, join, scope)
+            item = _bind_join(item, join, scope, before)
     return item
 
 
-def _bind_single(node: syntax.FromItem, scope: Scope) -> _Item:
+def _around(scope: Scope, before: Sequence[_Item]) -> Scope:
+    """Return the scope of what may name columns of the items before it."""
+    return Scope(
+        scope.context,
+        [named for item in before for named, _ in item.named],
+        "FROM clause of their own query level",
+        outer=scope.outer,
+        visible=[visible for item in before for visible in item.visible],
+    )
+
+
+def _bind_single(node: syntax.FromItem, scope: Scope, before: Sequence[_Item]) -> _Item:
     own = Scope(scope.context, outer=scope.outer)
     if isinstance(node, syntax.TableName):
         cte = scope.cte(node.name)
         relation = _stored(node, own) if cte is None else _cte_ref(node, cte, own)
-    elif isinstance(node, syntax.Derived):
-        query = bind_query(node.query, scope.context, scope.outer)
+    elif isinstance(node, syntax.Derived | syntax.FunctionItem):
+        if isinstance(node, syntax.Derived):
+            outer = _around(scope, before) if node.is_lateral else scope.outer
+            query = bind_query(node.query, scope.context, outer)
+            alias, is_lateral = node.alias, node.is_lateral
+        else:
+            call = node.call
+            alias, is_lateral = node.alias or call.name, True
+            query = bind_table_function(
+                call, alias, _around(scope, before), has_ordinality=node.has_ordinality
+            )
         renamed = own.renamed(node.columns, len(query.columns), node)
-        relation = tree.Derived(scope.context.next_relation(), query, node.alias)
-        _add_derived(own, relation.id, node.alias, query.columns, renamed, node)
+        id_ = scope.context.next_relation()
+        relation = tree.Derived(id_, query, alias, is_lateral=is_lateral)
+        _add_derived(own, id_, alias, query.columns, renamed, node)
     else:
         raise TypeError("a chain of joins begins with none")
     return _Item(relation, [(named, node) for named in own.relations], own.visible)
@@ -288,9 +443,11 @@ def _add_derived(
     )
 
 
-def _bind_join(left: _Item, node: syntax.Join, scope: Scope) -> _Item:
-    right = _bind_item(node.right, scope)
+def _bind_join(left: _Item, node: syntax.Join, scope: Scope, before: Sequence[_Item]) -> _Item:
+    right = _bind_item(node.right, scope, [*before, left])
     kind = tree.JoinKind(node.kind)
+    if kind in (tree.JoinKind.RIGHT, tree.JoinKind.FULL):
+        _check_apart(left, right, node, scope)
     named, visible = left.named + right.named, left.visible + right.visible
     if kind is tree.JoinKind.CROSS:
         return _Item(tree.Join(kind, left.relation, right.relation, None), named, visible)
@@ -300,6 +457,19 @@ def _bind_join(left: _Item, node: syntax.Join, scope: Scope) -> _Item:
     own = Scope(scope.context, reached, "JOIN conditions", outer=scope.outer, visible=visible)
     bound = bind_condition(node.condition, own, "argument of JOIN/ON")
     return _Item(tree.Join(kind, left.relation, right.relation, bound), named, visible)
+
+
+def _check_apart(left: _Item, right: _Item, node: syntax.Join, scope: Scope) -> None:
+    """Refuse a LATERAL that names what its rows are there without (42P10)."""
+    joined = {named.id: named.alias for named, _ in left.named}
+    for part in tree.walk(right.relation):
+        if isinstance(part, tree.ColumnRef) and part.relation in joined:
+            raise scope.error(
+                "42P10",
+                f'invalid reference to FROM-clause entry for table "{joined[part.relation]}"',
+                node.right,
+                "The combining JOIN type must be INNER or LEFT for a LATERAL reference.",
+            )
 
 
 def _bind_using(
@@ -427,8 +597,53 @@ def _named(node: syntax.Node, expression: tree.Expression) -> tuple[str, bool]:
 
 
 def _bind_group_by(
+    node: syntax.Select, outputs: Sequence[tree.Output], scope: Scope
+) -> tuple[tuple[tree.Expression, ...], tuple[tuple[int, ...], ...]]:
+    """Return the keys, and the sets of them that rows are grouped by; none: by all of them."""
+    if not any(isinstance(item, syntax.GroupingSets) for item in node.group_by):
+        return tuple(dict.fromkeys(_bind_keys(node.group_by, outputs, scope))), ()
+    places: dict[tree.Expression, int] = {}
+    sets: list[tuple[int, ...]] = [()]
+    for item in node.group_by:
+        found = sets_of(item if isinstance(item, syntax.GroupingSets) else [item])
+        _check_set_count(len(sets) * len(found), item, scope)
+        bound = [
+            tuple(places.setdefault(key, len(places)) for key in _bind_keys(keys, outputs, scope))
+            for keys in found
+        ]
+        sets = [tuple(dict.fromkeys((*first, *more))) for first in sets for more in bound]
+    if node.is_group_distinct:
+        sets = list({frozenset(each): each for each in reversed(sets)}.values())[::-1]
+    return tuple(places), tuple(sets)
+
+
+def _check_set_count(count: int, node: syntax.Node, scope: Scope) -> None:
+    if count > grouping_sets_max:
+        message = f"too many grouping sets present (maximum {grouping_sets_max})"
+        raise scope.error("54001", message, node)
+
+
+def _check_groupings(
+    expressions: Sequence[tree.Expression],
+    group_by: Sequence[tree.Expression],
+    scope: Scope,
+    node: syntax.Select,
+) -> None:
+    """Refuse GROUPING of what is no key (42803)."""
+    for part in tree.walk(tuple(expressions), is_deep=False):
+        if not isinstance(part, tree.Aggregate) or part.function != GROUPING:
+            continue
+        if not set(part.arguments).issubset(group_by):
+            raise scope.error(
+                "42803",
+                "arguments to GROUPING must be grouping expressions of the associated query level",
+                node,
+            )
+
+
+def _bind_keys(
     nodes: Sequence[syntax.Node], outputs: Sequence[tree.Output], scope: Scope
-) -> tuple[tree.Expression, ...]:
+) -> list[tree.Expression]:
     scope.clause = "GROUP BY"
     keys: list[tree.Expression] = []
     for item in nodes:
@@ -444,7 +659,7 @@ def _bind_group_by(
             raise scope.error("42P20", message, item)
         keys.append(expression)
     scope.clause = None
-    return tuple(dict.fromkeys(keys))
+    return keys
 
 
 def _bind_sort_item(
@@ -534,14 +749,16 @@ def _check_grouping(
     group_by: tuple[tree.Expression, ...],
     scope: Scope,
     node: syntax.Node,
+    relations: Sequence[Named],
 ) -> tuple[tree.Expression, ...]:
     """Refuse columns that are not one per group (42803); return the keys, grown by what they fix.
 
-    Where a table's whole key is grouped by, its other columns are fixed too. In a subquery a key is
-    known only if it is a column: what is computed from others is computed for each row there.
+    Where the whole key of one of the relations is grouped by, its other columns are fixed too. In a
+    subquery a key is known only if it is a column: what is computed from others is computed for
+    each row there.
     """
     grown = list(group_by)
-    for named in scope.relations:
+    for named in relations:
         if named.table is None:
             continue
         grouped = {
@@ -642,12 +859,7 @@ def _bind_set_operation(
     left = bind_query(node.left, context, outer, is_open=True)
     right = bind_query(node.right, context, outer, is_open=True)
     if len(left.columns) != len(right.columns):
-        raise context.error(
-            "42601",
-            f"each {operator} query must have the same number of columns, found "
-            f"{len(left.columns)} and {len(right.columns)}",
-            node,
-        )
+        raise _unequal_width(operator, left, right, node, context)
     types = [
         _meet(a, b, operator, node, context)
         for (_, a), (_, b) in zip(left.columns, right.columns, strict=True)
@@ -667,6 +879,21 @@ def _bind_set_operation(
     keys = _output_keys(node.order, columns, context)
     limit, offset = _bind_limits(node, context)
     return tree.Query(body, columns, (), tuple(keys), limit, offset)
+
+
+def _unequal_width(
+    operator: str,
+    left: tree.Query,
+    right: tree.Query,
+    node: syntax.SetOperation,
+    context: StatementContext,
+) -> Error:
+    return context.error(
+        "42601",
+        f"each {operator} query must have the same number of columns, found "
+        f"{len(left.columns)} and {len(right.columns)}",
+        node,
+    )
 
 
 def _meet(
@@ -768,6 +995,9 @@ def _bind_scalar(node: syntax.Subquery, scope: Scope) -> tree.Expression:
 
 
 def _bind_exists(node: syntax.Exists, scope: Scope) -> tree.Expression:
+    query = node.query
+    if isinstance(query, syntax.Select) and not query.outputs:  # which no rows are looked at for
+        query.outputs = [syntax.Output(syntax.Constant(True, node.start), None)]
     return _shared(tree.Exists(BOOLEAN, bind_query(node.query, scope.context, scope)), scope)
 
 
@@ -781,10 +1011,27 @@ def _bind_column_query(node: syntax.Query, scope: Scope) -> tree.Query:
 
 
 def _bind_in_query(node: syntax.In, scope: Scope) -> tree.Expression:
-    if isinstance(node.operand, syntax.Row) or node.query is None:
-        raise scope.error("0A000", "a row IN (query) is not supported", node)
+    assert node.query is not None
+    if isinstance(node.operand, syntax.Row):
+        return _bind_row_in_query(node.operand, node.query, node, scope)
     operand, query = _meet_query("=", node.operand, node.query, node, scope)
     return _shared(tree.InQuery(BOOLEAN, operand, query, False), scope)
+
+
+def _bind_row_in_query(
+    row: syntax.Row, query_node: syntax.Query, node: syntax.In, scope: Scope
+) -> tree.Expression:
+    operands = [bind_open(item, scope) for item in row.items]
+    query = bind_query(query_node, scope.context, scope)
+    if len(query.columns) != len(operands):
+        few = "few" if len(query.columns) < len(operands) else "many"
+        raise scope.error("42601", f"subquery has too {few} columns", node)
+    met = [
+        _met("=", operand, kind, node, scope)
+        for operand, (_, kind) in zip(operands, query.columns, strict=True)
+    ]
+    query = retarget(query, [operand.type for operand in met], node, scope.context)
+    return _shared(tree.RowInQuery(BOOLEAN, tuple(met), query), scope)
 
 
 def _meet_query(
@@ -797,10 +1044,16 @@ def _meet_query(
     operand = bind_open(operand_node, scope)
     query = _bind_column_query(query_node, scope)
     ((_, found),) = query.columns
+    met = _met(operator, operand, found, node, scope)
+    return met, retarget(query, [met.type], node, scope.context)
+
+
+def _met(
+    operator: str, operand: tree.Expression, found: SqlType, node: syntax.Node, scope: Scope
+) -> tree.Expression:
+    """Return the operand of the type that it has in common with a column of a query (42883)."""
     if operand.type.kind is Kind.UNKNOWN:
-        common = met_by(found, operand, scope.context)
-        query = retarget(query, [common], node, scope.context)
-        return convert(operand, common, node, scope), query
+        return convert(operand, met_by(found, operand, scope.context), node, scope)
     operand = scope.settle(operand)
     common = operand.type
     if operand.type != found:
@@ -809,7 +1062,7 @@ def _meet_query(
             other = tree.Literal(found, None)
             raise no_operator(operator, operand, other, node, scope)
         common = target
-    return convert(operand, common, node, scope), retarget(query, [common], node, scope.context)
+    return convert(operand, common, node, scope)
 
 
 def _bind_quantified(node: syntax.Quantified, scope: Scope) -> tree.Expression:

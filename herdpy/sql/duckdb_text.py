@@ -38,10 +38,12 @@ from herdpy.limits import (
 )
 from herdpy.model.types import INTEGER_KINDS, TEXT, Kind, SqlType
 from herdpy.sql import tree
+from herdpy.sql.char_templates import template_text
 from herdpy.sql.conversions import DOUBLE_DIGITS, REAL_DIGITS
 from herdpy.sql.functions import (
     AGGREGATES,
     EXTRACT_FIELDS,
+    GROUPING,
     INTERVAL_FIELDS,
     INTERVAL_TRUNCS,
     RANKINGS,
@@ -360,10 +362,13 @@ class _Printer:
             self.group_keys = frozenset(key for key in keys if not isinstance(key, tree.Atom))
         parts: list[str] = []
         if query.ctes:
-            items = (f"w{cte.id} AS ({self.query(cte.query)})" for cte in query.ctes)
-            parts.append(f"WITH {', '.join(items)}")
+            items = ", ".join(map(self._cte, query.ctes))
+            word = "RECURSIVE " if any(cte.is_recursive for cte in query.ctes) else ""
+            parts.append(f"WITH {word}{items}")
         if isinstance(body, tree.Values):
             parts.append(self._values(body))
+        elif isinstance(body, tree.Series):
+            parts.append(self._series(body))
         elif isinstance(body, tree.SetOperation):
             parts.append(self._set_operation(body, len(query.columns)))
         else:
@@ -384,6 +389,14 @@ class _Printer:
         if query.offset is not None:
             parts.append(f"OFFSET {self._row_count(query.offset, 'OFFSET')}")
         return " ".join(parts)
+
+    def _cte(self, cte: tree.Cte) -> str:
+        body = cte.query.body
+        if not (cte.is_recursive and isinstance(body, tree.SetOperation)):
+            return f"w{cte.id} AS ({self.query(cte.query)})"
+        names = ", ".join(f"c{number}" for number in range(len(cte.query.columns)))
+        with self._outside(group_keys=frozenset()):
+            return f"w{cte.id}({names}) AS ({self._arms(body)})"
 
     def _order_item(self, key: tree.SortKey, numbers: dict[tree.Expression, int]) -> str:
         """Return an item of the ORDER BY of a query; outputs are named by number."""
@@ -449,13 +462,21 @@ class _Printer:
         if select.where is not None:
             with self._outside(allows_lists=True):
                 parts.append(f"WHERE {self.condition(select.where)}")
-        if select.group_by:
+        if select.is_grouped:
             with self._outside(group_keys=frozenset()):
+                has_outputs = has_outputs and not select.grouping_sets
                 printed = self._number_or_text if has_outputs else self.group_key
                 keys = select.group_by
                 if not has_outputs:
                     keys = tree.resolved(keys, select.outputs)
-                parts.append(f"GROUP BY {', '.join(map(printed, keys))}")
+                texts = [*map(printed, keys)]
+                if select.grouping_sets:
+                    sets = (
+                        f"({', '.join(texts[place] for place in places)})"
+                        for places in select.grouping_sets
+                    )
+                    texts = [f"GROUPING SETS ({', '.join(sets)})"]
+                parts.append(f"GROUP BY {', '.join(texts)}")
         if select.having is not None:
             parts.append(f"HAVING {self.condition(select.having)}")
         return "".join(f" {part}" for part in parts)
@@ -508,6 +529,47 @@ class _Printer:
             text = f"VALUES {', '.join(rows)}"
         return f"SELECT * FROM ({text}) AS v({names})"  # noqa: S608 - printed by us
 
+    def _series(self, series: tree.Series) -> str:
+        """Print the rows of generate_series(), which DuckDB makes as they are read.
+
+        It makes them of constants one after the other; of what other rows have, for each of these.
+        """
+        kind = series.start.type
+        parts = (series.start, series.stop, series.step)
+        texts = [self._bound_of_series(part) for part in parts]
+        source, number = f"generate_series({', '.join(texts)}) AS g(c0)", "row_number() OVER ()"
+        if any(self.searches.varies(part) for part in parts if not self._runs_first(part)):
+            values = ", ".join(f"{text} AS a{place}" for place, text in enumerate(texts))
+            source = f"(SELECT {values}) AS a, generate_series(a.a0, a.a1, a.a2) AS g(c0)"
+            places = ("epoch_us(g.c0)", "epoch_us(a.a0)") if kind.is_moment else ("g.c0", "a.a0")
+            distance = f"abs({places[0]}::HUGEINT - {places[1]})"
+            number = f"row_number() OVER (ORDER BY {distance})"
+        value = "g.c0"
+        if kind.kind is Kind.DECIMAL and kind.scale:
+            value = _scaled(value, kind)
+        outputs = f"CAST({value} AS {type_text(kind)}) AS c0"
+        if series.has_ordinality:
+            outputs += f", {number} AS c1"
+        return f"SELECT {outputs} FROM {source}"  # noqa: S608 - printed by us
+
+    def _bound_of_series(self, part: tree.Expression) -> str:
+        if self._runs_first(part):
+            query = tree.Query(tree.Select((tree.Output("c0", part),), None), (("c0", part.type),))
+            text = self._first(query, part.type)
+        else:
+            text = self.expression(part)
+        if part.type.kind is Kind.DECIMAL:
+            text = _unscaled(text, part.type)
+        return f"CAST({text} AS BIGINT)" if part.type.is_numeric else text
+
+    def _runs_first(self, part: tree.Expression) -> bool:
+        """Tell whether a value is computed before the query, so that it is a constant there."""
+        if part.type.kind is Kind.INTERVAL or not self.searches.varies(part):
+            return False
+        return not self.searches.outer_names.of(
+            tree.Query(tree.Select((tree.Output("c0", part),), None), ())
+        )
+
     def group_key(self, key: tree.Expression) -> str:
         text = self.expression(key)
         # A bare constant would be taken for an output's number.
@@ -539,6 +601,8 @@ class _Printer:
         if isinstance(relation, tree.CteRef):
             return f"w{relation.cte} AS r{relation.id}"
         if isinstance(relation, tree.Derived):
+            if relation.is_lateral and not self._stands_alone(relation.query):
+                self._count_correlated()
             return f"({self.query(relation.query)}) AS r{relation.id}"
         if isinstance(relation, tree.Join):
             left, right = self.relation(relation.left), self.relation(relation.right)
@@ -849,6 +913,8 @@ class _Printer:
 
     def condition(self, expression: tree.Expression) -> str:
         """Print what rows are filtered by: there DuckDB stops at the first part that decides."""
+        if isinstance(expression, tree.RowInQuery) and self._is_join(expression):
+            return self._row_exists(expression)
         if not isinstance(expression, tree.Call) or expression.function not in ("and", "or"):
             return self.expression(expression)
         first, *rest = expression.arguments
@@ -938,21 +1004,7 @@ class _Printer:
         if name == "neg" and call.type.is_integer:
             # DuckDB makes a wider type of the smallest integer where it is constant.
             return f"CAST((- {arguments[0]}) AS {type_text(call.type)})"
-        if name in _TEMPLATES:
-            text = _TEMPLATES[name].format(*arguments)
-        elif name.startswith("date_trunc:"):
-            text = f"date_trunc('{name[11:]}', {arguments[0]})"
-        elif name.startswith("extract:"):
-            text = EXTRACT_FIELDS[name[8:]][0].format(*arguments)
-        elif name.startswith("extract_interval:"):
-            text = INTERVAL_FIELDS[name[17:]].format(*arguments)
-        elif name.startswith("trunc_interval:"):
-            text = INTERVAL_TRUNCS[name[15:]].format(*arguments)
-        else:
-            found = resolve(name, [argument.type for argument in call.arguments])
-            if found is None:
-                raise InvariantViolation(f"printer: function {name} is not on the list")
-            text = found.template.format(*arguments)
+        text = _function_text(call, arguments)
         text = self._within(call, texts, text)
         return f"CAST({text} AS {type_text(call.type)})" if call.type.kind is Kind.DECIMAL else text
 
@@ -1055,10 +1107,13 @@ class _Printer:
         if self.subqueries > vector_subqueries_max:
             raise too_big(vector_subqueries_max, "subqueries")
         if not self._stands_alone(query):
-            self.correlated += 1
-            if self.correlated > vector_correlated_max:
-                raise too_big(vector_correlated_max, "subqueries with columns of queries around")
+            self._count_correlated()
         return self.query(query)
+
+    def _count_correlated(self) -> None:
+        self.correlated += 1
+        if self.correlated > vector_correlated_max:
+            raise too_big(vector_correlated_max, "subqueries with columns of queries around")
 
     def _stands_alone(self, query: tree.Query) -> bool:
         """Tell whether a query names no column and no WITH item of the queries around it."""
@@ -1096,6 +1151,48 @@ class _Printer:
             return self._counted(node, "<>" if node.is_negated else "=", node.is_negated)
         word = "NOT IN" if node.is_negated else "IN"
         return f"({self.expression(node.operand)} {word} ({self.subquery(node.query)}))"
+
+    def _is_join(self, node: tree.RowInQuery) -> bool:
+        """Tell whether it may be printed as EXISTS, in the query that it is in."""
+        return self.hoisted is None and not any(
+            isinstance(part, (tree.Aggregate, tree.Window)) or part in self.group_keys
+            for part in tree.walk(node.operands, is_deep=False)
+        )
+
+    def _row_exists(self, node: tree.RowInQuery) -> str:
+        """Print a test of rows that they are filtered by, to which NULL is false: as a join."""
+        self._count_correlated()
+        names = [f"c{number}" for number in range(len(node.operands))]
+        tests = " AND ".join(
+            f"{self.expression(operand)} = m.{name}"
+            for operand, name in zip(node.operands, names, strict=True)
+        )
+        rows = f"({self.subquery(node.query)}) AS m({', '.join(names)})"
+        return f"EXISTS (SELECT 1 FROM {rows} WHERE {tests})"  # noqa: S608 - printed by us
+
+    def row_in_query(self, node: tree.RowInQuery) -> str:
+        """Print the answer as the greatest of the rows', as _counted() does.
+
+        The rows are a list, which an aggregate or a key of GROUP BY meets, too.
+        """
+        fields = [
+            (f"a{number}", self.expression(part)) for number, part in enumerate(node.operands)
+        ]
+        names = [f"c{number}" for number in range(len(fields))]
+        packed = ", ".join(f"{name} := {name}" for name in names)
+        rows = f"({self.subquery(node.query)}) AS m({', '.join(names)})"
+        items = f"(SELECT list(DISTINCT struct_pack({packed})) FROM {rows})"  # noqa: S608 - printed by us
+
+        def body(name: str) -> str:
+            tests = " AND ".join(
+                f"({_of(name, field)} = {_of('m', column)})"
+                for (field, _), column in zip(fields, names, strict=True)
+            )
+            found = f"coalesce(2 * CAST(({tests}) AS INTEGER), 1)"
+            greatest = f"list_max(list_transform({_of(name, 'rows')}, lambda m: {found}))"
+            return f"[false, NULL, true][1 + coalesce({greatest}, 0)]"
+
+        return self._lambda([*fields, ("rows", items)], body)
 
     def quantified(self, node: tree.Quantified) -> str:
         if self._is_counted(node):
@@ -1142,6 +1239,9 @@ class _Printer:
         return self._lambda([("a0", operand), ("a1", f"(SELECT list(DISTINCT c0) {rows})")], body)
 
     def aggregate(self, node: tree.Aggregate) -> str:
+        if node.function == GROUPING:
+            keys = ", ".join(map(self.group_key, node.arguments))
+            return f"CAST({GROUPING}({keys}) AS INTEGER)"
         if node.function not in _AGGREGATES:
             raise InvariantViolation(f"printer: aggregate {node.function} is not on the list")
         order = ""
@@ -1261,6 +1361,28 @@ class _Printer:
         return text
 
 
+def _function_text(call: tree.Call, arguments: Sequence[str]) -> str:
+    name = call.function
+    if name in _TEMPLATES:
+        return _TEMPLATES[name].format(*arguments)
+    if name == "to_char":
+        template = call.arguments[1]
+        assert isinstance(template, tree.Literal)
+        return (template_text(str(template.value)) or "").format(arguments[0])
+    if name.startswith("date_trunc:"):
+        return f"date_trunc('{name[11:]}', {arguments[0]})"
+    if name.startswith("extract:"):
+        return EXTRACT_FIELDS[name[8:]][0].format(*arguments)
+    if name.startswith("extract_interval:"):
+        return INTERVAL_FIELDS[name[17:]].format(*arguments)
+    if name.startswith("trunc_interval:"):
+        return INTERVAL_TRUNCS[name[15:]].format(*arguments)
+    found = resolve(name, [argument.type for argument in call.arguments])
+    if found is None:
+        raise InvariantViolation(f"printer: function {name} is not on the list")
+    return found.template.format(*arguments)
+
+
 _Applied = Callable[[Sequence[str], Callable[[Sequence[str]], str]], str]
 
 
@@ -1372,7 +1494,7 @@ def _is_plain(part: tree.Expression) -> bool:
 
 def _is_grouped(select: tree.Select, keys: tuple[tree.SortKey, ...] = ()) -> bool:
     used = (tuple(output.expression for output in select.outputs), keys, select.distinct_on)
-    return bool(select.group_by) or _has_aggregate(used)
+    return select.is_grouped or _has_aggregate(used)
 
 
 def _has_aggregate(node: object) -> bool:
@@ -1414,7 +1536,7 @@ def _is_one_row(query: tree.Query) -> bool:
     if isinstance(limit, tree.Literal) and isinstance(limit.value, int) and limit.value <= 1:
         return True
     if isinstance(body, tree.Select):
-        return body.source is None or (not body.group_by and _is_grouped(body))
+        return body.source is None or (not body.is_grouped and _is_grouped(body))
     return False
 
 
@@ -1544,13 +1666,15 @@ _PRINTERS: dict[type[tree.Expression], Callable[[_Printer, Any], str]] = {
     tree.ScalarSubquery: _Printer.scalar_subquery,
     tree.Exists: _Printer.exists,
     tree.InQuery: _Printer.in_query,
+    tree.RowInQuery: _Printer.row_in_query,
     tree.Quantified: _Printer.quantified,
 }
 
 
 _OF_CONSTANTS = (tree.Literal, tree.Parameter, tree.Call, tree.Cast)
 _HOISTED = (
-    tree.Aggregate, tree.Window, tree.ScalarSubquery, tree.Exists, tree.InQuery, tree.Quantified,
+    tree.Aggregate, tree.Window, tree.ScalarSubquery, tree.Exists, tree.InQuery, tree.RowInQuery,
+    tree.Quantified,
 )  # fmt: skip
 """What DuckDB does not compute, or not rightly, in the body of a lambda."""
 

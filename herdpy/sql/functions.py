@@ -213,10 +213,17 @@ SPECIAL: dict[str, str] = {
     "current_date": "the transaction's date, UTC",
     "date_trunc": "timestamp, timestamptz or interval cut to 'microsecond' … 'year'",
     "date_part": "as extract, DOUBLE",
+    "to_char": "date, timestamp or timestamptz as text, by a constant template",
     "extract": "extract(field FROM date, timestamp, timestamptz or interval), DECIMAL",
     "pg_typeof": "name of the argument's type",
 }
 """Functions with rules of their own, in bind_function.py."""
+
+SETS: dict[str, str] = {
+    "generate_series": "generate_series(start, stop[, step]): a row for each number or moment",
+    "unnest": "unnest(ARRAY[…], …): a row for each item",
+}
+"""Functions that give rows, in FROM or as one of a select list: bind_table_function.py."""
 
 AGGREGATES = {
     name: name
@@ -225,6 +232,8 @@ AGGREGATES = {
         "stddev_pop", "var_samp", "var_pop",
     )
 } | {"stddev": "stddev_samp", "variance": "var_samp"}  # fmt: skip
+GROUPING = "grouping"
+"""What tells of each key whether the row's set lacks it; its arguments are keys of GROUP BY."""
 RANKINGS = {
     "row_number": BIGINT, "rank": BIGINT, "dense_rank": BIGINT, "percent_rank": DOUBLE,
     "cume_dist": DOUBLE,

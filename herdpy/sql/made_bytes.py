@@ -247,6 +247,8 @@ class Varying:
 
     def _found(self, part: tree.Expression) -> dict[tree.Expression, None]:
         if isinstance(part, tree.Subquery):  # what it is computed of is not there
+            if isinstance(part, tree.RowInQuery):
+                return {found: None for operand in part.operands for found in self.of(operand)}
             is_alone = isinstance(part, (tree.ScalarSubquery, tree.Exists))
             return {} if is_alone else self.of(part.operand)
         is_random = isinstance(part, tree.Call) and part.function == "random"

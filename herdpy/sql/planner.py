@@ -296,7 +296,7 @@ def _plan_row_select(query: tree.Query) -> RowSelect | None:
     body = query.body
     if query.ctes or not isinstance(body, tree.Select):
         return None
-    if body.group_by or body.having is not None or body.is_distinct or body.distinct_on:
+    if body.is_grouped or body.having is not None or body.is_distinct or body.distinct_on:
         return None
     outputs = tuple(output.expression for output in body.outputs)
     bounds = [bound for bound in (query.limit, query.offset) if bound is not None]

@@ -8,6 +8,7 @@ DELETE can name. Errors about names carry the position and a suggestion.
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count, takewhile
 from typing import Protocol
 
@@ -16,10 +17,13 @@ from herdpy.limits import statement_depth_max, statement_tokens_max, view_relati
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import TEXT, TIMESTAMPTZ, Kind, SqlType
 from herdpy.sql import conversions, tree
+from herdpy.sql.functions import SETS
 from herdpy.sql.plan import NOW, Numbers, Slot
 from herdpy.sql.reading import syntax
 from herdpy.sql.reading.extent import Budget, nesting, too_big
 from herdpy.sql.reading.tokens import Scanned
+
+_SET_WORDS = frozenset(name.upper() for name in SETS)
 
 
 class Catalog(Protocol):
@@ -66,6 +70,8 @@ class StatementContext:
         """Where the text names tables so far, and which, by 0-based character; no WITH items."""
         self.view_names: set[str] = set()
         """The views that stand in the statement, those in views among them."""
+        self.recursive: set[int] = set()
+        """The WITH items that name themselves and are just being bound."""
         self.known: Mapping[str, int] | None = None
         """By table that the text names, how many of its columns it knows; None: all."""
         self.depth = 0
@@ -88,11 +94,18 @@ class StatementContext:
         self.view_names.add(view.name)
         inner = copy(self)
         inner.scanned, inner.view, inner.named = scanned, view, {}
+        inner.__dict__.pop("names_sets", None)
         inner.known = dict(definition.relations)
         inner.depth = self.depth + depth + 1
         if inner.depth + deepest > statement_depth_max:
             raise too_big(statement_depth_max, "levels, with those of its views")
         return inner
+
+    @cached_property
+    def names_sets(self) -> bool:
+        """Whether the text has a word that may be a function which gives rows."""
+        tokens = self.scanned.tokens
+        return any(token.word in _SET_WORDS or token.text in SETS for token in tokens)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -208,7 +221,8 @@ class Scope:
 
     `clause` says where aggregates may not stand, `has_windows` where window functions may.
     `outer` is the scope around a subquery, `windows` are the WINDOW clause's nodes. `subqueries`
-    are those of a SELECT with GROUP BY, by tree.shape(): None elsewhere.
+    are those of a SELECT with GROUP BY, by tree.shape(): None elsewhere. `sets` are the columns of
+    functions that give rows, by where in the text their calls in the select list begin.
     """
 
     context: StatementContext
@@ -221,6 +235,7 @@ class Scope:
     allows_windows: bool = False
     windows: dict[str, syntax.Window] = field(default_factory=dict[str, syntax.Window])
     subqueries: dict[tuple[object, ...], tree.Expression] | None = None
+    sets: dict[int, tree.Expression] = field(default_factory=dict[int, tree.Expression])
 
     def error(
         self, sqlstate: str, message: str, node: syntax.Node | None = None, hint: str | None = None

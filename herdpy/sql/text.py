@@ -277,6 +277,9 @@ class ExpressionPrinter:
             _COMPARISON
         )
 
+    def row_in_query(self, node: tree.RowInQuery) -> tuple[str, int]:
+        return f"({self.list_text(node.operands)}) IN {self.subquery(node.query)}", _COMPARISON
+
     def quantified(self, node: tree.Quantified) -> tuple[str, int]:
         word = f"{node.operator} {'ALL' if node.is_all else 'ANY'}"
         return f"{self._inside(node.operand, _OTHER)} {word} {self.subquery(node.query)}", (
@@ -323,6 +326,7 @@ _PRINTERS: dict[type[tree.Expression], Callable[[ExpressionPrinter, Any], tuple[
     tree.ScalarSubquery: lambda printer, node: (printer.subquery(node.query), _ATOM),
     tree.Exists: lambda printer, node: (f"EXISTS {printer.subquery(node.query)}", _ATOM),
     tree.InQuery: ExpressionPrinter.in_query,
+    tree.RowInQuery: ExpressionPrinter.row_in_query,
     tree.Quantified: ExpressionPrinter.quantified,
     tree.Aggregate: ExpressionPrinter.aggregate,
     tree.Window: ExpressionPrinter.window,

@@ -149,6 +149,13 @@ class InQuery(Expression, frozen=True):
     is_negated: bool
 
 
+class RowInQuery(Expression, frozen=True):
+    """(operands) IN (query), whose columns are as many and of the operands' types."""
+
+    operands: tuple[Expression, ...]
+    query: "Query"
+
+
 class Quantified(Expression, frozen=True):
     """operand operator ANY (query), or ALL."""
 
@@ -202,7 +209,10 @@ class TableRef(Node, frozen=True):
 
 
 class Derived(Node, frozen=True):
-    """A subquery in FROM, or the query of a view."""
+    """A subquery or a function in FROM, or the query of a view.
+
+    is_lateral: its query may name columns of the relations before it in the same FROM.
+    """
 
     id: int
     query: "Query"
@@ -210,6 +220,7 @@ class Derived(Node, frozen=True):
     view: Table | None = None
     reader: Table | None = None
     """Of a view, as of a table."""
+    is_lateral: bool = False
 
 
 class CteRef(Node, frozen=True):
@@ -262,7 +273,10 @@ class Output(Node, frozen=True):
 
 
 class Select(Node, frozen=True):
-    """SELECT … FROM … WHERE … GROUP BY … HAVING; without FROM, `source` is None."""
+    """SELECT … FROM … WHERE … GROUP BY … HAVING; without FROM, `source` is None.
+
+    `grouping_sets` are sets of keys, by their places in group_by; none: all of them together.
+    """
 
     outputs: tuple[Output, ...]
     source: Relation | None
@@ -271,6 +285,12 @@ class Select(Node, frozen=True):
     having: Expression | None = None
     is_distinct: bool = False
     distinct_on: tuple[Expression, ...] = ()
+    grouping_sets: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether there is a GROUP BY."""
+        return bool(self.group_by or self.grouping_sets)
 
 
 class Values(Node, frozen=True):
@@ -278,6 +298,18 @@ class Values(Node, frozen=True):
 
     rows: tuple[tuple[Expression, ...], ...]
     names: tuple[str, ...]
+
+
+class Series(Node, frozen=True):
+    """The rows of generate_series(): one column of `start`'s type, and the number of each row.
+
+    All three are of one type, but for `step`, an INTERVAL where the others are moments.
+    """
+
+    start: Expression
+    stop: Expression
+    step: Expression
+    has_ordinality: bool
 
 
 class SetOperation(Node, frozen=True):
@@ -290,11 +322,15 @@ class SetOperation(Node, frozen=True):
 
 
 class Cte(Node, frozen=True):
-    """One WITH item; ids are unique in the statement."""
+    """One WITH item; ids are unique in the statement.
+
+    is_recursive: its query is a UNION, of which the right side names the item itself.
+    """
 
     id: int
     name: str
     query: "Query"
+    is_recursive: bool = False
 
 
 class Query(Node, frozen=True):
@@ -307,13 +343,15 @@ class Query(Node, frozen=True):
     BIGINT expressions without columns.
     """
 
-    body: Select | SetOperation | Values
+    body: "Body"
     columns: tuple[tuple[str, SqlType], ...]
     ctes: tuple[Cte, ...] = ()
     order_by: tuple[SortKey, ...] = ()
     limit: Expression | None = None
     offset: Expression | None = None
 
+
+Body = Select | SetOperation | Values | Series
 
 OUTPUT = -1
 """Relation id of a ColumnRef that names an output column of the query itself."""
@@ -820,7 +858,7 @@ def is_arithmetic(function: str) -> bool:
     return not function.strip("+-*")
 
 
-Subquery = ScalarSubquery | Exists | InQuery | Quantified
+Subquery = ScalarSubquery | Exists | InQuery | RowInQuery | Quantified
 """What has a query in it."""
 Atom = Literal | Parameter | ColumnRef | Variable
 """What costs nothing to be computed again, and may stand in a tree several times."""

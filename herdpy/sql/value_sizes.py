@@ -18,7 +18,7 @@ _SHORTENING = (
     "substring", "left", "right", "btrim", "ltrim", "rtrim", "reverse", "split_part", "decode",
 )  # fmt: skip
 CHOOSING = ("coalesce", "greatest", "least", "nullif")
-SHORT = ("md5", "to_hex", "chr")
+SHORT = ("md5", "to_hex", "chr", "to_char")
 GROWING = {"lower": 2, "upper": 2, "translate": CHARACTER_MAX, "encode": 2}
 """How many bytes one byte of the first argument can become."""
 

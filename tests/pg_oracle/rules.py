@@ -544,6 +544,11 @@ def _subqueries() -> Iterator[Rule]:
             for word in ("", "NOT "):
                 test = f"({{0}} {word}IN ({query}))"
                 yield Rule(f"{word}IN ({what} of {name})", K.BOOLEAN, arguments, test, False, False)
+            for word in ("", "NOT "):
+                row = query.replace("SELECT ", "SELECT o.id, ", 1)
+                test = f"(({{1}} % 4, {{0}}) {word}IN ({row}))"
+                label = f"(integer, {name}) {word}IN ({what})"
+                yield Rule(label, K.BOOLEAN, (kind, K.INTEGER), test, False, False)
             for test in ("= ANY", "<> ANY", "< ALL", ">= ANY", "<> ALL"):
                 label, whole = f"{test} ({what} of {name})", f"({{0}} {test} ({query}))"
                 yield Rule(label, K.BOOLEAN, arguments, whole, False, False)
@@ -558,8 +563,45 @@ def _subqueries() -> Iterator[Rule]:
             "(SELECT o.x FROM (VALUES ({0}), ({1})) AS o (x) ORDER BY x DESC NULLS LAST LIMIT 1)"
         )
         yield Rule(f"VALUES ({name})", kind, (kind, kind), first, False, False)
+        lateral = "(SELECT o.x FROM (VALUES ({0})) AS v (y), LATERAL (SELECT v.y AS x) AS o)"
+        yield Rule(f"LATERAL ({name})", kind, (kind,), lateral, False, False)
+        last = (
+            "(SELECT o.x FROM unnest(ARRAY[{0}, {1}]) WITH ORDINALITY AS o (x, n)"
+            " ORDER BY n DESC LIMIT 1)"
+        )
+        yield Rule(f"unnest ({name})", kind, (kind, kind), last, False, False)
+        if kind is not K.DECIMAL:  # whose scale grows
+            for word in ("UNION", "UNION ALL"):
+                recursive = (
+                    f"(WITH RECURSIVE r (n, x) AS (SELECT 1, {{0}} {word} SELECT n + 1, {{1}}"
+                    " FROM r WHERE n < 3) SELECT x FROM r ORDER BY n DESC LIMIT 1)"
+                )
+                label = f"WITH RECURSIVE {word} ({name})"
+                yield Rule(label, kind, (kind, kind), recursive, False, False)
+        sets = (
+            f"(SELECT count(*) FROM (SELECT o.{column}, grouping(o.{column}) FROM w AS o"
+            f" WHERE o.id < {{0}} GROUP BY CUBE (o.{column}, o.i)) AS o)"
+        )
+        yield Rule(f"CUBE ({name})", K.BIGINT, (K.INTEGER,), sets, False, False)
         count = f"(SELECT count(*) FROM w AS o WHERE o.{column} > {{0}})"
         yield Rule(f"(count of query by {name})", K.BIGINT, (kind,), count, False, False)
+
+
+def _series() -> Iterator[Rule]:
+    for kind in (K.INTEGER, K.BIGINT):
+        text = (
+            "(SELECT sum(o.x * o.n) FROM generate_series({0} % 20, {1} % 20, nullif({2} % 3, 0))"
+            " WITH ORDINALITY AS o (x, n))"
+        )
+        label = f"generate_series ({NAMES[kind]})"
+        yield Rule(label, K.BIGINT, (kind, kind, K.INTEGER), text, False, False)
+    text = (
+        "(SELECT max(o.x) FROM generate_series({0}, {0} + interval '40 days', CASE WHEN {1} % 2 = 0"
+        " THEN interval '1 month' ELSE interval '35 hours' END) AS o (x))"
+    )
+    yield Rule(
+        "generate_series (timestamp)", K.TIMESTAMP, (K.TIMESTAMP, K.INTEGER), text, False, False
+    )
 
 
 _SCALAR_GROUPS: dict[str, tuple[Rule, ...]] = {
@@ -575,7 +617,7 @@ _SCALAR_GROUPS: dict[str, tuple[Rule, ...]] = {
     "special functions": tuple(_specials()),
 }
 SCALARS: tuple[Rule, ...] = tuple(rule for rules in _SCALAR_GROUPS.values() for rule in rules)
-SUBQUERIES: tuple[Rule, ...] = tuple(_subqueries())
+SUBQUERIES: tuple[Rule, ...] = (*_subqueries(), *_series())
 
 
 # --- aggregates and windows ----------------------------------------------------------------------

@@ -141,7 +141,6 @@ OTHER_DIALECTS = [
     "SELECT * FROM t a ASOF JOIN u b ON a.id = b.id",
     "SELECT * FROM t a STRAIGHT_JOIN u b ON a.id = b.id",
     "SELECT * FROM t a LEFT ASOF JOIN u b ON a.id = b.id",
-    "SELECT * FROM t a CROSS JOIN LATERAL (SELECT 1) AS b",
     "SELECT * FROM t a LEFT JOIN LATERAL u b ON a.id = b.id",
     "SELECT * FROM t a POSITIONAL JOIN u b",
     "SELECT * FROM t a CROSS APPLY u b",

@@ -9,7 +9,7 @@ from herdpy.limits import statement_bytes_max
 from tests.fuzz.cost.families import FAMILIES
 from tests.fuzz.cost.measured import DECADES, drawn
 
-_PAIRS_MIN = (150, 25, 5, 1)
+_PAIRS_MIN = (120, 20, 5, 1)
 """Of each family, of 20,000 seeds, in each decade."""
 
 

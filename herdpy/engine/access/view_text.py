@@ -61,10 +61,18 @@ def _with_known_columns(
     columns = ", ".join(name_text(column.name) for _, column in context.columns(table))
     name, start = name_text(table.name), node.start
     query = f"(SELECT {columns} FROM {name})"  # noqa: S608 - names of the catalog, quoted
-    if index and tokens[index - 1].word == "TABLE":
+    before = [tokens[place].word if place >= 0 else "" for place in (index - 1, index - 2)]
+    end = index
+    if before[0] == "TABLE":
         query, start = f"SELECT * FROM {query}", tokens[index - 1].start  # noqa: S608 - as above
+    elif before[0] == "ONLY":
+        start = tokens[index - 1].start
+    elif before == ["(", "ONLY"]:
+        start, end = tokens[index - 2].start, index + 1
+    elif index + 1 < len(tokens) and tokens[index + 1].word == "*":
+        end = index + 1
     alias = "" if node.alias is not None else f" AS {name}"
-    return f"{text[:start]}{query}{alias}{text[tokens[index].end :]}"
+    return f"{text[:start]}{query}{alias}{text[tokens[end].end :]}"
 
 
 def in_order(tables: Iterable[Table]) -> Iterator[Table]:

@@ -373,7 +373,7 @@ class _PlanPrinter:
         self._add(depth, f"Filter: {self._printer.text(condition)}")
         return depth + 1
 
-    def _output(self, depth: int, body: tree.Select | tree.SetOperation | tree.Values) -> None:
+    def _output(self, depth: int, body: tree.Body) -> None:
         if isinstance(body, tree.Select):
             self._add(depth, f"Output: {self._outputs_text(body.outputs)}")
 
@@ -425,11 +425,15 @@ class _PlanPrinter:
             self._add(depth, f"{body.operator.capitalize()}{' all' if body.is_all else ''}")
             self._query(depth + 1, body.left)
             self._query(depth + 1, body.right)
+        elif isinstance(body, tree.Series):
+            bounds = map(self._printer.text, (body.start, body.stop, body.step))
+            self._add(depth, "Series from {} to {} by {}".format(*bounds))
         else:
             count = len(body.rows)
             self._add(depth, f"Values: {count:,} {'row' if count == 1 else 'rows'}")
         for cte in query.ctes:
-            self._add(depth, f"With {name_text(cte.name)}")
+            word = "With recursive" if cte.is_recursive else "With"
+            self._add(depth, f"{word} {name_text(cte.name)}")
             self._query(depth + 1, cte.query)
 
     def _select_body(self, depth: int, select: tree.Select) -> None:
@@ -445,13 +449,16 @@ class _PlanPrinter:
         if select.having is not None:
             self._add(depth, f"Having: {self._printer.text(select.having)}")
             depth += 1
-        if select.group_by:
+        if select.is_grouped:
             names = self._named(select.outputs)
-            keys = (
+            keys = [
                 name_text(names[key]) if key in names else self._printer.text(key)
                 for key in tree.resolved(select.group_by, select.outputs)
-            )
-            self._add(depth, f"Group by {', '.join(keys)}")
+            ]
+            if select.grouping_sets:
+                keys = [f"({', '.join(keys[i] for i in each)})" for each in select.grouping_sets]
+            word = "Group by sets" if select.grouping_sets else "Group by"
+            self._add(depth, f"{word} {', '.join(keys)}")
             depth += 1
         elif any(_has_aggregate(output.expression) for output in select.outputs):
             self._add(depth, "Aggregate all rows")
@@ -466,7 +473,7 @@ class _PlanPrinter:
         elif isinstance(relation, tree.Derived):
             alias = name_text(relation.alias)
             if relation.view is None:
-                text = f"Derived table {alias}"
+                text = f"{'Lateral' if relation.is_lateral else 'Derived'} table {alias}"
             else:
                 name = name_text(relation.view.name)
                 text = f"View {name if alias == name else f'{name} {alias}'}"

@@ -525,6 +525,7 @@ _SPILL = "max_temp_directory_size"
 _BREAKING = ("FATAL Error", "INTERNAL Error")
 """What errors begin with that DuckDB runs nothing behind: in the database that has met one."""
 _BROKEN = "database has been invalidated"
+_MIXED_SIGNS = "composite interval that has mixed signs"
 _SQLSTATES: tuple[tuple[str, str, str], ...] = (
     # prefix of DuckDB's message, words in the rest of it, SQLSTATE
     ("Invalid Input Error", "ivision by zero", "22012"),
@@ -543,6 +544,7 @@ _SQLSTATES: tuple[tuple[str, str, str], ...] = (
     ("Conversion Error", "Failed to cast decimal value", "22003"),
     ("Conversion Error", '" to DECIMAL(', "22003"),  # of the text that we print of a DOUBLE
     ("Conversion Error", "", "22P02"),
+    ("Binder Error", "interval cannot be 0", "22023"),
 )
 
 
@@ -580,6 +582,8 @@ def translate_error(text: str, sql: str) -> Error:
         message = _QUOTED.sub(lambda found: f'"{shortened(found[1])}"', message)
         class_ = ProgrammingError if sqlstate == "21000" else DataError
         return class_(message, sqlstate=sqlstate)
+    if _MIXED_SIGNS in rest:
+        return NotSupportedError("a series by an interval whose parts have both signs")
     if kind == "Not implemented Error":
         return NotSupportedError(message)
     if rest.startswith("Arrow Appender: The maximum total string size"):
@@ -620,6 +624,8 @@ def _in_our_words(message: str) -> str:
         return "division by zero"
     if message.startswith("More than one row returned by a subquery"):
         return _SEVERAL_ROWS
+    if message.startswith("interval cannot be 0"):  # of a series of numbers, too
+        return "step size cannot equal zero"
     found = _OVERFLOW.match(message)
     if found:
         return f"{_TYPE_NAMES.get(found[1], 'numeric')} out of range"

@@ -34,6 +34,7 @@ _NO_LABELS = words_of(
 )
 _SET_OPERATIONS = frozenset(("UNION", "INTERSECT", "EXCEPT"))
 _TAILS = _SET_OPERATIONS | words_of("ORDER LIMIT OFFSET FETCH FOR")
+_BEHIND_NO_LIST = _TAILS | words_of("FROM WHERE GROUP HAVING WINDOW )")
 _JOINS = words_of("JOIN CROSS NATURAL INNER LEFT RIGHT FULL")
 
 
@@ -414,6 +415,8 @@ class Reader(ExpressionReader):
                 )
             query = yield self.whole_query()
             self.expect(")")
+            if is_recursive and self.words[self.index] in ("SEARCH", "CYCLE"):
+                raise self.refused(f"WITH RECURSIVE with {self.words[self.index]}")
             items.append(syntax.WithItem(name, columns, query, start))
             if not self.accept(","):
                 return syntax.With(items, is_recursive)
@@ -515,11 +518,15 @@ class Reader(ExpressionReader):
                 self.expect(")")
         else:
             self.accept("ALL")
-        outputs = yield from self._outputs("a select list")
+        outputs: list[syntax.Output] = []
+        if is_distinct or self.words[self.index] not in _BEHIND_NO_LIST:
+            outputs = yield from self._outputs("a select list")
         sources = yield from self._sources("FROM")
         where = yield from self._where()
         group_by: list[Node] = []
+        is_group_distinct = False
         if self.accept_all("GROUP", "BY"):
+            is_group_distinct = self.accept_any(("ALL", "DISTINCT")) == "DISTINCT"
             group_by = yield from self._group_by()
         having = (yield self.expression()) if self.accept("HAVING") else None
         windows: list[tuple[str, syntax.Window]] = []
@@ -528,25 +535,51 @@ class Reader(ExpressionReader):
             self.expect("AS")
             windows.append((name, (yield from self._window())))
         return syntax.Select(
-            outputs, is_distinct, distinct_on, sources, where, group_by, having, windows
-        )
+            outputs, is_distinct, distinct_on, sources, where, group_by, having, windows,
+            is_group_distinct,
+        )  # fmt: skip
 
     def _group_by(self) -> Steps:
-        self.accept_any(("ALL", "DISTINCT"))
         items: list[Node] = []
         while True:
-            word, following = self.words[self.index], self.words[self.index + 1]
-            if word in ("ROLLUP", "CUBE") and following == "(":
-                raise self.refused(f"GROUP BY with {word}")
-            if (word, following) == ("GROUPING", "SETS"):
-                raise self.refused("GROUP BY with GROUPING SETS")
-            if not self.accept_all("(", ")"):
-                item = yield from self._item()
-                while isinstance(item, syntax.Paren):
-                    item = item.operand
-                items += item.items if isinstance(item, syntax.Row) else [item]
+            start = self.tokens[self.index].start
+            item = yield from self._group_item()
+            if isinstance(item, syntax.GroupingSets):
+                items.append(item)
+            elif item:
+                items += item
+            else:
+                items.append(syntax.GroupingSets("SETS", [item], start))
             if not self.accept(","):
                 return items
+
+    def _group_item(self) -> Steps:
+        """Read keys, none of them for (), or what stands for several sets of keys."""
+        start = self.tokens[self.index].start
+        words = self.words[self.index : self.index + 3]
+        kind = ""
+        if words == ["GROUPING", "SETS", "("]:
+            kind = "SETS"
+        elif words[0] in ("ROLLUP", "CUBE") and words[1] == "(":
+            kind = words[0]
+        if not kind:
+            if self.accept_all("(", ")"):
+                return list[Node]()
+            item = yield from self._item()
+            while isinstance(item, syntax.Paren):
+                item = item.operand
+            return item.items if isinstance(item, syntax.Row) else [item]
+        self.index += 3 if kind == "SETS" else 2
+        found: list[list[Node] | syntax.GroupingSets] = []
+        while True:
+            inner = yield self._group_item()
+            if kind != "SETS" and (isinstance(inner, syntax.GroupingSets) or not inner):
+                raise self.unexpected()
+            found.append(inner)
+            if not self.accept(","):
+                break
+        self.expect(")")
+        return syntax.GroupingSets(kind, found, start)
 
     def _check_count(self, items: Sequence[Node], what: str) -> None:
         """Refuse the item that begins here where there are as many as there may be (54011)."""
@@ -633,19 +666,54 @@ class Reader(ExpressionReader):
         return syntax.Join(kind or "INNER", left, right, None, names, False)
 
     def _relation(self) -> Steps:
+        is_lateral = self.accept("LATERAL")
         if self.words[self.index] == "(":
             item = yield self._parenthesized_relation()
             if isinstance(item, Query):
                 alias, columns = self._alias()
-                return syntax.Derived(item, alias or "", columns)
+                return syntax.Derived(item, alias or "", columns, is_lateral)
+            if is_lateral:
+                raise self.unexpected()
             if self.words[self.index] == "AS" or self.is_name():
-                raise self.refused("a join in parentheses with a name")
+                return self._named_join(item)
             return item
+        if self.words[self.index : self.index + 2] == ["ROWS", "FROM"]:
+            raise self.refused("ROWS FROM")
+        has_only = not is_lateral and self.accept("ONLY")
+        is_enclosed = has_only and self.accept("(")
+        if not has_only and self._is_call():
+            return (yield from self._function_item())
+        if is_lateral:
+            raise self.unexpected()
         table = self.table_name()
-        if self.words[self.index] == "(":
-            raise self.refused("a function in FROM")
+        if is_enclosed:
+            self.expect(")")
+        elif not has_only:
+            self.accept("*")  # as ONLY without meaning: there is no inheritance
         table.alias, table.columns = self._alias()
         return table
+
+    def _named_join(self, join: syntax.FromItem) -> Node:
+        """Read the name of a join in parentheses, which hides those of its tables."""
+        start = self.tokens[self.index].start
+        alias, columns = self._alias()
+        star = syntax.Output(syntax.Star(None, start), None)
+        query = syntax.Select([star], False, [], [join], None, [], None, [])
+        return syntax.Derived(query, alias or "", columns)
+
+    def _is_call(self) -> bool:
+        is_word = self.kinds[self.index] in ("word", "name")
+        return is_word and self.words[self.index + 1] == "("
+
+    def _function_item(self) -> Steps:
+        token = self.tokens[self.index]
+        call = yield self._called(token.word, token.start)
+        if not isinstance(call, syntax.Call) or call.over is not None or call.filter is not None:
+            message = "FROM takes a function's call alone"
+            raise ProgrammingError(message, sqlstate="42601", position=token.start + 1)
+        has_ordinality = self.accept_all("WITH", "ORDINALITY")
+        alias, columns = self._alias()
+        return syntax.FunctionItem(call, has_ordinality, alias, columns)
 
     def _parenthesized_relation(self) -> Steps:
         """Read (query) or (joined tables); what follows "((" decides only behind its end."""

@@ -49,7 +49,7 @@ TABLE_OPTIONS: Final = frozenset(
 )
 _LOCKS = (("UPDATE",), ("SHARE",), ("NO", "KEY", "UPDATE"), ("KEY", "SHARE"))
 _ALONE = {
-    "[": "an array", "{": "{}", "LATERAL": "LATERAL", "GLOB": "GLOB", "OVERLAPS": "OVERLAPS",
+    "[": "an array", "{": "{}", "GLOB": "GLOB", "OVERLAPS": "OVERLAPS",
     "OPERATOR": "OPERATOR()", "TABLESAMPLE": "a table name with TABLESAMPLE",
     "PERCENT": "LIMIT with PERCENT", "ONLY": "a table name with ONLY",
 }  # fmt: skip

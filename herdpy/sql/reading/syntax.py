@@ -247,8 +247,19 @@ class Output(Node):
     alias: str | None
 
 
+class GroupingSets(Node):
+    """SETS, ROLLUP or CUBE of items, each some keys or, of SETS, others of these; (): no key."""
+
+    kind: str
+    items: "list[list[Node] | GroupingSets]"
+    start: int
+
+
 class Select(Query):
-    """SELECT; `sources` are the items of FROM between commas, `distinct_on` None: no DISTINCT."""
+    """SELECT; `sources` are the items of FROM between commas, `distinct_on` None: no DISTINCT.
+
+    GROUP BY has keys and GroupingSets; `is_group_distinct`: of equal sets one counts.
+    """
 
     outputs: list[Output]
     is_distinct: bool
@@ -258,6 +269,7 @@ class Select(Query):
     group_by: list[Node]
     having: Node | None
     windows: list[tuple[str, Window]]
+    is_group_distinct: bool = False
 
 
 class Values(Query):
@@ -305,11 +317,21 @@ class TableName(Node):
 
 
 class Derived(Node):
-    """A query in FROM."""
+    """A query in FROM; `is_lateral`: it may name columns of the items before it."""
 
     query: Query
     alias: str
     columns: list[str]
+    is_lateral: bool = False
+
+
+class FunctionItem(Node):
+    """A function in FROM, which may name columns of the items before it."""
+
+    call: Call
+    has_ordinality: bool = False
+    alias: str | None = None
+    columns: list[str] = []
 
 
 class Join(Node):
@@ -323,7 +345,7 @@ class Join(Node):
     is_natural: bool
 
 
-FromItem = TableName | Derived | Join
+FromItem = TableName | Derived | FunctionItem | Join
 
 # --- statements ----------------------------------------------------------------------------------
 

@@ -109,6 +109,9 @@ def test_a_tablespace_s_limit_holds_for_its_queries(database: Database) -> None:
     assert sales.vector_of(None) is not database.vector_of(None)
     run(root, "ALTER TABLESPACE sales SET (disk_bytes_max = '1MB')")  # it may spill no more either
     assert sqlstate(tenant, groups) == "53200"
+    growing = """WITH RECURSIVE r AS (SELECT id FROM t UNION ALL
+        SELECT r.id FROM r, (VALUES (1), (2)) AS v (x)) SELECT count(*) FROM r"""
+    assert sqlstate(tenant, growing) == "53200"  # it has no end
     assert run(root, groups) == 1
     run(root, "ALTER TABLESPACE sales RESET (disk_bytes_max)")
     limits = {row.name: row for row in sales.limits.limits()}

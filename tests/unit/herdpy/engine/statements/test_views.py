@@ -329,6 +329,24 @@ def test_the_text_of_a_view_is_as_it_was_written(db: Engine) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("item", "shown"),
+    [
+        ("ONLY v", "(SELECT id FROM v) AS v"), ("ONLY (v)", "(SELECT id FROM v) AS v"),
+        ("v*", "(SELECT id FROM v) AS v"), ("ONLY (v) AS o", "(SELECT id FROM v) AS o"),
+        ("generate_series(1, 2) AS g, LATERAL (SELECT id + g FROM v) AS v",
+         "generate_series(1, 2) AS g, LATERAL (SELECT id + g FROM (SELECT id FROM v) AS v) AS v"),
+    ],
+)  # fmt: skip
+def test_a_table_is_taken_out_of_the_text_whole(db: Engine, item: str, shown: str) -> None:
+    session = db.session(autocommit=True)
+    for text in ("CREATE VIEW v AS SELECT 1 AS id", f"CREATE VIEW w AS SELECT * FROM {item}",
+                 "CREATE OR REPLACE VIEW v AS SELECT 1 AS id, 2 AS more"):  # fmt: skip
+        run(session, text)
+    catalog = db.database.tablespace.state.catalog
+    assert query_text(found(db, "w"), catalog) == f"SELECT * FROM {shown}"
+
+
 # --- what it may cost ----------------------------------------------------------------------------
 
 
