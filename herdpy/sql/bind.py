@@ -1,14 +1,15 @@
 """Statements: INSERT, UPSERT, UPDATE, DELETE, of tables and views; the rest is bind_query's."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from itertools import count
 from typing import Any
 
 from msgspec.structs import replace
 
 from herdpy.errors import not_a
-from herdpy.limits import columns_max, identifier_bytes_max
-from herdpy.model.schema import ROW_ID_NAME, Column, Index, Table, View
+from herdpy.limits import check_bytes_max, checks_max, columns_max, identifier_bytes_max
+from herdpy.model.schema import ROW_ID_NAME, Check, Column, Index, Table, View
 from herdpy.model.types import (
     BIGINT,
     DATE,
@@ -318,13 +319,85 @@ def _bind_create(node: syntax.CreateTable, context: StatementContext) -> tree.Cr
         columns[ROW_ID_NAME] = Column(0, ROW_ID_NAME, BIGINT, not_null=True, hidden=True)
     names = list(columns)
     found = tuple(columns.values())
+    name = _new_name(node.table.name, node.table, context)
+    key = tuple(names.index(name) for name in key_names)
     return tree.CreateTable(
-        _new_name(node.table.name, node.table, context),
+        name,
         found,
-        tuple(names.index(name) for name in key_names),
+        key,
         tuple(_bind_unique(item, found, context) for item in node.uniques),
         node.if_not_exists,
+        _bind_checks(node.checks, Table(0, name, found, key), context) if node.checks else (),
     )
+
+
+def _bind_checks(
+    nodes: Sequence[syntax.Check], table: Table, context: StatementContext
+) -> tuple[Check, ...]:
+    """Return the checks that a table is to have, those without a name under PostgreSQL's."""
+    if len(nodes) > checks_max:
+        what = f"a table has at most {checks_max} CHECK constraints"
+        raise context.error("54000", what, nodes[checks_max])
+    taken = {node.name for node in nodes if node.name is not None}
+    found: list[Check] = []
+    for node in nodes:
+        check = bind_check(node, table, taken, context)
+        taken.add(check.name)
+        found.append(check)
+    return tuple(found)
+
+
+def bind_check(
+    node: syntax.Check, table: Table, taken: Container[str], context: StatementContext
+) -> Check:
+    """Return the check of a table, without a name under PostgreSQL's, which none of `taken` is."""
+    if len(node.text.encode()) > check_bytes_max:
+        what = f"a CHECK has at most {check_bytes_max} bytes of text"
+        raise context.error("54000", what, node)
+    condition = bind_row_condition(node.condition, table, context)
+    if node.name is not None:
+        return Check(_new_name(node.name, node, context), node.text)
+    ordinals = {part.ordinal for part in tree.walk(condition) if isinstance(part, tree.ColumnRef)}
+    column = table.columns[ordinals.pop()].name if len(ordinals) == 1 else ""
+    names = (generated_name(table.name, column, f"check{n or ''}") for n in count())
+    return Check(next(name for name in names if name not in taken), node.text)
+
+
+def bind_row_condition(
+    node: syntax.Node, table: Table, context: StatementContext
+) -> tree.Expression:
+    """Bind the condition of a CHECK over a row of a table, which is relation 0."""
+    for part in syntax.walk(node):
+        if isinstance(part, syntax.Query):
+            raise context.error("0A000", "cannot use subquery in check constraint", node)
+    scope = Scope(context, clause="CHECK")
+    columns = tuple(
+        (column.name, column.type, ordinal)
+        for ordinal, column in enumerate(table.columns)
+        if not column.hidden
+    )
+    scope.add(Named(0, table.name, columns, table), node)
+    condition = bind_condition(node, scope, "argument of CHECK")
+    parameters = [part for part in tree.walk(condition) if isinstance(part, tree.Parameter)]
+    if any(map(context.is_now, parameters)):
+        raise context.error(
+            "0A000",
+            "the condition of a CHECK is about the row alone, not about the time",
+            node,
+            "Give a column DEFAULT CURRENT_TIMESTAMP, and compare with that.",
+        )
+    if parameters:
+        raise context.error("42P02", "a CHECK takes no parameters", node)
+    return condition
+
+
+def generated_name(first: str, second: str, end: str) -> str:
+    """Return the name that PostgreSQL makes of two, of which the longer one gives up characters."""
+    names, tail = [first, second] if second else [first], f"_{end}"
+    while len("_".join(names).encode()) + len(tail) > identifier_bytes_max:
+        longest = max(range(len(names)), key=lambda place: len(names[place].encode()))
+        names[longest] = names[longest][:-1]
+    return "_".join(names) + tail
 
 
 def _bind_unique(

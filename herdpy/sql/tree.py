@@ -24,7 +24,7 @@ import msgspec
 from herdpy.errors import InternalError
 from herdpy.model.access import CREATE, DELETE, INSERT, UPDATE
 from herdpy.model.isolation import Isolation
-from herdpy.model.schema import Column, Index, Table, View
+from herdpy.model.schema import Check, Column, Index, Table, View
 from herdpy.model.types import Physical, SqlType
 
 
@@ -476,6 +476,7 @@ class CreateTable(Definition, frozen=True):
     key: tuple[int, ...]
     indexes: tuple[Index, ...]
     if_not_exists: bool
+    checks: tuple[Check, ...] = ()
 
     def changed(self) -> tuple[Changed, ...]:
         return ((None, CREATE),)

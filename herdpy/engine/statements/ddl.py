@@ -78,7 +78,8 @@ class Definitions(NamedTuple):
         self.lock((statement.name,), Mode.EXCLUSIVE)
         found = self._find(statement.name)
         if found is None:
-            self._put(statement.name, statement.columns, statement.key, indexes=statement.indexes)
+            table = self._new(statement.name, statement.columns, statement.key, None)
+            self._put(replace(table, checks=statement.checks), statement.indexes)
         elif not statement.if_not_exists:
             hint = "CREATE TABLE IF NOT EXISTS leaves it as it is."
             raise _exists(found, hint if found.view is None else None)
@@ -94,7 +95,7 @@ class Definitions(NamedTuple):
         found = self._find(name)
         columns = (*statement.columns, _NO_KEY)
         if found is None:
-            self._put(name, columns, (len(columns) - 1,), statement.view)
+            self._put(self._new(name, columns, (len(columns) - 1,), statement.view))
             return
         if not statement.or_replace:
             raise _exists(found, "CREATE OR REPLACE VIEW changes a view.")
@@ -111,23 +112,17 @@ class Definitions(NamedTuple):
         records = _replacing(found, made, access, transaction.statement)
         tablespace.submit_definitions(transaction, *records)
 
-    def _put(
-        self,
-        name: str,
-        columns: Sequence[Column],
-        key: tuple[int, ...],
-        view: View | None = None,
-        indexes: Sequence[Index] = (),
-    ) -> None:
-        self._check_no_index(name)
+    def _put(self, table: Table, indexes: Sequence[Index] = ()) -> None:
+        """Log a new table, with these indexes."""
+        self._check_no_index(table.name)
         tablespace, transaction, owner, lock = self
         if owner is not None:  # who must not be dropped meanwhile
             lock(ACCESS_LOCK, Mode.SHARED)
             rights_of(current_access(tablespace, transaction), owner)
-        table = self._new(name, columns, key, view)
         for number, index in enumerate(indexes, table.id + 1):
             named = self._named(table, index)
             table = replace(table, indexes=(*table.indexes, replace(named, id=number)))
+        _check_constraints(table)
         owner_name = None if owner is None else owner.name
         record = CreateRecord(None, transaction.statement, table_to_plain(table), owner_name)
         tablespace.submit_definitions(transaction, record)
@@ -264,7 +259,7 @@ class Definitions(NamedTuple):
             if index.is_constraint:
                 self._check_no_index(index.name, table)
             return index
-        catalog, taken = self._catalog(), {each.name for each in table.indexes}
+        catalog, taken = self._catalog(), set(_constraint_names(table))
         columns = "_".join(table.columns[ordinal].name for ordinal in index.columns)
         end = "key" if index.is_constraint else "idx"
         for number in count():
@@ -370,6 +365,21 @@ def stale(name: str) -> Error:
         sqlstate="40001",
         hint="Run the statement again.",
     )
+
+
+def _constraint_names(table: Table) -> list[str]:
+    """Return the names of a table's indexes and constraints."""
+    return [each.name for each in (*table.indexes, *table.checks)]
+
+
+def _check_constraints(table: Table) -> None:
+    """Raise 42710 when a table has two constraints, or indexes, of a name."""
+    names = _constraint_names(table)
+    for name in names:
+        if names.count(name) > 1:
+            raise ProgrammingError(
+                f'constraint "{name}" for relation "{table.name}" already exists', sqlstate="42710"
+            )
 
 
 def _exists(found: Table, hint: str | None) -> Error:

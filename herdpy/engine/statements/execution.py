@@ -5,7 +5,7 @@ Made by a session for one statement; the same thread uses it to its end.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.ticket import Ticket
@@ -20,6 +20,7 @@ from herdpy.engine.statements.fast_paths import MakeRows
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.statements.plan_cache import Prepared
+from herdpy.engine.statements.query_checks import QueryChecks
 from herdpy.engine.statements.result_places import Holder, Place
 from herdpy.engine.statements.returned_rows import check_count, collected
 from herdpy.engine.writes.batch import BatchLayers
@@ -32,6 +33,7 @@ from herdpy.engine.writes.row_writes import (
     Change,
     Compute,
     Give,
+    Stream,
     TooLargeError,
     Update,
     Write,
@@ -429,13 +431,15 @@ class Execution:
                 rows = self._new_rows(prepared, plan, values)
                 update = self._update_of(prepared, plan, values[0])
                 return self._insert_of(prepared, plan, rows, transaction, give, update)
-            stream = partial(self._inserted, prepared, plan, plan.source, values[0])
+            inserted = partial(self._inserted, prepared, plan, plan.source, values[0])
+            stream = self._checking(prepared, table, inserted)
             resolve = prepared.once(resolver, plan)
             update = self._update_of(prepared, plan, values[0])
             resolved_as = _RESOLVED_AS.get(plan.statement.on_conflict)
         elif isinstance(plan, UpdatePlan):
             table = plan.ref.table
-            stream = partial(self._updated, prepared, plan, values[0], joined)
+            updated = partial(self._updated, prepared, plan, values[0], joined)
+            stream = self._checking(prepared, table, updated)
         elif isinstance(plan, DeletePlan):
             table = plan.ref.table
             stream = partial(self._deleted, prepared, plan, values[0], joined)
@@ -560,7 +564,39 @@ class Execution:
             if new is not None:
                 check(new)
             updated.append(new)
+        self._check_rows(prepared, plan.statement.table, list(filter(None, updated)))
         return updated
+
+    def check_rows(self, checks: QueryChecks, rows: Iterable[Row]) -> None:
+        """Raise 23514 for a row that violates a CHECK which takes a query."""
+        if not checks.is_by_query:
+            return
+        left = iter(rows)
+        self._database.watch(self._interrupt)
+        user = None if self._holder is None else self._holder().user
+        while part := list(islice(left, CHECK_ROWS)):
+            snapshot = self._snapshot(None)
+            try:
+                checks.run(part, self._database.vector_of(user), snapshot, self._interrupt)
+            finally:
+                snapshot.close()
+
+    def _check_rows(self, prepared: Prepared, table: Table, rows: Sequence[Row]) -> None:
+        if table.checks:
+            self.check_rows(prepared.once(QueryChecks, table), rows)
+
+    def _checking(self, prepared: Prepared, table: Table, stream: Stream) -> Stream:
+        """Return a stream of changes whose rows fulfil the CHECKs that take a query, too."""
+        if not (table.checks and prepared.once(QueryChecks, table).is_by_query):
+            return stream
+
+        def checked(source: TableSnapshot) -> Iterator[Change]:
+            changes = iter(stream(source))
+            while part := list(islice(changes, CHECK_ROWS)):
+                self._check_rows(prepared, table, [new for _, new in part if new is not None])
+                yield from part
+
+        return checked
 
     def _write_of(
         self,
@@ -669,9 +705,10 @@ class Execution:
         give: Give | None = None,
         update: Update | None = None,
     ) -> Write:
-        """Return the write of rows that are whole and checked."""
+        """Return the write of rows that are whole and checked, but for what takes a query."""
         self._interrupt.check()
         table = plan.statement.table
+        self._check_rows(prepared, table, rows)
         if table.is_heap:
             changes: list[Change] = [(None, row) for row in rows]
             write = self._write_of(

@@ -45,6 +45,15 @@ def read(scanned: Scanned, check_interrupt: Callable[[], object] = lambda: None)
     return Reader(scanned, check_interrupt).statement()
 
 
+def read_condition(scanned: Scanned) -> Node:
+    """Return the tree of a text that is an expression alone."""
+    reader = Reader(scanned, lambda: None)
+    node = reader.run(reader.expression())
+    if reader.kinds[reader.index] != "end":
+        raise reader.unexpected()
+    return node
+
+
 class Reader(ExpressionReader):
     """Reads one statement; one thread."""
 
@@ -190,6 +199,7 @@ class Reader(ExpressionReader):
         columns: list[syntax.ColumnDefinition] = []
         keys: list[list[tuple[str, int]]] = []
         uniques: list[syntax.Unique] = []
+        checks: list[syntax.Check] = []
         self.expect("(")
         while self.words[self.index] != ")" or columns or keys:
             name = self.name() if self.accept("CONSTRAINT") else None
@@ -199,13 +209,15 @@ class Reader(ExpressionReader):
             elif self.accept("UNIQUE"):
                 is_distinct = self._nulls_distinct()
                 uniques.append(syntax.Unique(self.placed_names(), is_distinct, name, start))
+            elif self.words[self.index] == "CHECK":
+                checks.append((yield from self._check(name)))
             elif name is not None:
                 self._refuse_feature()
                 raise self.unexpected()
             else:
                 self._refuse_feature()
                 self._check_count(columns, "a table")
-                columns.append((yield from self._column_definition(uniques)))
+                columns.append((yield from self._column_definition(uniques, checks)))
             if not self.accept(","):
                 break
         self.expect(")")
@@ -214,7 +226,19 @@ class Reader(ExpressionReader):
             following = self.words[self.index + 1]
             is_clause = following in ("BY", "COMMIT", "ROWID")
             raise self.refused(f"CREATE TABLE … {word}{f' {following}' if is_clause else ''}")
-        return syntax.CreateTable(table, columns, keys, uniques, if_not_exists)
+        return syntax.CreateTable(table, columns, keys, uniques, checks, if_not_exists)
+
+    def _check(self, name: str | None) -> Steps:
+        """Read CHECK (condition) of a constraint of a name."""
+        start = self.tokens[self.index].start
+        self.expect_all("CHECK", "(")
+        begin = self.tokens[self.index].start
+        condition = yield self.expression()
+        text = self.scanned.text[begin : self.tokens[self.index - 1].end]
+        self.expect(")")
+        if self.accept("NO"):  # there is no inheritance
+            self.expect("INHERIT")
+        return syntax.Check(condition, text, name, start)
 
     def _nulls_distinct(self) -> bool:
         """Read [NULLS [NOT] DISTINCT] of what is unique."""
@@ -320,7 +344,8 @@ class Reader(ExpressionReader):
             what = "GENERATED AS IDENTITY" if "IDENTITY" in words else "GENERATED ALWAYS AS"
         raise self.refused(what)
 
-    def _column_definition(self, uniques: list[syntax.Unique]) -> Steps:
+    def _column_definition(self, uniques: list[syntax.Unique], checks: list[syntax.Check]) -> Steps:
+        """Read a column, and put what is unique or checked in it to the table's."""
         name, start = self.placed_name()
         if self.words[self.index] in (",", ")"):
             raise ProgrammingError(
@@ -343,6 +368,9 @@ class Reader(ExpressionReader):
             elif self.accept("UNIQUE"):
                 word, is_distinct = "UNIQUE", self._nulls_distinct()
                 uniques.append(syntax.Unique([(name, start)], is_distinct, constraint, start))
+            elif self.words[self.index] == "CHECK":
+                word = "CHECK"
+                checks.append((yield from self._check(constraint)))
             elif self.accept("DEFAULT"):
                 word = "DEFAULT"
                 definition.default = yield self.expression(is_restricted=True)

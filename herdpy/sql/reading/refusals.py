@@ -38,9 +38,8 @@ INSTEAD: Final[dict[str, str]] = {
 """What to do instead of a clause, by its first word."""
 
 COLUMN_FEATURES: Final[dict[str, str]] = {
-    "CHECK": "CHECK", "REFERENCES": "REFERENCES",
-    "FOREIGN": "FOREIGN KEY", "COLLATE": "COLLATE", "EXCLUDE": "EXCLUDE", "LIKE": "LIKE",
-    "GENERATED": "GENERATED",
+    "REFERENCES": "REFERENCES", "FOREIGN": "FOREIGN KEY", "COLLATE": "COLLATE",
+    "EXCLUDE": "EXCLUDE", "LIKE": "LIKE", "GENERATED": "GENERATED",
 }  # fmt: skip
 """What columns and tables of CREATE TABLE do not have, by its first word."""
 

@@ -391,6 +391,15 @@ class Unique(Node):
     start: int
 
 
+class Check(Node):
+    """CHECK (condition), with its constraint's name if it has one; `text` is the condition's."""
+
+    condition: Node
+    text: str
+    name: str | None
+    start: int
+
+
 class CreateTable(Node):
     """CREATE TABLE; each of `keys` is a PRIMARY KEY (…) of the table."""
 
@@ -398,6 +407,7 @@ class CreateTable(Node):
     columns: list[ColumnDefinition]
     keys: list[list[tuple[str, int]]]
     uniques: list[Unique]
+    checks: list[Check]
     if_not_exists: bool
 
 
