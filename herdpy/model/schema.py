@@ -155,6 +155,13 @@ class Table:
     def key_names(self) -> tuple[str, ...]:
         return tuple(self.columns[ordinal].name for ordinal in self.key)
 
+    def has_rows_of(self, other: "Table") -> bool:
+        """Tell whether rows are the same in two definitions: of one table, and its columns."""
+        own, others = (
+            [(column.id, column.type) for column in each.columns] for each in (self, other)
+        )
+        return (self.id, self.key, own) == (other.id, other.key, others)
+
     def ordinal(self, name: str) -> int | None:
         """Return the position of a visible column by its (folded) name, None when there is none."""
         for ordinal, column in enumerate(self.columns):

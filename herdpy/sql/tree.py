@@ -502,6 +502,43 @@ class DropIndexes(Definition, frozen=True):
         return "DROP INDEX"
 
 
+class AlterTable(Definition, frozen=True):
+    """ALTER of a table or view (`kind`): as it was found, and as it is to be.
+
+    Ids of new indexes are 0, and a name may be empty, as in CreateTable. With `rows` the table is
+    made anew: what they give goes to the columns `ordinals`, what these leave out gets defaults.
+    None for both tables: there is none, and IF EXISTS. `lost` and `retyped` are ordinals of old
+    columns; is_cascade: with the views that read what is lost. `tested` are the CHECKs that rows
+    which are there have to fulfil.
+    """
+
+    kind: str
+    table: Table | None = None
+    made: Table | None = None
+    rows: Query | None = None
+    ordinals: tuple[int, ...] = ()
+    lost: tuple[int, ...] = ()
+    retyped: tuple[int, ...] = ()
+    is_cascade: bool = False
+    tested: tuple[str, ...] = ()
+
+    @property
+    def verb(self) -> str:
+        return f"ALTER {self.kind}"
+
+
+class RenameIndex(Definition, frozen=True):
+    """ALTER INDEX name RENAME TO new_name."""
+
+    name: str
+    new_name: str
+    if_exists: bool
+
+    @property
+    def verb(self) -> str:
+        return "ALTER INDEX"
+
+
 class CreateTableAs(Definition, frozen=True):
     """CREATE TABLE … AS: the table, whose columns the query's values have the types of.
 

@@ -82,7 +82,7 @@ class Definitions(NamedTuple):
             self._put(replace(table, checks=statement.checks), statement.indexes)
         elif not statement.if_not_exists:
             hint = "CREATE TABLE IF NOT EXISTS leaves it as it is."
-            raise _exists(found, hint if found.view is None else None)
+            raise exists(found, hint if found.view is None else None)
 
     def _create_view(self, statement: tree.CreateView) -> None:
         """Log the new view, or one in the place of the view that is there."""
@@ -98,7 +98,7 @@ class Definitions(NamedTuple):
             self._put(self._new(name, columns, (len(columns) - 1,), statement.view))
             return
         if not statement.or_replace:
-            raise _exists(found, "CREATE OR REPLACE VIEW changes a view.")
+            raise exists(found, "CREATE OR REPLACE VIEW changes a view.")
         if found.view is None:
             raise not_a("view", name)
         tablespace, transaction, user, _ = self
@@ -109,7 +109,7 @@ class Definitions(NamedTuple):
             raise denied(f'replace view "{name}"', "It takes the owner or SUPERUSER.")
         _check_columns(found, statement.columns)
         made = self._new(name, columns, (len(columns) - 1,), statement.view)
-        records = _replacing(found, made, access, transaction.statement)
+        records = replacing(found, made, access, transaction.statement)
         tablespace.submit_definitions(transaction, *records)
 
     def _put(self, table: Table, indexes: Sequence[Index] = ()) -> None:
@@ -122,7 +122,7 @@ class Definitions(NamedTuple):
         for number, index in enumerate(indexes, table.id + 1):
             named = self._named(table, index)
             table = replace(table, indexes=(*table.indexes, replace(named, id=number)))
-        _check_constraints(table)
+        check_constraints(table)
         owner_name = None if owner is None else owner.name
         record = CreateRecord(None, transaction.statement, table_to_plain(table), owner_name)
         tablespace.submit_definitions(transaction, record)
@@ -337,7 +337,7 @@ class Definitions(NamedTuple):
         for table in tables:
             indexes = (replace(each, id=n) for n, each in enumerate(table.indexes, number + 1))
             made = replace(table, id=number, indexes=tuple(indexes))
-            records += _replacing(table, made, access, transaction.statement)
+            records += replacing(table, made, access, transaction.statement)
             number += 1 + len(table.indexes)
         tablespace.submit_definitions(transaction, *records)
 
@@ -372,7 +372,7 @@ def _constraint_names(table: Table) -> list[str]:
     return [each.name for each in (*table.indexes, *table.checks)]
 
 
-def _check_constraints(table: Table) -> None:
+def check_constraints(table: Table) -> None:
     """Raise 42710 when a table has two constraints, or indexes, of a name."""
     names = _constraint_names(table)
     for name in names:
@@ -382,7 +382,7 @@ def _check_constraints(table: Table) -> None:
             )
 
 
-def _exists(found: Table, hint: str | None) -> Error:
+def exists(found: Table, hint: str | None) -> Error:
     return ProgrammingError(
         f'{found.kind} "{found.name}" exists already', sqlstate="42P07", hint=hint
     )
@@ -407,7 +407,7 @@ def _check_columns(view: Table, columns: Sequence[Column]) -> None:
         )
 
 
-def _replacing(table: Table, made: Table, access: Access, statement: int) -> list[Definition]:
+def replacing(table: Table, made: Table, access: Access, statement: int) -> list[Definition]:
     """Return the records that put another table in a table's place, with its owner and grants."""
     number, plain = made.id, table_to_plain(made)
     records: list[Definition] = [

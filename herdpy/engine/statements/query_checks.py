@@ -1,9 +1,9 @@
 """CHECKs of a table that the row path does not compute: a query over the rows that are written."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from herdpy.errors import loading
+from herdpy.errors import IntegrityError, loading
 from herdpy.exec.row.row_check import violated_check
 from herdpy.model.schema import Table
 from herdpy.model.types import Row
@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 class QueryChecks:
     """The CHECKs of one table as a query; made once for a plan, used by any thread."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(
+        self, table: Table, error_of: Callable[[Table, str], IntegrityError] = violated_check
+    ) -> None:
+        """error_of: what is raised, by table and name of the CHECK."""
         with loading():
             from herdpy.sql.definitions.checks import plan_checks
             from herdpy.sql.duckdb_text import print_query
 
         self._table = table
+        self._error_of = error_of
         self._plan = plan_checks(table)
         query = self._plan.query
         self._text = None if query is None else print_query(query)
@@ -48,6 +52,6 @@ class QueryChecks:
         try:
             for answers in found.physical_rows():
                 if False in answers:
-                    raise violated_check(self._table, columns[answers.index(False)][0])
+                    raise self._error_of(self._table, columns[answers.index(False)][0])
         finally:
             found.close()

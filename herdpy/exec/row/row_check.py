@@ -123,21 +123,25 @@ def _plan_checks(table: Table) -> "OverRows":
     return plan_checks(table)
 
 
-def compile_checks(table: Table) -> CheckRow:
+def compile_checks(
+    table: Table, error_of: "Callable[[Table, str], IntegrityError] | None" = None
+) -> CheckRow:
     """Return the function that raises 23514 for a row that violates a CHECK of its table.
+
+    error_of: what it raises by table and name of the CHECK; None: violated_check().
 
     Of a table whose CHECKs the row path computes. It has a budget of operators of its own.
     """
     writer, lines = Writer(table), list[str]()
     plan = _plan_checks(table)
     for output, condition in zip(plan.outputs, plan.values, strict=True):
-        fail = writer.name(partial(_fail, table, output.name))
+        fail = writer.name(partial(_fail, error_of or violated_check, table, output.name))
         lines.append(f"if {writer.falsity(condition)}: {fail}()")
     return writer.function("r", [*lines, "return None"])
 
 
-def _fail(table: Table, name: str) -> None:
-    raise violated_check(table, name)
+def _fail(error_of: Callable[[Table, str], IntegrityError], table: Table, name: str) -> None:
+    raise error_of(table, name)
 
 
 def violated_check(table: Table, name: str) -> IntegrityError:
@@ -150,6 +154,23 @@ def violated_check(table: Table, name: str) -> IntegrityError:
         f'new row for relation "{table.name}" violates check constraint "{name}"',
         sqlstate="23514",
         hint=f"It demands that this is not false: {shortened(check.text)}",
+    )
+
+
+def present_check(table: Table, name: str) -> IntegrityError:
+    """Return the error of a row that is there and does not fulfil a CHECK that is new."""
+    return IntegrityError(
+        f'check constraint "{name}" of relation "{table.name}" is violated by some row',
+        sqlstate="23514",
+        hint="Change such rows first, or ADD CONSTRAINT … NOT VALID for rows to come.",
+    )
+
+
+def present_null(table: Table, ordinal: int) -> IntegrityError:
+    """Return the error of a row that is there and has a NULL where there is to be none."""
+    return IntegrityError(
+        f'column "{table.columns[ordinal].name}" of relation "{table.name}" contains null values',
+        sqlstate="23502",
     )
 
 
