@@ -75,7 +75,7 @@ class Alterations(Definitions):
             )
         self._views(statement, made)  # which may refuse it
         number = self.tablespace.applier.next_table_id
-        made = self._with_indexes(replace(made, id=number, version=1), None)
+        made = self._with_indexes(replace(made, id=number, version=1), table)
         beside = f"_altered_{number}"
         self._check_free_name(beside)
         beside_made = replace(
@@ -132,12 +132,12 @@ class Alterations(Definitions):
         if found is not None:
             raise exists(found, None)
 
-    def _with_indexes(self, made: Table, table: Table | None) -> Table:
-        """Return a definition whose new indexes have names and ids; table None: they are all new.
+    def _with_indexes(self, made: Table, table: Table) -> Table:
+        """Return what a table is to be, whose new indexes have names; and ids, behind its own.
 
-        Ids behind that of the table, where it has a new one, too.
+        42P07: a name is another one's.
         """
-        kept = set[str]() if table is None else {each.name for each in table.indexes}
+        kept = {each.name for each in table.indexes}
         number = max(self.tablespace.applier.next_table_id, made.id + 1)
         indexes: list[Index] = []
         known = replace(made, indexes=tuple(each for each in made.indexes if each.name))
@@ -151,7 +151,7 @@ class Alterations(Definitions):
                 number += 1
             indexes.append(named)
         for index in indexes:
-            if table is not None and index.name not in kept:
+            if index.name not in kept:
                 self.lock((index.name,), Mode.EXCLUSIVE)
                 self._check_new_index(index.name)
         made = replace(made, indexes=tuple(indexes))

@@ -301,7 +301,7 @@ class Definitions(NamedTuple):
                 raise ProgrammingError(
                     f'index "{name}" belongs to a UNIQUE constraint of table "{table.name}"',
                     sqlstate="2BP01",
-                    hint="DROP TABLE, and make it without.",
+                    hint="ALTER TABLE … DROP CONSTRAINT removes both.",
                 )
             kept = tuple(each for each in table.indexes if each is not index)
             tables[table.name] = replace(table, version=table.version + 1, indexes=kept)

@@ -44,8 +44,10 @@ def fails(session: Session, sqlstate: str, text: str, *parameters: Any) -> Error
     return caught.value
 
 
-def table_of(db: Engine) -> Table:
-    (table,) = db.database.tablespace.state.catalog.tables()
+def table_of(db: Engine, name: str | None = None) -> Table:
+    """Return the table of a name; None: the only one."""
+    tables = db.database.tablespace.state.catalog.tables()
+    (table,) = [table for table in tables if name in (None, table.name)]
     return table
 
 
@@ -175,6 +177,23 @@ def test_a_name_is_free_when_its_table_has_another_one(db: Engine, session: Sess
     other.rollback()
     db.reopen()
     assert rows(db.session(), "SELECT * FROM s") == []
+
+
+def test_a_new_index_has_a_name_of_its_own(db: Engine, session: Session) -> None:
+    run(session, "CREATE TABLE other (a INTEGER CONSTRAINT taken UNIQUE)")
+    for change in ("ADD CONSTRAINT {} UNIQUE (n)", "ADD x INTEGER CONSTRAINT {} UNIQUE"):
+        for name in ("taken", "other"):
+            fails(session, "42P07", f"ALTER TABLE t {change.format(name)}")
+        for name in ("t_n_check", "t_u_key"):
+            fails(session, "42710", f"ALTER TABLE t {change.format(name)}")
+    run(session, "ALTER TABLE t ADD x INTEGER UNIQUE, ADD y INTEGER UNIQUE, ADD UNIQUE (x)")
+    assert [each.name for each in table_of(db, "t").indexes] == [
+        "t_u_key",
+        "by_n",
+        "t_x_key",
+        "t_y_key",
+        "t_x_key1",
+    ]
 
 
 def test_more_rows_than_memory_are_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
