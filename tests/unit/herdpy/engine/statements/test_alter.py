@@ -136,6 +136,8 @@ def test_a_statement_that_fails_has_done_nothing(
         before = table_of(db)
         error = fails(each, sqlstate, last)
         assert "_altered_" not in error.message
+        if not autocommit:
+            each.commit()
         assert table_of(db) == before
         assert len(rows(each, "SELECT * FROM t")) == 3
         each.close()
