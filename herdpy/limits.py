@@ -80,6 +80,10 @@ identifier_bytes_max = 63
 columns_max = 1_600
 # Of a table: each is one more row to be written for each of its rows.
 indexes_max = 64
+# Of a table: each is computed for each row that is written. So many texts, and no longer ones, fit
+# into the record of a definition.
+checks_max = 100
+check_bytes_max = 8 * 1024
 join_tables_max = 64
 # Tables and views that the views of one statement name, theirs counted again wherever they stand:
 # views over views would else grow with the power of their number.
@@ -149,5 +153,7 @@ if not 2 * row_bytes_max + 1024 < record_bytes_max <= frame_bytes_max - frame_ov
     raise AssertionError("limits: 2 rows < record <= frame - overhead does not hold")
 if not frame_bytes_max <= wire_frame_bytes_max:
     raise AssertionError("limits: frame <= wire frame does not hold")
+if not checks_max * check_bytes_max < record_bytes_max // 2:
+    raise AssertionError("limits: the checks of a table must fit in its definition")
 if not row_bytes_max < page_bytes_max:
     raise AssertionError("limits: a row must fit in a page")

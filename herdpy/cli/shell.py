@@ -26,7 +26,7 @@ from herdpy.features import TABLES
 from herdpy.model import types
 from herdpy.model.schema import Table
 from herdpy.sql.reading.script import Piece, complete_statements, split_statements
-from herdpy.sql.text import create_index_texts, create_table_text, name_text
+from herdpy.sql.text import create_table_text, later_texts, name_text
 
 T = TypeVar("T")
 
@@ -287,7 +287,7 @@ class Shell:
             views = [view for view in views if view[0] == name]
             tables = [] if views else [_find(tables, name)]
         for table in tables:
-            for text in (create_table_text(table), *create_index_texts(table)):
+            for text in (create_table_text(table), *later_texts(table)):
                 self.console.out(f"{text};")
         for view, columns, query in views:
             self.console.out(f"CREATE VIEW {name_text(view)} ({columns}) AS\n{query};")

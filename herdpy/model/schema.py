@@ -55,6 +55,18 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
+class Check:
+    """A CHECK of a table: the text of its condition, over the columns of one row.
+
+    `is_valid`: the rows that were there when it was made are known to fulfil it, too.
+    """
+
+    name: str
+    text: str
+    is_valid: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """What makes a table a view: the text of its query.
 
@@ -82,6 +94,7 @@ class Table:
     version: int = 1
     indexes: tuple[Index, ...] = ()
     view: View | None = None
+    checks: tuple[Check, ...] = ()
     stores: "tuple[IndexStore, ...]" = field(init=False, repr=False, compare=False)
     """Where the entries of the indexes are, in their order."""
     unique_stores: "tuple[IndexStore, ...]" = field(init=False, repr=False, compare=False)
@@ -122,7 +135,8 @@ class Table:
     def format_version(self) -> int:
         """Which FORMAT a directory has at least that such a table is in."""
         is_of_2 = KINDS_OF_FORMAT_3.isdisjoint(column.type.kind for column in self.columns)
-        return 2 if is_of_2 and not self.indexes and self.view is None else 3
+        is_of_2 = is_of_2 and not self.indexes and not self.checks
+        return 2 if is_of_2 and self.view is None else 3
 
     @property
     def kind(self) -> str:
@@ -140,6 +154,13 @@ class Table:
     @property
     def key_names(self) -> tuple[str, ...]:
         return tuple(self.columns[ordinal].name for ordinal in self.key)
+
+    def has_rows_of(self, other: "Table") -> bool:
+        """Tell whether rows are the same in two definitions: of one table, and its columns."""
+        own, others = (
+            [(column.id, column.type) for column in each.columns] for each in (self, other)
+        )
+        return (self.id, self.key, own) == (other.id, other.key, others)
 
     def ordinal(self, name: str) -> int | None:
         """Return the position of a visible column by its (folded) name, None when there is none."""
@@ -260,7 +281,14 @@ def table_to_plain(table: Table) -> list[Any]:
         [each.id, each.name, each.columns, each.is_unique, each.nulls_distinct, each.is_constraint]
         for each in table.indexes
     ]
-    view = table.view
+    view, checks = table.view, table.checks
+    more: list[Any] = [
+        indexes,
+        None if view is None else [view.text, [list(each) for each in view.relations]],
+        [[each.name, each.text, each.is_valid] for each in checks],
+    ]
+    while more and not more[-1]:  # what is at the end and empty is left out
+        del more[-1]
     return [
         table.id,
         table.name,
@@ -286,8 +314,7 @@ def table_to_plain(table: Table) -> list[Any]:
             ]
             for column in table.columns
         ],
-        *([indexes] if indexes or view is not None else []),
-        *([] if view is None else [[view.text, [list(each) for each in view.relations]]]),
+        *more,
     ]
 
 
@@ -302,6 +329,7 @@ def table_from_plain(plain: list[Any]) -> Table:
         table_id, name, version, key, columns, *rest = plain
         indexes: list[Any] = rest[0] if rest else []
         view: list[Any] | None = rest[1] if len(rest) > 1 else None
+        checks: list[Any] = rest[2] if len(rest) > 2 else []
         return Table(
             id=table_id,
             name=name,
@@ -310,6 +338,7 @@ def table_from_plain(plain: list[Any]) -> Table:
             columns=tuple(_column_from_plain(item) for item in columns),
             indexes=tuple(_index_from_plain(item) for item in indexes),
             view=None if view is None else _view_from_plain(view),
+            checks=tuple(_check_from_plain(item) for item in checks),
         )
     except (TypeError, KeyError, IndexError) as error:
         raise ValueError(f"malformed table definition: {error}") from error
@@ -323,6 +352,11 @@ def _index_from_plain(plain: list[Any]) -> Index:
 def _view_from_plain(plain: list[Any]) -> View:
     text, relations = plain
     return View(text, tuple((name, count) for name, count in relations))
+
+
+def _check_from_plain(plain: list[Any]) -> Check:
+    name, text, is_valid = plain
+    return Check(name, text, is_valid)
 
 
 def _column_from_plain(plain: list[Any]) -> Column:

@@ -1,14 +1,15 @@
 """Statements: INSERT, UPSERT, UPDATE, DELETE, of tables and views; the rest is bind_query's."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from itertools import count
 from typing import Any
 
 from msgspec.structs import replace
 
 from herdpy.errors import not_a
-from herdpy.limits import columns_max, identifier_bytes_max
-from herdpy.model.schema import ROW_ID_NAME, Column, Index, Table, View
+from herdpy.limits import check_bytes_max, checks_max, columns_max, identifier_bytes_max
+from herdpy.model.schema import ROW_ID_NAME, Check, Column, Index, Table, View
 from herdpy.model.types import (
     BIGINT,
     DATE,
@@ -40,7 +41,7 @@ EXPRESSION_BINDERS[syntax.Call] = bind_call
 def bind_statement(node: syntax.Node, context: StatementContext) -> tree.Statement:
     if isinstance(node, syntax.Query):
         return tree.SelectStatement(bind_query(node, context))
-    return _BINDERS[type(node)](node, context)
+    return BINDERS[type(node)](node, context)
 
 
 def _written(node: syntax.TableName, context: StatementContext) -> Table:
@@ -307,7 +308,7 @@ def _bind_create(node: syntax.CreateTable, context: StatementContext) -> tree.Cr
     keys = [[name for name, _ in key] for key in node.keys]
     place: syntax.Node = node
     for item in node.columns:
-        column = _bind_column_definition(item, context)
+        column = bind_column(item, context)
         if column.name in columns:
             raise context.error("42701", f'column "{column.name}" is defined twice', item)
         columns[column.name] = column
@@ -334,20 +335,90 @@ def _bind_create(node: syntax.CreateTable, context: StatementContext) -> tree.Cr
         columns[ROW_ID_NAME] = Column(0, ROW_ID_NAME, BIGINT, not_null=True, hidden=True)
     names = list(columns)
     found = tuple(columns.values())
+    name = new_name(node.table.name, node.table, context)
+    key = tuple(names.index(name) for name in key_names)
     return tree.CreateTable(
-        _new_name(node.table.name, node.table, context),
+        name,
         found,
-        tuple(names.index(name) for name in key_names),
-        tuple(_bind_unique(item, found, context) for item in node.uniques),
+        key,
+        tuple(bind_unique(item, found, context) for item in node.uniques),
         node.if_not_exists,
+        _bind_checks(node.checks, Table(0, name, found, key), context) if node.checks else (),
     )
 
 
-def _bind_unique(
-    node: syntax.Unique, columns: Sequence[Column], context: StatementContext
-) -> Index:
+def _bind_checks(
+    nodes: Sequence[syntax.Check], table: Table, context: StatementContext
+) -> tuple[Check, ...]:
+    """Return the checks that a table is to have, those without a name under PostgreSQL's."""
+    if len(nodes) > checks_max:
+        what = f"a table has at most {checks_max} CHECK constraints"
+        raise context.error("54000", what, nodes[checks_max])
+    taken = {node.name for node in nodes if node.name is not None}
+    found: list[Check] = []
+    for node in nodes:
+        check = bind_check(node, table, taken, context)
+        taken.add(check.name)
+        found.append(check)
+    return tuple(found)
+
+
+def bind_check(
+    node: syntax.Check, table: Table, taken: Container[str], context: StatementContext
+) -> Check:
+    """Return the check of a table, without a name under PostgreSQL's, which none of `taken` is."""
+    if len(node.text.encode()) > check_bytes_max:
+        what = f"a CHECK has at most {check_bytes_max} bytes of text"
+        raise context.error("54000", what, node)
+    condition = bind_row_condition(node.condition, table, context)
+    if node.name is not None:
+        return Check(new_name(node.name, node, context), node.text)
+    ordinals = {part.ordinal for part in tree.walk(condition) if isinstance(part, tree.ColumnRef)}
+    column = table.columns[ordinals.pop()].name if len(ordinals) == 1 else ""
+    names = (generated_name(table.name, column, f"check{n or ''}") for n in count())
+    return Check(next(name for name in names if name not in taken), node.text)
+
+
+def bind_row_condition(
+    node: syntax.Node, table: Table, context: StatementContext
+) -> tree.Expression:
+    """Bind the condition of a CHECK over a row of a table, which is relation 0."""
+    for part in syntax.walk(node):
+        if isinstance(part, syntax.Query):
+            raise context.error("0A000", "cannot use subquery in check constraint", node)
+    scope = Scope(context, clause="CHECK")
+    columns = tuple(
+        (column.name, column.type, ordinal)
+        for ordinal, column in enumerate(table.columns)
+        if not column.hidden
+    )
+    scope.add(Named(0, table.name, columns, table), node)
+    condition = bind_condition(node, scope, "argument of CHECK")
+    parameters = [part for part in tree.walk(condition) if isinstance(part, tree.Parameter)]
+    if any(map(context.is_now, parameters)):
+        raise context.error(
+            "0A000",
+            "the condition of a CHECK is about the row alone, not about the time",
+            node,
+            "Give a column DEFAULT CURRENT_TIMESTAMP, and compare with that.",
+        )
+    if parameters:
+        raise context.error("42P02", "a CHECK takes no parameters", node)
+    return condition
+
+
+def generated_name(first: str, second: str, end: str) -> str:
+    """Return the name that PostgreSQL makes of two, of which the longer one gives up characters."""
+    names, tail = [first, second] if second else [first], f"_{end}"
+    while len("_".join(names).encode()) + len(tail) > identifier_bytes_max:
+        longest = max(range(len(names)), key=lambda place: len(names[place].encode()))
+        names[longest] = names[longest][:-1]
+    return "_".join(names) + tail
+
+
+def bind_unique(node: syntax.Unique, columns: Sequence[Column], context: StatementContext) -> Index:
     ordinals = _indexed(node.columns, columns, context)
-    name = "" if node.name is None else _new_name(node.name, node, context)
+    name = "" if node.name is None else new_name(node.name, node, context)
     return Index(
         0, name, ordinals, is_unique=True, nulls_distinct=node.nulls_distinct, is_constraint=True
     )
@@ -379,7 +450,7 @@ def _bind_create_index(node: syntax.CreateIndex, context: StatementContext) -> t
         raise not_a("table", table.name, position=context.position(node.table))
     index = Index(
         0,
-        "" if node.name is None else _new_name(node.name, node, context),
+        "" if node.name is None else new_name(node.name, node, context),
         _indexed(node.columns, table.columns, context),
         is_unique=node.is_unique,
         nulls_distinct=node.nulls_distinct,
@@ -392,21 +463,21 @@ def _bind_drop_index(node: syntax.DropIndex, _context: StatementContext) -> tree
     return tree.DropIndexes(tuple(names), node.if_exists)
 
 
-def _bind_column_definition(node: syntax.ColumnDefinition, context: StatementContext) -> Column:
-    name = _new_name(node.name, node, context)
+def bind_column(node: syntax.ColumnDefinition, context: StatementContext) -> Column:
+    name = new_name(node.name, node, context)
     if name == ROW_ID_NAME:
         raise context.error("42939", f'the column name "{name}" is reserved', node)
     scope = Scope(context, clause="DEFAULT")
     kind = bind_type(node.type, scope)
-    _check_stored(kind, name, node, context)
+    check_stored(kind, name, node, context)
     default: Physical = None
     default_sql = None
     if node.default is not None:
-        default, default_sql = _bind_default(node.default, kind, name, scope)
+        default, default_sql = bind_default(node.default, kind, name, scope)
     return Column(0, name, kind, node.is_not_null, default, default_sql)
 
 
-def _check_stored(kind: SqlType, name: str, node: syntax.Node, context: StatementContext) -> None:
+def check_stored(kind: SqlType, name: str, node: syntax.Node, context: StatementContext) -> None:
     """Refuse a type that no column has."""
     if kind == INTERVAL:
         raise context.error(
@@ -417,7 +488,7 @@ def _check_stored(kind: SqlType, name: str, node: syntax.Node, context: Statemen
         )
 
 
-def _bind_default(
+def bind_default(
     node: syntax.Node, kind: SqlType, name: str, scope: Scope
 ) -> tuple[Physical, str | None]:
     if isinstance(node, syntax.Call):
@@ -437,11 +508,11 @@ def _bind_default(
 
 
 def _bind_create_as(node: syntax.CreateTableAs, context: StatementContext) -> tree.CreateTableAs:
-    name = _new_name(node.table.name, node.table, context)
+    name = new_name(node.table.name, node.table, context)
     query = bind_query(node.query, context)
     columns = _columns_of(query, node.columns or [], node, "CREATE TABLE AS", context)
     for column in columns:
-        _check_stored(column.type, column.name, node, context)
+        check_stored(column.type, column.name, node, context)
     key = Column(0, ROW_ID_NAME, BIGINT, not_null=True, hidden=True)
     table = tree.CreateTable(name, (*columns, key), (len(columns),), (), node.if_not_exists)
     return tree.CreateTableAs(table, query, node.has_data)
@@ -473,7 +544,7 @@ def _columns_of(
 def _bind_create_view(node: syntax.CreateView, context: StatementContext) -> tree.CreateView:
     if context.scanned.placeholders:
         raise context.error("42P02", "a view takes no parameters", node)
-    name = _new_name(node.name.name, node.name, context)
+    name = new_name(node.name.name, node.name, context)
     context.depth = 1  # as it will stand where it is read
     query = bind_query(node.query, context)
     if node.or_replace and name in context.view_names:
@@ -490,7 +561,7 @@ def _bind_create_view(node: syntax.CreateView, context: StatementContext) -> tre
     )
 
 
-def _new_name(name: str, node: syntax.Node, context: StatementContext) -> str:
+def new_name(name: str, node: syntax.Node, context: StatementContext) -> str:
     if not name or len(name.encode()) > identifier_bytes_max:
         raise context.error(
             "42622", f'name "{name}": expected 1 to {identifier_bytes_max} bytes', node
@@ -516,7 +587,7 @@ def _bind_truncate(node: syntax.Truncate, context: StatementContext) -> tree.Tru
     return tree.TruncateTables(tuple(tables.values()))
 
 
-_BINDERS: dict[type[syntax.Node], Callable[[Any, StatementContext], tree.Statement]] = {
+BINDERS: dict[type[syntax.Node], Callable[[Any, StatementContext], tree.Statement]] = {
     syntax.Insert: _bind_insert,
     syntax.Update: _bind_update,
     syntax.Delete: _bind_delete,

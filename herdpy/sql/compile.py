@@ -23,8 +23,10 @@ from herdpy.model.types import (
     decimal_type,
 )
 from herdpy.sql import tree
-from herdpy.sql.bind import bind_statement
+from herdpy.sql.bind import BINDERS, bind_statement
+from herdpy.sql.definitions.alter import bind_alter
 from herdpy.sql.plan import Compiled, Parameters, Slot
+from herdpy.sql.reading import syntax
 from herdpy.sql.reading.extent import too_deep
 from herdpy.sql.reading.reader import read
 from herdpy.sql.reading.tokens import PLACEHOLDER_HINT, Scanned, scan
@@ -40,6 +42,8 @@ _TYPES: dict[type, SqlType] = {
     bytearray: BYTEA, memoryview: BYTEA, datetime.datetime: TIMESTAMP, datetime.date: DATE,
     datetime.timedelta: INTERVAL,
 }  # fmt: skip
+
+BINDERS[syntax.Alter] = bind_alter
 
 _statement_shown_max = 500  # characters, in the message of an internal error
 

@@ -463,7 +463,7 @@ def _plan_returning(
 ) -> OverRows | None:
     if statement.returning is None:
         return None
-    return _over_rows(statement.target, statement.returning, joined, None, check_interrupt)
+    return over_rows(statement.target, statement.returning, joined, None, check_interrupt)
 
 
 def _plan_conflict_update(
@@ -480,10 +480,10 @@ def _plan_conflict_update(
         tree.ColumnRef(column.type, update.excluded, ordinal, column.name)
         for ordinal, column in enumerate(target.table.columns)
     )
-    return _over_rows(target, outputs, excluded, update.where, check_interrupt)
+    return over_rows(target, outputs, excluded, update.where, check_interrupt)
 
 
-def _over_rows(
+def over_rows(
     target: tree.TableRef,
     outputs: tuple[tree.Output, ...],
     others: tuple[tree.ColumnRef, ...],

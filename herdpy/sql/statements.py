@@ -15,15 +15,15 @@ from herdpy.sql.reading.words import Words
 
 _PARSED = (
     "SELECT", "WITH", "VALUES", "TABLE", "(", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP",
-    "TRUNCATE", "UPSERT",
+    "TRUNCATE", "UPSERT", "ALTER",
 )  # fmt: skip
 _OWN = (
     "BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SET", "RESET", "SHOW", "EXPLAIN",
     "KILL", "SAVEPOINT", "RELEASE",
 )  # fmt: skip
-_OTHERS = ("GRANT", "REVOKE", "ALTER")  # read before, or else
+_OTHERS = ("GRANT", "REVOKE")  # read before, or else
 _REFUSED = (
-    "ALTER", "COPY", "MERGE", "GRANT", "REVOKE", "VACUUM",
+    "COPY", "MERGE", "GRANT", "REVOKE", "VACUUM",
     "ANALYZE", "PREPARE", "EXECUTE", "DEALLOCATE", "LOCK", "DECLARE", "FETCH", "MOVE", "CLOSE",
     "LISTEN", "NOTIFY", "UNLISTEN", "CALL", "DO", "COMMENT", "CLUSTER", "REINDEX", "CHECKPOINT",
     "REFRESH", "DISCARD", "USE", "PRAGMA", "ATTACH", "DETACH", "DESCRIBE", "REPLACE",
@@ -42,7 +42,6 @@ _NO_TEMPORARY_VIEW = "Begin queries by WITH name AS (…)."
 _NO_TEMPORARY = "CREATE TABLE, and DROP TABLE when it is done with."
 # What to do instead.
 _INSTEAD = {
-    "ALTER TABLE": "Make a table as it should be, INSERT INTO it … SELECT, and DROP the other.",
     "ANALYZE": "There is nothing to do: statistics are kept with the pages.",
     "CREATE TEMP TABLE": _NO_TEMPORARY,
     "CREATE TEMPORARY TABLE": _NO_TEMPORARY,
@@ -76,12 +75,12 @@ def read_statement(scanned: Scanned) -> tree.Statement | Prefix:
         explain = Prefix(scanned.without_prefix(count), True, count == 2)
     rest = explain.rest
     first = rest.word(0)
-    if first in ("CREATE", "DROP") and not _is_of_reader(rest):
+    if first in ("CREATE", "ALTER", "DROP") and not _is_of_reader(rest):
         raise _refused(_object(rest), rest, 1)
     if first in _PARSED:
         return explain
     if first in _REFUSED:
-        raise _refused(_object(rest) if first == "ALTER" else first, rest, 0)
+        raise _refused(first, rest, 0)
     if first in _OWN and not explain.is_explain:
         return _Reader(scanned).read()
     raise ProgrammingError(
@@ -93,7 +92,7 @@ def read_statement(scanned: Scanned) -> tree.Statement | Prefix:
 
 
 def _is_of_reader(scanned: Scanned) -> bool:
-    """Tell whether a CREATE or DROP is one that the reader knows."""
+    """Tell whether a CREATE, ALTER or DROP is one that the reader knows."""
     if scanned.word(1) in ("TABLE", "VIEW", "INDEX"):
         return True
     if scanned.word(0) == "CREATE" and scanned.word(1) == "UNIQUE":

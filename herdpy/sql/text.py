@@ -12,7 +12,7 @@ from typing import Any
 
 from herdpy.model.intervals import interval_text
 from herdpy.model.reals import real_text
-from herdpy.model.schema import Column, Index, Table
+from herdpy.model.schema import Check, Column, Index, Table
 from herdpy.model.types import Kind, Physical, SqlType
 from herdpy.sql import tree
 from herdpy.sql.reading.words import NO_NAMES
@@ -102,11 +102,12 @@ def create_table_text(table: Table) -> str:
             nulls = "" if index.nulls_distinct else " NULLS NOT DISTINCT"
             columns = _indexed_text(table, index)
             lines.append(f"CONSTRAINT {name_text(index.name)} UNIQUE{nulls} ({columns})")
+    lines += [_check_text(check) for check in table.checks if check.is_valid]
     body = ",\n    ".join(lines)
     return f"CREATE TABLE {name_text(table.name)} (\n    {body}\n)"
 
 
-def create_index_texts(table: Table) -> Iterator[str]:
+def _create_index_texts(table: Table) -> Iterator[str]:
     """Yield CREATE INDEX of those that are not made with the table, without semicolon."""
     for index in table.indexes:
         if not index.is_constraint:
@@ -115,6 +116,18 @@ def create_index_texts(table: Table) -> Iterator[str]:
                 f"ON {name_text(table.name)} ({_indexed_text(table, index)})"
                 f"{'' if index.nulls_distinct else ' NULLS NOT DISTINCT'}"
             )
+
+
+def later_texts(table: Table) -> Iterator[str]:
+    """Yield what is made behind the rows, without semicolon: indexes, and CHECKs not VALID."""
+    yield from _create_index_texts(table)
+    for check in table.checks:
+        if not check.is_valid:
+            yield f"ALTER TABLE {name_text(table.name)} ADD {_check_text(check)} NOT VALID"
+
+
+def _check_text(check: Check) -> str:
+    return f"CONSTRAINT {name_text(check.name)} CHECK ({check.text})"
 
 
 def _indexed_text(table: Table, index: Index) -> str:

@@ -24,7 +24,7 @@ import msgspec
 from herdpy.errors import InternalError
 from herdpy.model.access import CREATE, DELETE, INSERT, UPDATE
 from herdpy.model.isolation import Isolation
-from herdpy.model.schema import Column, Index, Table, View
+from herdpy.model.schema import Check, Column, Index, Table, View
 from herdpy.model.types import Physical, SqlType
 
 
@@ -516,6 +516,7 @@ class CreateTable(Definition, frozen=True):
     key: tuple[int, ...]
     indexes: tuple[Index, ...]
     if_not_exists: bool
+    checks: tuple[Check, ...] = ()
 
     def changed(self) -> tuple[Changed, ...]:
         return ((None, CREATE),)
@@ -539,6 +540,43 @@ class DropIndexes(Definition, frozen=True):
     @property
     def verb(self) -> str:
         return "DROP INDEX"
+
+
+class AlterTable(Definition, frozen=True):
+    """ALTER of a table or view (`kind`): as it was found, and as it is to be.
+
+    Ids of new indexes are 0, and a name may be empty, as in CreateTable. With `rows` the table is
+    made anew: what they give goes to the columns `ordinals`, what these leave out gets defaults.
+    None for both tables: there is none, and IF EXISTS. `lost` and `retyped` are ordinals of old
+    columns; is_cascade: with the views that read what is lost. `tested` are the CHECKs that rows
+    which are there have to fulfil.
+    """
+
+    kind: str
+    table: Table | None = None
+    made: Table | None = None
+    rows: Query | None = None
+    ordinals: tuple[int, ...] = ()
+    lost: tuple[int, ...] = ()
+    retyped: tuple[int, ...] = ()
+    is_cascade: bool = False
+    tested: tuple[str, ...] = ()
+
+    @property
+    def verb(self) -> str:
+        return f"ALTER {self.kind}"
+
+
+class RenameIndex(Definition, frozen=True):
+    """ALTER INDEX name RENAME TO new_name."""
+
+    name: str
+    new_name: str
+    if_exists: bool
+
+    @property
+    def verb(self) -> str:
+        return "ALTER INDEX"
 
 
 class CreateTableAs(Definition, frozen=True):

@@ -11,6 +11,7 @@ import msgspec
 
 from herdpy.errors import CorruptionError
 from herdpy.limits import (
+    checks_max,
     columns_max,
     decimal_precision_max,
     identifier_bytes_max,
@@ -59,6 +60,12 @@ class _PlainView(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     relations: list[tuple[str, int]]
 
 
+class _PlainCheck(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    name: str
+    text: str
+    is_valid: bool
+
+
 class _PlainTable(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     id: int
     name: str
@@ -67,6 +74,7 @@ class _PlainTable(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     columns: list[_PlainColumn]
     indexes: list[_PlainIndex] = []
     view: _PlainView | None = None
+    checks: list[_PlainCheck] = []
 
 
 def check_definition(table_id: int, plain: list[Any]) -> Table:
@@ -77,7 +85,8 @@ def check_definition(table_id: int, plain: list[Any]) -> Table:
     shape = msgspec.convert(plain, _PlainTable)  # its ValidationError is a ValueError
     ids = {column.id for column in shape.columns}
     names = [shape.name, *(column.name for column in shape.columns)]
-    names += [index.name for index in shape.indexes]
+    constraints = [each.name for each in (*shape.indexes, *shape.checks)]
+    names += constraints
     precisions = [column.type.precision or 1 for column in shape.columns]
     if (
         not 0 < shape.id <= table_id
@@ -91,6 +100,8 @@ def check_definition(table_id: int, plain: list[Any]) -> Table:
         or not all(0 < len(name.encode()) <= identifier_bytes_max for name in names)
         or not all(map(_is_possible, shape.columns))
         or not _are_possible(shape)
+        or len(set(constraints)) != len(constraints)
+        or len(shape.checks) > checks_max
         or not all(0 < precision <= decimal_precision_max for precision in precisions)
     ):
         raise ValueError(f"table {table_id}: no definition that this herdpy makes: {plain!r:.200}")
@@ -107,7 +118,6 @@ def _are_possible(shape: _PlainTable) -> bool:
     ids = {index.id for index in shape.indexes}
     return (
         len(ids) == len(shape.indexes) <= indexes_max
-        and len({index.name for index in shape.indexes}) == len(shape.indexes)
         and all(number > shape.id for number in ids)
         and all(
             index.columns

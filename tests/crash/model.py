@@ -32,7 +32,12 @@ class Shape(NamedTuple):
 SINGLE = Shape("k BIGINT PRIMARY KEY, v BIGINT, s TEXT", 3, 1)
 PAIR = Shape("k BIGINT, p TEXT, v BIGINT, s TEXT, PRIMARY KEY (k, p)", 4, 2)
 # No two rows have one key: so no UNIQUE of it, and of more, is ever violated.
-INDEXED = Shape("k BIGINT PRIMARY KEY, v BIGINT, s TEXT, UNIQUE (v, k), UNIQUE (s, k)", 3, 1, True)
+INDEXED = Shape(
+    "k BIGINT PRIMARY KEY, v BIGINT CHECK (v >= 0), s TEXT, UNIQUE (v, k), UNIQUE (s, k)",
+    3,
+    1,
+    True,
+)
 HEAP = Shape("k BIGINT, v BIGINT, s TEXT", 3, 0)
 # A name always has the same shape, so that a statement fits whatever table it meets.
 SHAPES = {"a": SINGLE, "b": PAIR, "h": HEAP, "c": INDEXED, "d": HEAP}

@@ -35,6 +35,11 @@ class Operation(NamedTuple):
     stage: Callable[[Session], None] | None = None
 
     @property
+    def is_rewritten(self) -> bool:
+        """The statement puts another table with the same rows in the place of one."""
+        return " TYPE " in self.text
+
+    @property
     def frees_space(self) -> bool:
         """A full disk does not refuse it."""
         return self.text.startswith(("DELETE", "TRUNCATE", "DROP TABLE"))
@@ -52,11 +57,18 @@ class Operation(NamedTuple):
         return count
 
     def _define(self, model: Model, work: Work) -> None:
-        is_there = True
+        is_there, rows = True, dict[Key, Row]()
         try:
-            model.table(self.table, work)
+            _, rows = model.table(self.table, work)
         except RefusedError:
             is_there = False
+        if self.text.startswith("ALTER"):
+            if not is_there:
+                raise RefusedError("42P01")
+            if self.is_rewritten:
+                work.catalog[self.table] = number = model.new_number()
+                work.rows[number] = dict(rows)
+            return
         if self.text.startswith("TRUNCATE"):
             if not is_there:
                 raise RefusedError("42P01")
@@ -81,6 +93,27 @@ def drop(name: str) -> Operation:
 
 def truncate(name: str) -> Operation:
     return Operation(f"TRUNCATE {name}", None, name)
+
+
+def alter(name: str, *, is_rewritten: bool) -> Operation:
+    """Return an ALTER that leaves what is in a table as it was."""
+    change = "ALTER v TYPE BIGINT, ALTER s SET DEFAULT 'y'"
+    if not is_rewritten:
+        change = "ALTER v SET NOT NULL" if name == "h" else "ALTER v SET DEFAULT 7"
+    return Operation(f"ALTER TABLE {name} {change}", None, name)
+
+
+def violate(rng: random.Random, name: str) -> Operation:
+    """Return an UPDATE of rows to what their CHECK does not allow."""
+    low, high = _range(rng)
+
+    def effect(old: Rows, _: Callable[[], int]) -> tuple[Changes, int]:
+        if any(low <= row[0] <= high for row in old.values()):
+            raise RefusedError("23514")
+        return {}, 0
+
+    text = f"UPDATE {name} SET v = v - ? WHERE k BETWEEN ? AND ?"
+    return Operation(text, (1_000_000, low, high), name, effect)
 
 
 def _row(rng: random.Random, name: str, key: int) -> Row:
@@ -397,7 +430,10 @@ def draw(rng: random.Random, *, with_vector: bool) -> Operation:
     if chance < 0.05:
         return rng.choice((create, drop))(rng.choice("cdcdcdh"))
     if chance < 0.06:
-        return truncate(rng.choice("abchd"))
+        name = rng.choice("abchd")
+        if chance < 0.055:
+            return truncate(name)
+        return alter(name, is_rewritten=chance < 0.0575)
     if chance < 0.085 and not shape.is_indexed:
         return staged(rng, name)
     if shape.is_heap:
@@ -416,6 +452,8 @@ def draw(rng: random.Random, *, with_vector: bool) -> Operation:
         return insert(rng, name, count=count, is_many=True, is_upsert=rng.random() < 0.5)
     if chance < 0.48:
         return insert(rng, name, count=1, is_many=False, is_upsert=True)
+    if chance < 0.50 and shape.is_indexed:
+        return violate(rng, name)
     if chance < 0.68:
         return update(rng, name)
     if chance < 0.74:

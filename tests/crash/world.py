@@ -1016,7 +1016,8 @@ class World:
         elif is_alone and operation.stage is None and not is_spilling:
             left = space.figures().reserve_held_bytes
             # Of more rows than one part the COMMIT comes by itself, and a COMMIT may use it.
-            has_commit = own is None and isinstance(found, int) and found > MONITOR_ROWS
+            is_long = isinstance(found, int) and found > MONITOR_ROWS
+            has_commit = own is None and (is_long or operation.is_rewritten)
             assert has_commit or left >= reserve, (
                 f"{operation.text} took {reserve - left} bytes of the reserve"
             )

@@ -617,7 +617,8 @@ DEVIATIONS: tuple[Deviation, ...] = (
     Deviation(
         "Rows of views are not written (0A000); a view that would read itself is refused when"
         " it is made (42P17), and not when it is read. A view has no CHECK OPTION and no"
-        " other options, is not renamed, and neither temporary nor materialized.",
+        " other options, its columns are not renamed, and it is neither temporary nor"
+        " materialized.",
         "One rule for all views says where rows are written: to tables.",
         (
             ("CREATE TABLE t (a INT)", None, None),

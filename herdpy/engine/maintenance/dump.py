@@ -15,7 +15,7 @@ from herdpy.engine.state.snapshots import Snapshot
 from herdpy.model.reals import real_text
 from herdpy.model.schema import Table
 from herdpy.model.types import Kind, Physical, Row, SqlType
-from herdpy.sql.text import create_index_texts, create_table_text, literal_text, name_text
+from herdpy.sql.text import create_table_text, later_texts, literal_text, name_text
 
 _ROWS_MAX = 200
 _INSERT_CHARACTERS = 64 * 1024
@@ -49,7 +49,7 @@ class Dump:
             if table.id in state.tables and table.view is None:
                 yield f"\n{create_table_text(table)};\n".encode()
                 yield from self._inserts(table)
-                yield from _statements(create_index_texts(table))
+                yield from _statements(later_texts(table))
         for table in in_order(state.catalog.tables()):
             yield f"\n{create_view_text(table, state.catalog)};\n".encode()
         yield from _statements(right_texts(state.catalog, self._tablespace))

@@ -13,7 +13,7 @@ from herdpy.engine.session.core import SessionCore
 from herdpy.engine.session.parts import SessionPart, statement
 from herdpy.engine.session.planner import Planner
 from herdpy.engine.session.runner import StatementRunner
-from herdpy.engine.session.staging import RIGHTS, Staging
+from herdpy.engine.session.staging import RIGHTS, Staging, is_possible
 from herdpy.engine.state.locks import Mode
 from herdpy.engine.state.log_space import prepare_log
 from herdpy.engine.state.page_adoption import FEW_ROWS
@@ -23,6 +23,7 @@ from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
 from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.lock_wait import MustWaitError
+from herdpy.engine.statements.query_checks import QueryChecks
 from herdpy.engine.writes.inserts import FreshInsert
 from herdpy.engine.writes.row_writes import RESTART, Change, Write
 from herdpy.errors import InterfaceError, MemoryLimitError, ProgrammingError
@@ -70,7 +71,7 @@ class Ingests(SessionPart):
         return Ingest(
             found,
             _MODES[mode],
-            staging=self._staging if is_alone and not found.indexes else None,
+            staging=self._staging if is_alone and is_possible(found) else None,
             now_us=core.now_us(),
             memory_bytes_max=core.database.config.memory_bytes_max // 2,
             write=self._write,
@@ -108,7 +109,10 @@ class Ingests(SessionPart):
                 )
             return _make_write(core.tablespace, transaction, ingest, self._planner.check_interrupt)
 
-        count = self._planner.execution(transaction).run(make(), make)
+        execution = self._planner.execution(transaction)
+        if ingest.table.checks:
+            execution.check_rows(QueryChecks(ingest.table), ingest.rows)
+        count = execution.run(make(), make)
         core.finish_write(transaction)
         return count
 
@@ -165,8 +169,8 @@ class Ingest:
             raise MemoryLimitError(
                 f"ingest: the rows would take about {byte_count:,} bytes of memory, more "
                 f"than one ingest may ({self.memory_bytes_max:,})",
-                hint="Ingest in pieces: the table has indexes."
-                if self.table.indexes
+                hint="Ingest in pieces: the table has indexes, or a CHECK that takes a query."
+                if not is_possible(self.table)
                 else "Outside of a transaction an ingest needs no memory for its rows.",
             )
         maker = self._maker

@@ -46,7 +46,7 @@ from herdpy.errors import (
     ProgrammingError,
     Retry,
 )
-from herdpy.exec.row.row_check import check_absent, compile_check_row
+from herdpy.exec.row.row_check import check_absent, checks_by_query, compile_check_row
 from herdpy.limits import (
     stages_max,
     stages_of_user_max,
@@ -115,7 +115,7 @@ class Staging(SessionPart):
             _check_name("run", run)
         table = self._planner.table(name, RIGHTS[chosen])
         _check_key(table, chosen, key_columns)
-        _check_unindexed(table)
+        _check_possible(table)
         at_us = self._database.clock.wall_us()
         of_user_max = min(stagings_of_user_max, self._core.maxima.get(STAGINGS, stagings_max))
 
@@ -561,8 +561,8 @@ class Staging(SessionPart):
             execution = self._planner.execution(transaction)
             execution.lock(transaction, (table.id,), Mode.EXCLUSIVE)
             found = tablespace.state.tables.get(table.id)
-            if found is not None:  # else it was dropped, and the job with it
-                _check_unindexed(found.table)
+        if found is not None:  # else it was dropped, and the job with it
+            _check_possible(found.table)
 
     def _checked_stages(self, job: Job, numbers: list[int]) -> list[Stage]:
         """Return the stages if they may change the table now. The table is locked."""
@@ -659,12 +659,27 @@ def _operation(text: str) -> Operation:
         ) from None
 
 
-def _check_unindexed(table: Table) -> None:
-    """Raise 0A000 for a table whose indexes would have no entries of rows that come in pages."""
+def is_possible(table: Table) -> bool:
+    """Tell whether rows of a table may be staged.
+
+    Not where there are indexes, which would have no entries of rows that come in pages, nor where
+    it takes a query to check rows.
+    """
+    return not (table.indexes or checks_by_query(table))
+
+
+def _check_possible(table: Table) -> None:
+    """Raise 0A000 for a table whose rows are not staged."""
     if table.indexes:
         raise NotSupportedError(
             f'staging: table "{table.name}" has indexes, and staged rows get no entries in them',
             hint="Write by INSERT or ingest(); or make the indexes behind the commit.",
+        )
+    if checks_by_query(table):
+        raise NotSupportedError(
+            f'staging: table "{table.name}" has a CHECK with functions or operators that only a '
+            "query computes, and none runs over staged rows",
+            hint="Write by INSERT or ingest(); or ADD CONSTRAINT behind the commit.",
         )
 
 

@@ -104,6 +104,8 @@ class Statements(SessionPart):
         core.is_audited = statement.is_audited
         if isinstance(statement, tree.CreateTableAs):
             return self._create_as(statement, prepared, values)
+        if isinstance(statement, tree.AlterTable):
+            return self._alter(statement, prepared, values)
         if isinstance(plan, UtilityPlan):
             return self._utility(plan, values)
         core.tablespace.check_running()
@@ -355,6 +357,30 @@ class Statements(SessionPart):
         core.undo_from = None
         core.finish_write(transaction)
         return Result(row_count=count)
+
+    def _alter(
+        self, statement: tree.AlterTable, prepared: Prepared, values: list[Physical]
+    ) -> Result:
+        """Change a definition, and what rows it takes: all of it or nothing."""
+        core = self._core
+        core.tablespace.check_running()
+        core.check_not_lost()
+        core.current_transaction()
+        self._database.check_room(frees_space=False)
+        transaction = core.begin_write(statement, is_of_parts=True)
+        execution = self._planner.execution(transaction)
+        core.undo_from = transaction.statement
+        actor = Actor(core.identity, None, None)
+        try:
+            made = execution.begin_alter(transaction, statement, actor)
+        except MustWaitError:  # it has had no effect
+            core.undo_from = None
+            raise
+        if made is not None:
+            execution.finish_alter(transaction, statement, made, prepared, values, actor)
+        core.undo_from = None
+        core.finish_write(transaction)
+        return Result()
 
 
 def _are_alike(prepared: Prepared, items: Sequence[Parameters]) -> bool:

@@ -155,7 +155,7 @@ class Applier:
             self.next_table_id = max(self.next_table_id, newest + 1)
             if record.tx is not None:
                 owner = self._open(record.tx)
-                owner.define({table.name: table}, _owner_of(record), record.statement, lsn)
+                owner.define(self._by_name(table, owner), _owner_of(record), record.statement, lsn)
                 owner.statement = max(owner.statement, record.statement + 1)
         elif isinstance(record, ChangeAccess) and record.tx is not None:
             owner = self._open(record.tx)
@@ -249,8 +249,8 @@ class Applier:
         if isinstance(record, Commit):
             state = self._apply_commit(record, byte_count)
         elif isinstance(record, CreateTable) and record.tx is None:
-            table = table_from_plain(record.table)
-            state = self._with_catalog({table.name: table}, _owner_of(record), state.position + 1)
+            changes = self._by_name(table_from_plain(record.table), None)
+            state = self._with_catalog(changes, _owner_of(record), state.position + 1)
         elif isinstance(record, DropTable) and record.tx is None:
             name = self.find_table(record.table_id, None).name
             state = self._with_catalog({name: None}, {}, state.position + 1)
@@ -537,10 +537,19 @@ class Applier:
             return table_state.table
         raise InvariantViolation(f"I4: a record names table {table_id}, which is not there")
 
-    def _name_of(self, table_id: int, transaction: Transaction) -> str | None:
-        made = (table for table in transaction.catalog_changes.values() if table is not None)
-        known = [item.table for item in self.state.tables.values()]
-        return next((t.name for t in (*known, *made) if t.id == table_id), None)
+    def _by_name(self, table: Table, transaction: Transaction | None) -> dict[str, Table | None]:
+        """Return what a definition changes: a table of its id has no other name any more."""
+        before = self._name_of(table.id, transaction)
+        return {table.name: table} if before is None else {before: None, table.name: table}
+
+    def _name_of(self, table_id: int, transaction: Transaction | None) -> str | None:
+        """Return the name of a table as the transaction has it; None: it is not there."""
+        made = [] if transaction is None else transaction.catalog_changes.values()
+        for table in made:
+            if table is not None and table.id == table_id:
+                return table.name
+        found = self.state.tables.get(table_id)
+        return None if found is None else found.table.name
 
     def _forget_dropped(self, ending: TransactionId | None) -> None:
         """Let go of the row ids of tables that are no more; ids of tables do not come again.

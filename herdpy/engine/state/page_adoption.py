@@ -65,8 +65,8 @@ def adopt(
     Rows go one by one while such a compaction, or a checkpoint of the table, is under way: whoever
     applies many of them keeps both away (page_commits.py).
     """
-    if any(stage.table != table.table for stage in stages):
-        raise InvariantViolation(f"I4: stages of another version of table {table.table.id}")
+    if not all(stage.table.has_rows_of(table.table) for stage in stages):
+        raise InvariantViolation(f"I4: stages with other rows than table {table.table.id}")
     row_bytes = encoded_row_bytes(_ROW_BYTES, len(table.table.columns))
     is_few = planned is None and is_by_rows(stages, operation)
     if is_few or not can_adopt_pages or table.frozen:

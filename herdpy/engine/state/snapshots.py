@@ -276,9 +276,10 @@ class Snapshot:
         if table.is_system:
             return self._system_source(table)
         table_state = self.state.tables.get(table.id)
-        if table_state is None and not self._has_made(table):
+        is_same = table_state is not None and table_state.table.version == table.version
+        if not is_same and not self._has_made(table):
             raise PlanIsStaleError(
-                f'table "{table.name}" was dropped, or made anew, before the statement read it',
+                f'table "{table.name}" was dropped, or changed, before the statement read it',
                 sqlstate="42P01",
                 hint="Run the statement again.",
             )

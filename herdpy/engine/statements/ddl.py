@@ -78,10 +78,11 @@ class Definitions(NamedTuple):
         self.lock((statement.name,), Mode.EXCLUSIVE)
         found = self._find(statement.name)
         if found is None:
-            self._put(statement.name, statement.columns, statement.key, indexes=statement.indexes)
+            table = self._new(statement.name, statement.columns, statement.key, None)
+            self._put(replace(table, checks=statement.checks), statement.indexes)
         elif not statement.if_not_exists:
             hint = "CREATE TABLE IF NOT EXISTS leaves it as it is."
-            raise _exists(found, hint if found.view is None else None)
+            raise exists(found, hint if found.view is None else None)
 
     def _create_view(self, statement: tree.CreateView) -> None:
         """Log the new view, or one in the place of the view that is there."""
@@ -94,10 +95,10 @@ class Definitions(NamedTuple):
         found = self._find(name)
         columns = (*statement.columns, _NO_KEY)
         if found is None:
-            self._put(name, columns, (len(columns) - 1,), statement.view)
+            self._put(self._new(name, columns, (len(columns) - 1,), statement.view))
             return
         if not statement.or_replace:
-            raise _exists(found, "CREATE OR REPLACE VIEW changes a view.")
+            raise exists(found, "CREATE OR REPLACE VIEW changes a view.")
         if found.view is None:
             raise not_a("view", name)
         tablespace, transaction, user, _ = self
@@ -108,26 +109,20 @@ class Definitions(NamedTuple):
             raise denied(f'replace view "{name}"', "It takes the owner or SUPERUSER.")
         _check_columns(found, statement.columns)
         made = self._new(name, columns, (len(columns) - 1,), statement.view)
-        records = _replacing(found, made, access, transaction.statement)
+        records = replacing(found, made, access, transaction.statement)
         tablespace.submit_definitions(transaction, *records)
 
-    def _put(
-        self,
-        name: str,
-        columns: Sequence[Column],
-        key: tuple[int, ...],
-        view: View | None = None,
-        indexes: Sequence[Index] = (),
-    ) -> None:
-        self._check_no_index(name)
+    def _put(self, table: Table, indexes: Sequence[Index] = ()) -> None:
+        """Log a new table, with these indexes."""
+        self._check_no_index(table.name)
         tablespace, transaction, owner, lock = self
         if owner is not None:  # who must not be dropped meanwhile
             lock(ACCESS_LOCK, Mode.SHARED)
             rights_of(current_access(tablespace, transaction), owner)
-        table = self._new(name, columns, key, view)
         for number, index in enumerate(indexes, table.id + 1):
             named = self._named(table, index)
             table = replace(table, indexes=(*table.indexes, replace(named, id=number)))
+        check_constraints(table)
         owner_name = None if owner is None else owner.name
         record = CreateRecord(None, transaction.statement, table_to_plain(table), owner_name)
         tablespace.submit_definitions(transaction, record)
@@ -264,7 +259,7 @@ class Definitions(NamedTuple):
             if index.is_constraint:
                 self._check_no_index(index.name, table)
             return index
-        catalog, taken = self._catalog(), {each.name for each in table.indexes}
+        catalog, taken = self._catalog(), set(_constraint_names(table))
         columns = "_".join(table.columns[ordinal].name for ordinal in index.columns)
         end = "key" if index.is_constraint else "idx"
         for number in count():
@@ -306,7 +301,7 @@ class Definitions(NamedTuple):
                 raise ProgrammingError(
                     f'index "{name}" belongs to a UNIQUE constraint of table "{table.name}"',
                     sqlstate="2BP01",
-                    hint="DROP TABLE, and make it without.",
+                    hint="ALTER TABLE … DROP CONSTRAINT removes both.",
                 )
             kept = tuple(each for each in table.indexes if each is not index)
             tables[table.name] = replace(table, version=table.version + 1, indexes=kept)
@@ -342,7 +337,7 @@ class Definitions(NamedTuple):
         for table in tables:
             indexes = (replace(each, id=n) for n, each in enumerate(table.indexes, number + 1))
             made = replace(table, id=number, indexes=tuple(indexes))
-            records += _replacing(table, made, access, transaction.statement)
+            records += replacing(table, made, access, transaction.statement)
             number += 1 + len(table.indexes)
         tablespace.submit_definitions(transaction, *records)
 
@@ -372,7 +367,22 @@ def stale(name: str) -> Error:
     )
 
 
-def _exists(found: Table, hint: str | None) -> Error:
+def _constraint_names(table: Table) -> list[str]:
+    """Return the names of a table's indexes and constraints."""
+    return [each.name for each in (*table.indexes, *table.checks)]
+
+
+def check_constraints(table: Table) -> None:
+    """Raise 42710 when a table has two constraints, or indexes, of a name."""
+    names = _constraint_names(table)
+    for name in names:
+        if names.count(name) > 1:
+            raise ProgrammingError(
+                f'constraint "{name}" for relation "{table.name}" already exists', sqlstate="42710"
+            )
+
+
+def exists(found: Table, hint: str | None) -> Error:
     return ProgrammingError(
         f'{found.kind} "{found.name}" exists already', sqlstate="42P07", hint=hint
     )
@@ -397,7 +407,7 @@ def _check_columns(view: Table, columns: Sequence[Column]) -> None:
         )
 
 
-def _replacing(table: Table, made: Table, access: Access, statement: int) -> list[Definition]:
+def replacing(table: Table, made: Table, access: Access, statement: int) -> list[Definition]:
     """Return the records that put another table in a table's place, with its owner and grants."""
     number, plain = made.id, table_to_plain(made)
     records: list[Definition] = [

@@ -4,8 +4,9 @@ Made by a session for one statement; the same thread uses it to its end.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.ticket import Ticket
@@ -15,11 +16,13 @@ from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.snapshots import Snapshot, TableSnapshot
 from herdpy.engine.state.staged import Operation
 from herdpy.engine.state.transactions import Transaction
+from herdpy.engine.statements.altering import Alterations
 from herdpy.engine.statements.ddl import Definitions
 from herdpy.engine.statements.fast_paths import MakeRows
 from herdpy.engine.statements.interrupt import StatementInterrupt
 from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.statements.plan_cache import Prepared
+from herdpy.engine.statements.query_checks import QueryChecks
 from herdpy.engine.statements.result_places import Holder, Place
 from herdpy.engine.statements.returned_rows import check_count, collected
 from herdpy.engine.writes.batch import BatchLayers
@@ -32,6 +35,7 @@ from herdpy.engine.writes.row_writes import (
     Change,
     Compute,
     Give,
+    Stream,
     TooLargeError,
     Update,
     Write,
@@ -39,7 +43,14 @@ from herdpy.engine.writes.row_writes import (
 )
 from herdpy.errors import Error, InternalError, MemoryLimitError, SerializationError, loading
 from herdpy.exec.result import Columns, LogicalRow, Result
-from herdpy.exec.row.row_check import compile_check_row, name_row, row_bytes
+from herdpy.exec.row.row_check import (
+    compile_check_row,
+    compile_checks,
+    name_row,
+    present_check,
+    present_null,
+    row_bytes,
+)
 from herdpy.exec.row.select import (
     compile_assignments,
     compile_conflict_changer,
@@ -54,9 +65,10 @@ from herdpy.exec.row.select import (
 from herdpy.limits import statement_restarts_max
 from herdpy.model.isolation import Isolation
 from herdpy.model.keys import canonical_key
-from herdpy.model.schema import Table
+from herdpy.model.schema import IndexStore, Table
 from herdpy.model.types import Key, Physical, Row
 from herdpy.sql.plan import (
+    Compiled,
     DeletePlan,
     Find,
     FullAccess,
@@ -70,11 +82,14 @@ from herdpy.sql.plan import (
 )
 from herdpy.sql.tree import (
     AccessStatement,
+    AlterTable,
     ColumnRef,
     CreateIndex,
     Definition,
+    Insert,
     OnConflict,
     Query,
+    TableRef,
 )
 
 if TYPE_CHECKING:
@@ -376,8 +391,98 @@ class Execution:
                     definitions.define(statement)
 
         lock = partial(self.lock, transaction)
-        definitions = Definitions(tablespace, transaction, actor.user, lock)
+        definitions = Alterations(tablespace, transaction, actor.user, lock)
         with_log_space(tablespace, step, frees_space=statement.frees_space)
+
+    def begin_alter(
+        self, transaction: Transaction, statement: AlterTable, actor: Actor
+    ) -> Table | None:
+        """Log the first part of an ALTER; finish_alter() does the rest, of what this returns.
+
+        MustWaitError: it has had no effect. None: there is no rest.
+        """
+        tablespace = self._tablespace
+        alter = Alterations(tablespace, transaction, actor.user, partial(self.lock, transaction))
+        step = partial(tablespace.run_writing, partial(alter.begin, statement))
+        return with_log_space(tablespace, step)
+
+    def finish_alter(
+        self,
+        transaction: Transaction,
+        statement: AlterTable,
+        made: Table,
+        prepared: Prepared,
+        values: list[Physical],
+        actor: Actor,
+    ) -> None:
+        """Test the rows that are there, and make entries of new indexes, or all rows anew."""
+        tablespace, table = self._tablespace, statement.table
+        if table is None:
+            raise InternalError("an ALTER of nothing")
+        if statement.rows is None:
+            self._check_present(transaction, statement, table, made)
+            known = {index.id for index in table.indexes}
+            for store in made.stores:
+                if store.index.id not in known:
+                    build = partial(self._index_build, transaction, table, store)
+                    self.run(build(), build)
+            return
+        target = TableRef(0, made, made.name)
+        insert = Prepared(
+            Compiled(Insert(target, statement.ordinals, None, statement.rows), prepared.slots)
+        )
+        try:
+            self.write(transaction, insert, [values], lambda: insert)
+        except Error as error:  # it knows the table under the name that it has for this time
+            error.message = error.message.replace(f'"{made.name}"', f'"{table.name}"')
+            raise
+        alter = Alterations(tablespace, transaction, actor.user, partial(self.lock, transaction))
+        step = partial(tablespace.run_writing, partial(alter.finish, statement, made))
+        with_log_space(tablespace, step)
+
+    def _check_present(
+        self, transaction: Transaction, statement: AlterTable, table: Table, made: Table
+    ) -> None:
+        """Raise 23502 or 23514 for a row that is there and does not fulfil what is new."""
+        tested = tuple(each for each in made.checks if each.name in statement.tested)
+        nulls = [
+            ordinal
+            for ordinal, column in enumerate(made.columns)
+            if column.not_null and not table.columns[ordinal].not_null
+        ]
+        if not tested and not nulls:
+            return
+        checked = replace(made, checks=tested, indexes=())
+        by_query = QueryChecks(checked, present_check) if tested else None
+        by_row = None
+        if by_query is not None and not by_query.is_by_query:
+            by_row, by_query = compile_checks(checked, present_check), None
+        latest = self._tablespace.latest(transaction)
+        try:
+            latest.check_interrupt = self._interrupt.check
+            rows = iter(latest.source(table).rows())
+            while part := list(islice(rows, CHECK_ROWS)):
+                self._interrupt.check()
+                for ordinal in nulls:
+                    if any(row[ordinal] is None for row in part):
+                        raise present_null(made, ordinal)
+                if by_query is not None:
+                    self.check_rows(by_query, part)
+                elif by_row is not None:
+                    for row in part:
+                        by_row(row)
+        finally:
+            latest.close()
+
+    def _index_build(self, transaction: Transaction, table: Table, store: IndexStore) -> IndexBuild:
+        return IndexBuild(
+            self._tablespace,
+            transaction,
+            table,
+            store,
+            memory_bytes_max=self._database.config.transaction_bytes_max,
+            check_interrupt=self._interrupt.check,
+        )
 
     def create_index(self, transaction: Transaction, statement: CreateIndex, actor: Actor) -> None:
         """Log an index's definition, and then its entries, as one statement.
@@ -393,16 +498,7 @@ class Execution:
         if store is None:
             return
 
-        def make() -> Write:
-            return IndexBuild(
-                tablespace,
-                transaction,
-                statement.table,
-                store,
-                memory_bytes_max=self._database.config.transaction_bytes_max,
-                check_interrupt=self._interrupt.check,
-            )
-
+        make = partial(self._index_build, transaction, statement.table, store)
         try:
             self.run(make(), make)
             tablespace.end_definition(transaction, number)
@@ -429,13 +525,15 @@ class Execution:
                 rows = self._new_rows(prepared, plan, values)
                 update = self._update_of(prepared, plan, values[0])
                 return self._insert_of(prepared, plan, rows, transaction, give, update)
-            stream = partial(self._inserted, prepared, plan, plan.source, values[0])
+            inserted = partial(self._inserted, prepared, plan, plan.source, values[0])
+            stream = self._checking(prepared, table, inserted)
             resolve = prepared.once(resolver, plan)
             update = self._update_of(prepared, plan, values[0])
             resolved_as = _RESOLVED_AS.get(plan.statement.on_conflict)
         elif isinstance(plan, UpdatePlan):
             table = plan.ref.table
-            stream = partial(self._updated, prepared, plan, values[0], joined)
+            updated = partial(self._updated, prepared, plan, values[0], joined)
+            stream = self._checking(prepared, table, updated)
         elif isinstance(plan, DeletePlan):
             table = plan.ref.table
             stream = partial(self._deleted, prepared, plan, values[0], joined)
@@ -561,7 +659,39 @@ class Execution:
             if new is not None:
                 check(new)
             updated.append(new)
+        self._check_rows(prepared, plan.statement.table, list(filter(None, updated)))
         return updated
+
+    def check_rows(self, checks: QueryChecks, rows: Iterable[Row]) -> None:
+        """Raise 23514 for a row that violates a CHECK which takes a query."""
+        if not checks.is_by_query:
+            return
+        left = iter(rows)
+        self._database.watch(self._interrupt)
+        user = None if self._holder is None else self._holder().user
+        while part := list(islice(left, CHECK_ROWS)):
+            snapshot = self._snapshot(None)
+            try:
+                checks.run(part, self._database.vector_of(user), snapshot, self._interrupt)
+            finally:
+                snapshot.close()
+
+    def _check_rows(self, prepared: Prepared, table: Table, rows: Sequence[Row]) -> None:
+        if table.checks:
+            self.check_rows(prepared.once(QueryChecks, table), rows)
+
+    def _checking(self, prepared: Prepared, table: Table, stream: Stream) -> Stream:
+        """Return a stream of changes whose rows fulfil the CHECKs that take a query, too."""
+        if not (table.checks and prepared.once(QueryChecks, table).is_by_query):
+            return stream
+
+        def checked(source: TableSnapshot) -> Iterator[Change]:
+            changes = iter(stream(source))
+            while part := list(islice(changes, CHECK_ROWS)):
+                self._check_rows(prepared, table, [new for _, new in part if new is not None])
+                yield from part
+
+        return checked
 
     def _write_of(
         self,
@@ -670,9 +800,10 @@ class Execution:
         give: Give | None = None,
         update: Update | None = None,
     ) -> Write:
-        """Return the write of rows that are whole and checked."""
+        """Return the write of rows that are whole and checked, but for what takes a query."""
         self._interrupt.check()
         table = plan.statement.table
+        self._check_rows(prepared, table, rows)
         if table.is_heap:
             changes: list[Change] = [(None, row) for row in rows]
             write = self._write_of(

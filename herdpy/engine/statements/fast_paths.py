@@ -26,7 +26,7 @@ from herdpy.exec.coerce import (
 )
 from herdpy.exec.interfaces import Interrupt
 from herdpy.exec.row.expressions import Writer
-from herdpy.exec.row.row_check import check_lines
+from herdpy.exec.row.row_check import check_lines, checks_by_query
 from herdpy.exec.row.select import assigned_row
 from herdpy.model.keys import float_order, key_source
 from herdpy.model.schema import Table
@@ -163,7 +163,7 @@ def compile_row(plan: InsertPlan, types: NaturalTypes, slots: Sequence[Slot]) ->
 
     f answers None for parameters whose natural types are not exactly `types`, and raises what the
     general way does for values that do not fit. None instead of f: values that are computed,
-    several rows, a statement that minds keys that are there, or gives rows.
+    several rows, CHECKs by a query, a statement that minds keys that are there, or gives rows.
     """
     statement = plan.statement
     table, rows = statement.table, statement.rows
@@ -171,7 +171,7 @@ def compile_row(plan: InsertPlan, types: NaturalTypes, slots: Sequence[Slot]) ->
         return None
     if statement.on_conflict is not OnConflict.FAIL or table.wide_ordinals:
         return None
-    if plan.returning is not None:
+    if plan.returning is not None or checks_by_query(table):
         return None
     source = _Source()
     values = source.take(types, slots)
@@ -361,7 +361,7 @@ def compile_change(
         return None
     change = ["return key, r, None"]
     if isinstance(plan, UpdatePlan):
-        if any(ordinal in table.key for ordinal, _ in plan.assignments):
+        if any(ordinal in table.key for ordinal, _ in plan.assignments) or checks_by_query(table):
             return None
         new = assigned_row(source, table, plan.assignments)
         change = [

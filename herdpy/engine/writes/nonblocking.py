@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.state.transactions import Transaction
+from herdpy.exec.row.row_check import checks_by_query
 from herdpy.model.types import NUMERIC_KINDS
 from herdpy.sql.plan import DeletePlan, InsertPlan, Plan, PointAccess, RowFind, UpdatePlan
 from herdpy.sql.tree import Call, Cast, ColumnRef, Expression, Literal, Parameter, walk
@@ -47,6 +48,9 @@ def is_short(plan: Plan) -> bool:
     else:
         return False
     if plan.returning is not None:  # what it gives is more than a count
+        return False
+    table = plan.statement.table if isinstance(plan, InsertPlan) else plan.ref.table
+    if checks_by_query(table):
         return False
     parts = list(islice(walk(plan), _PARTS_MAX + 1))
     return is_one_row and len(parts) <= _PARTS_MAX and all(map(_is_cheap, parts))

@@ -99,6 +99,8 @@ def _ordinals(stage: Stage, names: Sequence[str]) -> list[int]:
 def _with_given(stage: Stage, ordinals: Sequence[int]) -> Table:
     """Return the table as rows are checked: what they do not give may be missing."""
     table = stage.table
+    if stage.operation in (Operation.UPDATE, Operation.DELETE):
+        table = replace(table, checks=())  # of a whole row, which an UPDATE makes at the commit
     if len(ordinals) == len(table.columns) or table.is_heap:
         return table
     columns = tuple(

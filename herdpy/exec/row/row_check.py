@@ -1,16 +1,18 @@
 """What every row must fulfil before it is logged, whichever statement or call writes it.
 
 compile_check_row() makes one function of a table's rules: NOT NULL (23502), ranges (22003), lengths
-of texts (22001), bytes of the key (54000), bytes of the row (54000). Duplicate keys (23505) need
-the other rows and are checked by check_absent() and rows_by_key(). Whatever tests many values at
-once instead, as an ingest does with Arrow's columns, asks must_be_set() and short_bytes() which of
-them need no look by compile_check_row(). Physical values; any thread.
+of texts (22001), CHECKs (23514), bytes of the key (54000), bytes of the row (54000). CHECKs that
+the row path does not compute are left to a query: checks_by_query() says so. Duplicate keys (23505)
+need the other rows and are checked by check_absent() and rows_by_key(). Whatever tests many values
+at once instead, as an ingest does with Arrow's columns, asks must_be_set() and short_bytes() which
+of them need no look by compile_check_row(). Physical values; any thread.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from herdpy.errors import Error, IntegrityError, OperationalError
+from herdpy.errors import Error, IntegrityError, OperationalError, loading
 from herdpy.exec.coerce import (
     cast_physical,
     check_number,
@@ -22,6 +24,9 @@ from herdpy.model.keys import encode_key, float_from_order
 from herdpy.model.python_values import shortened
 from herdpy.model.schema import Column, IndexStore, Table
 from herdpy.model.types import INTEGER_BOUNDS, TEXT, Key, Kind, Row
+
+if TYPE_CHECKING:
+    from herdpy.sql.plan import OverRows
 
 CheckRow = Callable[[Row], None]
 
@@ -53,6 +58,8 @@ def check_lines(writer: Writer, table: Table, *, is_exact: bool = False) -> list
             lines += _null_lines(writer, table, ordinal)
             if not is_exact:
                 lines += _value_lines(writer, column, f"r[{ordinal}]")
+    if table.checks and not checks_by_query(table):
+        lines.append(f"{writer.name(compile_checks(table))}(r)")
     lines += _key_lines(writer, table)
     lines += _row_lines(writer, table)
     return lines
@@ -99,6 +106,72 @@ def _value_lines(writer: Writer, column: Column, item: str) -> list[str]:
         return []
     names = f"{writer.name(column.type)}, {writer.name(f'column {column.name}')}"
     return [f"if {item} is not None and {test}: {writer.name(check)}({item}, {names})"]
+
+
+# --- CHECK ---------------------------------------------------------------------------------------
+
+
+def checks_by_query(table: Table) -> bool:
+    """Tell whether CHECKs of a table have to be computed by a query: compile_checks() cannot."""
+    return bool(table.checks) and _plan_checks(table).query is not None
+
+
+def _plan_checks(table: Table) -> "OverRows":
+    with loading():
+        from herdpy.sql.definitions.checks import plan_checks
+
+    return plan_checks(table)
+
+
+def compile_checks(
+    table: Table, error_of: "Callable[[Table, str], IntegrityError] | None" = None
+) -> CheckRow:
+    """Return the function that raises 23514 for a row that violates a CHECK of its table.
+
+    error_of: what it raises by table and name of the CHECK; None: violated_check().
+
+    Of a table whose CHECKs the row path computes. It has a budget of operators of its own.
+    """
+    writer, lines = Writer(table), list[str]()
+    plan = _plan_checks(table)
+    for output, condition in zip(plan.outputs, plan.values, strict=True):
+        fail = writer.name(partial(_fail, error_of or violated_check, table, output.name))
+        lines.append(f"if {writer.falsity(condition)}: {fail}()")
+    return writer.function("r", [*lines, "return None"])
+
+
+def _fail(error_of: Callable[[Table, str], IntegrityError], table: Table, name: str) -> None:
+    raise error_of(table, name)
+
+
+def violated_check(table: Table, name: str) -> IntegrityError:
+    """Return the error of a row that violates a CHECK; it shows no value of the row.
+
+    A user who may write it need not be one who may read it.
+    """
+    (check,) = (each for each in table.checks if each.name == name)
+    return IntegrityError(
+        f'new row for relation "{table.name}" violates check constraint "{name}"',
+        sqlstate="23514",
+        hint=f"It demands that this is not false: {shortened(check.text)}",
+    )
+
+
+def present_check(table: Table, name: str) -> IntegrityError:
+    """Return the error of a row that is there and does not fulfil a CHECK that is new."""
+    return IntegrityError(
+        f'check constraint "{name}" of relation "{table.name}" is violated by some row',
+        sqlstate="23514",
+        hint="Change such rows first, or ADD CONSTRAINT … NOT VALID for rows to come.",
+    )
+
+
+def present_null(table: Table, ordinal: int) -> IntegrityError:
+    """Return the error of a row that is there and has a NULL where there is to be none."""
+    return IntegrityError(
+        f'column "{table.columns[ordinal].name}" of relation "{table.name}" contains null values',
+        sqlstate="23502",
+    )
 
 
 # --- bytes of the key and of the row -------------------------------------------------------------

@@ -65,7 +65,7 @@ class RowMaker:
                 is_checked = False
             columns.append(values)
         rows: list[Row] = list(zip(*columns, strict=True))
-        if not is_checked:
+        if self._table.checks or not is_checked:
             each_row(rows, self._check, first_row)
         return rows
 
@@ -77,6 +77,8 @@ class RowMaker:
         rows().
         """
         columns: list[Array] = []
+        if self._table.checks:
+            return None
         for ordinal, column in enumerate(self._table.columns):
             source = self._sources[ordinal]
             if column.hidden:

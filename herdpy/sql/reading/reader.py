@@ -14,6 +14,7 @@ from herdpy.sql.reading import syntax
 from herdpy.sql.reading.extent import too_deep_at
 from herdpy.sql.reading.read_expression import QUERIES, ExpressionReader, Steps
 from herdpy.sql.reading.refusals import (
+    ALTERATIONS,
     COLUMN_FEATURES,
     INSTEAD,
     INSTEAD_OF_REPLACING,
@@ -46,6 +47,15 @@ def read(scanned: Scanned, check_interrupt: Callable[[], object] = lambda: None)
     return Reader(scanned, check_interrupt).statement()
 
 
+def read_condition(scanned: Scanned) -> Node:
+    """Return the tree of a text that is an expression alone."""
+    reader = Reader(scanned, lambda: None)
+    node = reader.run(reader.expression())
+    if reader.kinds[reader.index] != "end":
+        raise reader.unexpected()
+    return node
+
+
 class Reader(ExpressionReader):
     """Reads one statement; one thread."""
 
@@ -75,7 +85,7 @@ class Reader(ExpressionReader):
         self.verb = word = self.words[self.index]
         if word in ("INSERT", "UPSERT"):
             return (yield from self._insert(with_))
-        if word not in ("UPDATE", "DELETE", "CREATE", "DROP", "TRUNCATE"):
+        if word not in ("UPDATE", "DELETE", "CREATE", "ALTER", "DROP", "TRUNCATE"):
             return (yield from self._query(with_))
         if with_ is not None:
             if word in ("UPDATE", "DELETE"):
@@ -89,6 +99,8 @@ class Reader(ExpressionReader):
             if self.words[self.index + 1] in ("UNIQUE", "INDEX"):
                 return self._create_index()
             return (yield from self._create())
+        if word == "ALTER":
+            return (yield from self._alter())
         if word == "TRUNCATE":
             return self._truncate()
         return self._drop_index() if self.words[self.index + 1] == "INDEX" else self._drop()
@@ -191,6 +203,7 @@ class Reader(ExpressionReader):
         columns: list[syntax.ColumnDefinition] = []
         keys: list[list[tuple[str, int]]] = []
         uniques: list[syntax.Unique] = []
+        checks: list[syntax.Check] = []
         self.expect("(")
         while self.words[self.index] != ")" or columns or keys:
             name = self.name() if self.accept("CONSTRAINT") else None
@@ -200,13 +213,15 @@ class Reader(ExpressionReader):
             elif self.accept("UNIQUE"):
                 is_distinct = self._nulls_distinct()
                 uniques.append(syntax.Unique(self.placed_names(), is_distinct, name, start))
+            elif self.words[self.index] == "CHECK":
+                checks.append((yield from self._check(name)))
             elif name is not None:
                 self._refuse_feature()
                 raise self.unexpected()
             else:
                 self._refuse_feature()
                 self._check_count(columns, "a table")
-                columns.append((yield from self._column_definition(uniques)))
+                columns.append((yield from self._column_definition(uniques, checks)))
             if not self.accept(","):
                 break
         self.expect(")")
@@ -215,7 +230,19 @@ class Reader(ExpressionReader):
             following = self.words[self.index + 1]
             is_clause = following in ("BY", "COMMIT", "ROWID")
             raise self.refused(f"CREATE TABLE … {word}{f' {following}' if is_clause else ''}")
-        return syntax.CreateTable(table, columns, keys, uniques, if_not_exists)
+        return syntax.CreateTable(table, columns, keys, uniques, checks, if_not_exists)
+
+    def _check(self, name: str | None) -> Steps:
+        """Read CHECK (condition) of a constraint of a name."""
+        start = self.tokens[self.index].start
+        self.expect_all("CHECK", "(")
+        begin = self.tokens[self.index].start
+        condition = yield self.expression()
+        text = self.scanned.text[begin : self.tokens[self.index - 1].end]
+        self.expect(")")
+        if self.accept("NO"):  # there is no inheritance
+            self.expect("INHERIT")
+        return syntax.Check(condition, text, name, start)
 
     def _nulls_distinct(self) -> bool:
         """Read [NULLS [NOT] DISTINCT] of what is unique."""
@@ -321,7 +348,8 @@ class Reader(ExpressionReader):
             what = "GENERATED AS IDENTITY" if "IDENTITY" in words else "GENERATED ALWAYS AS"
         raise self.refused(what)
 
-    def _column_definition(self, uniques: list[syntax.Unique]) -> Steps:
+    def _column_definition(self, uniques: list[syntax.Unique], checks: list[syntax.Check]) -> Steps:
+        """Read a column, and put what is unique or checked in it to the table's."""
         name, start = self.placed_name()
         if self.words[self.index] in (",", ")"):
             raise ProgrammingError(
@@ -344,6 +372,9 @@ class Reader(ExpressionReader):
             elif self.accept("UNIQUE"):
                 word, is_distinct = "UNIQUE", self._nulls_distinct()
                 uniques.append(syntax.Unique([(name, start)], is_distinct, constraint, start))
+            elif self.words[self.index] == "CHECK":
+                word = "CHECK"
+                checks.append((yield from self._check(constraint)))
             elif self.accept("DEFAULT"):
                 word = "DEFAULT"
                 definition.default = yield self.expression(is_restricted=True)
@@ -355,6 +386,120 @@ class Reader(ExpressionReader):
                 self.index = begin
                 raise self.unexpected()
         return definition
+
+    # --- ALTER -----------------------------------------------------------------------------------
+
+    def _alter(self) -> Steps:
+        self.expect("ALTER")
+        kind = self.expect_any("TABLE", "VIEW", "INDEX")
+        if_exists = self.accept_all("IF", "EXISTS")
+        if kind == "TABLE":
+            self.accept("ONLY")
+        table = self.table_name()
+        if kind == "TABLE":
+            self.accept("*")
+        actions: list[syntax.Alteration] = []
+        if self.words[self.index] == "RENAME":
+            actions.append(self._rename(kind))
+        elif kind != "TABLE":
+            raise self._refused_change(kind)
+        else:
+            while True:
+                actions.append((yield from self._action()))
+                if not self.accept(","):
+                    break
+        return syntax.Alter(kind, table, if_exists, actions)
+
+    def _rename(self, kind: str) -> syntax.Alteration:
+        self.expect("RENAME")
+        if self.accept("TO"):
+            return syntax.RenameTo(*self.placed_name())
+        if kind != "TABLE":
+            raise self.refused(f"ALTER {kind} … RENAME of a part")
+        is_constraint = self.accept("CONSTRAINT")
+        if not is_constraint:
+            self.accept("COLUMN")
+        name, start = self.placed_name()
+        self.expect("TO")
+        return syntax.RenamePart(name, start, self.name(), is_constraint)
+
+    def _action(self) -> Steps:
+        word = self.words[self.index]
+        if word == "ADD":
+            self.index += 1
+            return (yield from self._add())
+        if word == "ALTER":
+            self.index += 1
+            self.accept("COLUMN")
+            return (yield from self._alter_column(*self.placed_name()))
+        if word == "VALIDATE":
+            self.expect_all("VALIDATE", "CONSTRAINT")
+            return syntax.ValidateConstraint(*self.placed_name())
+        if word == "DROP":
+            self.index += 1
+            is_constraint = self.accept("CONSTRAINT")
+            if not is_constraint:
+                self.accept("COLUMN")
+            if_exists = self.accept_all("IF", "EXISTS")
+            name, start = self.placed_name()
+            is_cascade = self.accept_any(("CASCADE", "RESTRICT")) == "CASCADE"
+            return syntax.DropPart(name, start, is_constraint, if_exists, is_cascade)
+        raise self._refused_change("TABLE")
+
+    def _refused_change(self, kind: str) -> Exception:
+        """Return the error of what stands where a change does."""
+        word = self.words[self.index]
+        if word in ALTERATIONS:
+            return self.refused(f"ALTER {kind} … {word}")
+        return self.unexpected()
+
+    def _add(self) -> Steps:
+        has_name = self.accept("CONSTRAINT")
+        name = self.name() if has_name else None
+        start = self.tokens[self.index].start
+        if self.words[self.index] == "CHECK":
+            check = yield from self._check(name)
+            return syntax.AddConstraint(check, not self.accept_all("NOT", "VALID"))
+        if self.accept("UNIQUE"):
+            is_distinct = self._nulls_distinct()
+            if self.words[self.index] == "USING":
+                raise self.refused("ADD UNIQUE USING INDEX")
+            unique = syntax.Unique(self.placed_names(), is_distinct, name, start)
+            return syntax.AddConstraint(unique, True)
+        if self.words[self.index] == "PRIMARY":
+            raise self.refused("ALTER TABLE … ADD PRIMARY KEY", INSTEAD["PRIMARY"])
+        self._refuse_feature()
+        if has_name:
+            raise self.unexpected()
+        self.accept("COLUMN")
+        if_not_exists = self.accept_all("IF", "NOT", "EXISTS")
+        uniques: list[syntax.Unique] = []
+        checks: list[syntax.Check] = []
+        column = yield from self._column_definition(uniques, checks)
+        if column.key_count:
+            raise self.refused("ALTER TABLE … ADD PRIMARY KEY", INSTEAD["PRIMARY"])
+        return syntax.AddColumn(column, uniques, checks, if_not_exists)
+
+    def _alter_column(self, name: str, start: int) -> Steps:
+        if self.accept_all("SET", "DEFAULT"):
+            default = yield self.expression()
+            return syntax.AlterColumn(name, start, has_default=True, default=default)
+        if self.accept_all("DROP", "DEFAULT"):
+            return syntax.AlterColumn(name, start, has_default=True)
+        if self.accept_all("SET", "NOT", "NULL"):
+            return syntax.AlterColumn(name, start, is_not_null=True)
+        if self.accept_all("DROP", "NOT", "NULL"):
+            return syntax.AlterColumn(name, start, is_not_null=False)
+        if self.accept_all("SET", "DATA", "TYPE") or self.accept("TYPE"):
+            type_name = self.type()
+            if self.words[self.index] == "COLLATE":
+                raise self.refused("COLLATE")
+            using = (yield self.expression()) if self.accept("USING") else None
+            return syntax.AlterColumn(name, start, type=type_name, using=using)
+        word, following = self.words[self.index], self.words[self.index + 1]
+        if word in ("SET", "DROP", "ADD", "RESET", "RESTART"):
+            raise self.refused(f"ALTER TABLE … ALTER … {word} {following}".rstrip())
+        raise self.unexpected()
 
     def _drop(self) -> Node:
         self.expect("DROP")

@@ -27,6 +27,7 @@ INSTEAD: Final[dict[str, str]] = {
     "FOR": "UPDATE the rows and see how many it found; a conflict is 40001, to be repeated.",
     "INTO": "CREATE TABLE name AS SELECT …",
     "ONLY": "There is no inheritance: leave ONLY out.",
+    "PRIMARY": "CREATE TABLE with the key, INSERT INTO it … SELECT, and DROP the other table.",
     "PERCENT": "Write LIMIT with a number of rows.",
     "PIVOT": "Write one sum(…) FILTER (WHERE …) for each column.",
     "QUALIFY": "Put the query into FROM and test the window function's column in WHERE.",
@@ -38,15 +39,33 @@ INSTEAD: Final[dict[str, str]] = {
 """What to do instead of a clause, by its first word."""
 
 COLUMN_FEATURES: Final[dict[str, str]] = {
-    "CHECK": "CHECK", "REFERENCES": "REFERENCES",
-    "FOREIGN": "FOREIGN KEY", "COLLATE": "COLLATE", "EXCLUDE": "EXCLUDE", "LIKE": "LIKE",
-    "GENERATED": "GENERATED",
+    "REFERENCES": "REFERENCES", "FOREIGN": "FOREIGN KEY", "COLLATE": "COLLATE",
+    "EXCLUDE": "EXCLUDE", "LIKE": "LIKE", "GENERATED": "GENERATED",
 }  # fmt: skip
 """What columns and tables of CREATE TABLE do not have, by its first word."""
 
 TABLE_OPTIONS: Final = frozenset(
     ("INHERITS", "ON", "PARTITION", "TABLESPACE", "USING", "WITH", "WITHOUT")
 )
+ALTERATIONS: Final = frozenset(
+    (
+        "ATTACH",
+        "CLUSTER",
+        "DETACH",
+        "DISABLE",
+        "ENABLE",
+        "FORCE",
+        "INHERIT",
+        "NO",
+        "NOT",
+        "OF",
+        "OWNER",
+        "REPLICA",
+        "RESET",
+        "SET",
+    )
+)
+"""What ALTER TABLE does not do, by its first word."""
 _LOCKS = (("UPDATE",), ("SHARE",), ("NO", "KEY", "UPDATE"), ("KEY", "SHARE"))
 _ALONE = {
     "[": "an array", "{": "{}", "GLOB": "GLOB", "OVERLAPS": "OVERLAPS",

@@ -413,6 +413,15 @@ class Unique(Node):
     start: int
 
 
+class Check(Node):
+    """CHECK (condition), with its constraint's name if it has one; `text` is the condition's."""
+
+    condition: Node
+    text: str
+    name: str | None
+    start: int
+
+
 class CreateTable(Node):
     """CREATE TABLE; each of `keys` is a PRIMARY KEY (…) of the table."""
 
@@ -420,7 +429,84 @@ class CreateTable(Node):
     columns: list[ColumnDefinition]
     keys: list[list[tuple[str, int]]]
     uniques: list[Unique]
+    checks: list[Check]
     if_not_exists: bool
+
+
+class RenameTo(Node):
+    """RENAME TO of a table, view or index."""
+
+    name: str
+    start: int
+
+
+class RenamePart(Node):
+    """RENAME [COLUMN], or RENAME CONSTRAINT, name TO another one."""
+
+    name: str
+    start: int
+    new_name: str
+    is_constraint: bool
+
+
+class AddColumn(Node):
+    """ADD [COLUMN], with what is unique or checked in it."""
+
+    column: ColumnDefinition
+    uniques: list[Unique]
+    checks: list[Check]
+    if_not_exists: bool
+
+
+class AddConstraint(Node):
+    """ADD of a UNIQUE or CHECK; of the latter `is_valid` False is NOT VALID."""
+
+    constraint: Unique | Check
+    is_valid: bool
+
+
+class AlterColumn(Node):
+    """ALTER [COLUMN]: of default, is_not_null and type what is there is set.
+
+    `has_default`: the default, with None it goes. `using` is an expression over the old row.
+    """
+
+    name: str
+    start: int
+    has_default: bool = False
+    default: Node | None = None
+    is_not_null: bool | None = None
+    type: TypeName | None = None
+    using: Node | None = None
+
+
+class ValidateConstraint(Node):
+    name: str
+    start: int
+
+
+class DropPart(Node):
+    """DROP [COLUMN], or DROP CONSTRAINT."""
+
+    name: str
+    start: int
+    is_constraint: bool
+    if_exists: bool
+    is_cascade: bool
+
+
+Alteration = (
+    RenameTo | RenamePart | AddColumn | AddConstraint | AlterColumn | ValidateConstraint | DropPart
+)
+
+
+class Alter(Node):
+    """ALTER TABLE, VIEW or INDEX, which `kind` says; a rename is the only one of its actions."""
+
+    kind: str
+    table: TableName
+    if_exists: bool
+    actions: list[Alteration]
 
 
 class CreateIndex(Node):

@@ -43,6 +43,7 @@ WANTED = (
     "a second tablespace",
     "small sizes",
     "indexes",
+    "a table that was altered",
     "error 25P03",  # idle in a transaction for too long
     "error 40P01",  # a deadlock
     "error 53100",  # the disk is full

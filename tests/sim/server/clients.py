@@ -56,8 +56,18 @@ INDEXES = (
     "CREATE INDEX ON grp (v)",
     "CREATE INDEX ON register (v)",
     "CREATE TABLE seat (id BIGINT PRIMARY KEY, name TEXT UNIQUE, n BIGINT)",
+    "ALTER TABLE account ADD CONSTRAINT bound CHECK (balance > -1000000000)",
+    "ALTER TABLE element ADD CHECK (n > 0)",
 )
 SEATS = 6
+ALTERATIONS = (
+    "ALTER TABLE register ALTER v TYPE BIGINT",
+    "ALTER TABLE grp ALTER v TYPE BIGINT USING v, ALTER v SET DEFAULT 0",
+    "ALTER TABLE register ALTER v SET DEFAULT 0",
+    "ALTER TABLE account DROP CONSTRAINT bound, ADD CONSTRAINT bound CHECK (balance > -1000000000)",
+)
+"""What changes no row that is there; in worlds with indexes."""
+_ALTER_SHARE = 0.1
 EXPECTED = {
     "40001",  # a statement that was run again too often
     "40P01",  # a deadlock
@@ -210,7 +220,10 @@ class Client:
             elif self.rng.random() < plan.alone_share:
                 self._insert_alone(number)
             elif self.registers.random() < plan.register_share:
-                self._read_registers()
+                if plan.has_indexes and self.registers.random() < _ALTER_SHARE:
+                    self._alter()
+                else:
+                    self._read_registers()
             elif self.is_pooled:
                 self._transact_in_pool(number)
             else:
@@ -259,6 +272,17 @@ class Client:
         else:
             self._do_alone([number, number + _TWIN], pipe)
             self.world.happen("a pipeline")
+
+    def _alter(self) -> None:
+        """Have a table's definition changed, or its rows written anew, beside all others."""
+        try:
+            self._alone().execute(self.registers.choice(ALTERATIONS))
+        except Error as error:
+            self._note(error)
+            self._close()
+            wait_for(asyncio.sleep(self.registers.random() * _AGAIN_S))
+        else:
+            self.world.happen("a table that was altered")
 
     def _read_registers(self) -> None:
         """Read one register, or all, by statements that are a transaction of their own each."""

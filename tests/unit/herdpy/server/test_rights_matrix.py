@@ -108,6 +108,14 @@ STATEMENTS: dict[str, list[Case]] = {
         Case("CREATE INDEX ON t (v)", OWNER),
         Case("CREATE UNIQUE INDEX ON t (v, id)", OWNER),
     ],
+    "AlterTable": [
+        Case("ALTER TABLE t ADD COLUMN x INTEGER", OWNER),
+        Case("ALTER TABLE t ADD CHECK (id > 0), ALTER v SET NOT NULL", OWNER),
+        Case("ALTER TABLE t RENAME TO n", OWNER),
+        Case("ALTER TABLE u RENAME v TO x", ("ALTER TABLE u OWNER TO ann",)),
+        Case("ALTER VIEW w RENAME TO n", ("ALTER VIEW w OWNER TO ann",)),
+    ],
+    "RenameIndex": [Case("ALTER INDEX u_v RENAME TO n", ("ALTER TABLE u OWNER TO ann",))],
     "DropIndexes": [Case("DROP INDEX u_v", ("ALTER TABLE u OWNER TO ann",))],
     "DropTables": [
         Case("DROP TABLE t", OWNER),

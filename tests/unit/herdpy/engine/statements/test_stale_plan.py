@@ -64,6 +64,27 @@ def test_a_table_made_anew_is_read_as_it_is_now(
     assert not db.locks
 
 
+@pytest.mark.parametrize("change", ["RENAME v TO w", "ADD w BIGINT", "ALTER v TYPE TEXT"])
+@pytest.mark.parametrize("condition", ["v < 100", "v % 1000 < 100"])
+def test_a_table_that_was_altered_is_read_as_it_is_now(
+    db: Engine, monkeypatch: pytest.MonkeyPatch, change: str, condition: str
+) -> None:
+    a = db.session(autocommit=True)
+    run(a, "CREATE TABLE n (id BIGINT PRIMARY KEY, v BIGINT NOT NULL)")
+    run(a, "INSERT INTO n VALUES (1, 10)")
+    alter = ["ALTER TABLE n ALTER v DROP NOT NULL", "INSERT INTO n VALUES (2, NULL)"]
+    before_snapshot(db, monkeypatch, alter)
+    assert rows(a, f"SELECT id FROM n WHERE {condition}") == [(1,)]
+    before_snapshot(db, monkeypatch, [f"ALTER TABLE n {change}"])
+    if change == "ADD w BIGINT":
+        assert rows(a, "SELECT * FROM n WHERE id = 1") == [(1, 10, None)]
+    elif change == "RENAME v TO w":
+        with pytest.raises(ProgrammingError):
+            rows(a, "SELECT v FROM n WHERE id = 1")
+    else:
+        assert rows(a, "SELECT v FROM n WHERE id = 1") == [("10",)]
+
+
 @pytest.mark.parametrize("path", STATEMENTS)
 def test_a_dropped_table_is_an_error_and_not_empty(
     db: Engine, monkeypatch: pytest.MonkeyPatch, path: str

@@ -1,0 +1,1 @@
+"""What definitions say beside names and types, bound: CHECKs, and changes of tables."""
