@@ -35,14 +35,13 @@ from herdpy.sql.bind_expression import (
     type_label,
     unify,
 )
-from herdpy.sql.bind_function import TRIMS, coalesce
-from herdpy.sql.bind_table_function import bind_table_function, calls_of_sets
+from herdpy.sql.bind_function import TRIMS, bind_table_function, calls_of_sets, coalesce
 from herdpy.sql.functions import GROUPING
-from herdpy.sql.grouping_sets import sets_of
 from herdpy.sql.reading import syntax
+from herdpy.sql.reading.grouping_sets import sets_of
 from herdpy.sql.reading.reader import read
+from herdpy.sql.reading.recursion import check_recursive, in_order, references
 from herdpy.sql.reading.tokens import scan
-from herdpy.sql.recursion import check_recursive, in_order, references
 from herdpy.sql.scope import Named, Scope, StatementContext, Visible
 
 _NO_NAME = "?column?"
@@ -81,7 +80,7 @@ def bind_with(
             raise context.error("42712", f'WITH query name "{item.name}" is used twice', item)
         names.add(item.name)
     found: list[tree.Cte] = []
-    for item in in_order(node, context) if node.is_recursive else node.items:
+    for item in in_order(node, context.error) if node.is_recursive else node.items:
         if node.is_recursive and any(references(item.query, {item.name})):
             found += _bind_recursive(item, context, scope)
         else:
@@ -110,7 +109,7 @@ def _bind_recursive(
     query, inner, ctes = item.query, scope, tuple[tree.Cte, ...]()
     while isinstance(query, syntax.Subquery) and query.with_ is None:
         query = query.query
-    union = check_recursive(item, query, context)
+    union = check_recursive(item, query, context.error)
     if union.with_ is not None:
         if any(references(union.with_, {item.name})):
             message = "a WITH in a recursive query that names this query is not supported"

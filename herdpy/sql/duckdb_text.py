@@ -38,7 +38,6 @@ from herdpy.limits import (
 )
 from herdpy.model.types import INTEGER_KINDS, TEXT, Kind, SqlType
 from herdpy.sql import tree
-from herdpy.sql.char_templates import template_text
 from herdpy.sql.conversions import DOUBLE_DIGITS, REAL_DIGITS
 from herdpy.sql.functions import (
     AGGREGATES,
@@ -54,6 +53,7 @@ from herdpy.sql.macros import needs_names
 from herdpy.sql.made_bytes import BYTES, MadeBytes, Size, Varying, is_text
 from herdpy.sql.planner import COMPARISONS, column_test, conjuncts
 from herdpy.sql.printed_size import printed_size
+from herdpy.sql.reading.char_templates import template_text
 from herdpy.sql.reading.extent import Budget, too_big
 from herdpy.sql.text_growth import Growth, GrowthOfQuery
 from herdpy.sql.value_sizes import GROWING, JOINING, bytes_max, grown_bytes_max

@@ -223,7 +223,7 @@ SETS: dict[str, str] = {
     "generate_series": "generate_series(start, stop[, step]): a row for each number or moment",
     "unnest": "unnest(ARRAY[…], …): a row for each item",
 }
-"""Functions that give rows, in FROM or as one of a select list: bind_table_function.py."""
+"""Functions that give rows, in FROM or as one of a select list: bind_function.py."""
 
 AGGREGATES = {
     name: name

@@ -3,15 +3,19 @@
 The rules, and their SQLSTATEs, are PostgreSQL's (parse_cte.c).
 """
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
 
+from herdpy.errors import Error
 from herdpy.sql.reading import syntax
-from herdpy.sql.scope import StatementContext
 
 _OUTER = {"LEFT": ("right",), "RIGHT": ("left",), "FULL": ("left", "right")}
 """By kind of join the sides whose rows it may fill with NULLs."""
+
+
+ErrorOf = Callable[..., Error]
+"""StatementContext.error(), which gives the error of a SQLSTATE, a message, a node and a hint."""
 
 
 class Reference(NamedTuple):
@@ -21,7 +25,7 @@ class Reference(NamedTuple):
     within: str | None
 
 
-def in_order(node: syntax.With, context: StatementContext) -> list[syntax.WithItem]:
+def in_order(node: syntax.With, error: ErrorOf) -> list[syntax.WithItem]:
     """Return the items, each behind those that it names; 0A000 where two name each other."""
     items = {item.name: item for item in node.items}
     names = frozenset(items)
@@ -31,9 +35,9 @@ def in_order(node: syntax.With, context: StatementContext) -> list[syntax.WithIt
     }
     try:
         return [items[name] for name in TopologicalSorter(needed).static_order()]
-    except CycleError as error:
+    except CycleError as cycle:
         message = "mutual recursion between WITH items is not supported"
-        raise context.error("0A000", message, items[error.args[1][0]]) from error
+        raise error("0A000", message, items[cycle.args[1][0]]) from cycle
 
 
 def references(query: syntax.Node, names: Set[str]) -> Iterator[Reference]:
@@ -84,37 +88,37 @@ def _parts(node: syntax.Node, within: str | None) -> Iterator[tuple[Any, str | N
 
 
 def check_recursive(
-    item: syntax.WithItem, query: syntax.Query, context: StatementContext
+    item: syntax.WithItem, query: syntax.Query, error: ErrorOf
 ) -> syntax.SetOperation:
     """Return the UNION that an item which names itself has to be (42P19)."""
     name = item.name
     if not isinstance(query, syntax.SetOperation) or query.operator != "UNION":
         raise _wrong(
             name, "does not have the form non-recursive-term UNION [ALL] recursive-term", item,
-            context,
+            error,
         )  # fmt: skip
     for clause, value in (
         ("ORDER BY", query.order), ("OFFSET", query.offset), ("LIMIT", query.limit),
     ):  # fmt: skip
         if value:
             message = f"{clause} in a recursive query is not supported"
-            raise context.error("0A000", message, item, "Write it behind the WITH.")
+            raise error("0A000", message, item, "Write it behind the WITH.")
     if any(references(query.left, {name})):
-        raise _not_within(name, "its non-recursive term", item, context)
+        raise _not_within(name, "its non-recursive term", item, error)
     found = list(references(query.right, {name}))
     for reference in found:
         if reference.within is not None:
-            raise _not_within(name, reference.within, reference.node, context)
+            raise _not_within(name, reference.within, reference.node, error)
     if len(found) > 1:
         message = f'recursive reference to query "{name}" must not appear more than once'
-        raise context.error("42P19", message, found[0].node)
+        raise error("42P19", message, found[0].node)
     return query
 
 
-def _wrong(name: str, what: str, node: syntax.Node, context: StatementContext) -> Exception:
-    return context.error("42P19", f'recursive query "{name}" {what}', node)
+def _wrong(name: str, what: str, node: syntax.Node, error: ErrorOf) -> Exception:
+    return error("42P19", f'recursive query "{name}" {what}', node)
 
 
-def _not_within(name: str, where: str, node: syntax.Node, context: StatementContext) -> Exception:
+def _not_within(name: str, where: str, node: syntax.Node, error: ErrorOf) -> Exception:
     message = f'recursive reference to query "{name}" must not appear within {where}'
-    return context.error("42P19", message, node)
+    return error("42P19", message, node)
