@@ -84,6 +84,10 @@ indexes_max = 64
 # into the record of a definition.
 checks_max = 100
 check_bytes_max = 8 * 1024
+# Of one ALTER TABLE: each makes the whole definition anew. Of the views that follow it the texts
+# are read and bound while no other transaction can write.
+alterations_max = 100
+altered_views_max = 100
 join_tables_max = 64
 # Tables and views that the views of one statement name, theirs counted again wherever they stand:
 # views over views would else grow with the power of their number.

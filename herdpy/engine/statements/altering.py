@@ -27,6 +27,7 @@ from herdpy.engine.statements.ddl import (
     stale,
 )
 from herdpy.errors import NotSupportedError, ProgrammingError, SerializationError
+from herdpy.limits import altered_views_max
 from herdpy.log.record import CreateTable as CreateRecord
 from herdpy.log.record import DropTable as DropRecord
 from herdpy.model.schema import Index, Table, View, table_to_plain
@@ -171,7 +172,15 @@ class Alterations(Definitions):
         catalog, lost = self._catalog(), set(statement.lost)
         following: dict[str, Table] = {}
         going: list[Table] = []
-        for view in self._readers(table):
+        readers = list(self._readers(table))
+        if len(readers) > altered_views_max:
+            raise ProgrammingError(
+                f'{len(readers)} views read table "{table.name}", more than {altered_views_max} '
+                "cannot follow a change",
+                sqlstate="54000",
+                hint="DROP some of the views, and CREATE them behind the change.",
+            )
+        for view in readers:
             self.lock((view.name,), Mode.EXCLUSIVE)
             if uses_columns(view, catalog, table, set(statement.retyped)):
                 raise NotSupportedError(

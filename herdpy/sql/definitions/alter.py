@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from herdpy.errors import Error, not_a
-from herdpy.limits import checks_max, columns_max, indexes_max
+from herdpy.limits import alterations_max, checks_max, columns_max, indexes_max
 from herdpy.model.schema import Check, Column, Index, Table
 from herdpy.model.types import Kind, Physical
 from herdpy.sql import tree
@@ -53,8 +53,12 @@ def bind_alter(node: syntax.Alter, context: StatementContext) -> tree.AlterTable
         raise not_a("view", table.name, context.position(node.table))
     if table.view is not None and not is_rename:
         raise not_a("table", table.name, context.position(node.table))
+    if len(node.actions) > alterations_max:
+        what = f"ALTER TABLE takes at most {alterations_max} changes, found {len(node.actions)}"
+        raise context.error("54000", what, node.actions[alterations_max])
     change = _Change(table, context)
     for action in sorted(node.actions, key=_pass):
+        context.budget.check_interrupt()
         _ACTIONS[type(action)](change, action)
     return change.statement(node.kind)
 
@@ -105,6 +109,8 @@ class _Change:
 
     def statement(self, kind: str) -> tree.AlterTable:
         found, made = self._found, self.table
+        if self._retyped and made.checks:
+            plan_checks(made)  # they may have no meaning over the new types
         if not (self._is_rewritten or self._changes_entries()):
             return tree.AlterTable(kind, found, made, tested=tuple(self.tested))
         sources = [
@@ -384,7 +390,6 @@ def _alter_type(
             raise change.error("42804", what.lower(), node) from error
     changed = replace(column, type=kind, default=default, default_sql=default_sql)
     change.retype(ordinal, changed, source)
-    plan_checks(change.table)  # which may have no meaning over the new type
 
 
 def _validate(change: _Change, node: syntax.ValidateConstraint) -> None:

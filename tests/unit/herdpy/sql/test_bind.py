@@ -80,7 +80,7 @@ def output(expression: str, parameters: Parameters = None) -> tree.Expression:
         ("create index on t (zzz)", "42703", 20),
         ("create table a (x int references t)", "0A000", 23),
         ("create table a (x int check (y > 1))", "42703", 30),
-        ("alter table t add n int", "42701", 18),
+        ("alter table t add n int", "42701", 19),
         ("select * from t for update", "0A000", 17),
         ("select * from s.t", "0A000", 15),
         ("insert into t (id) values (1) on conflict (n) do nothing", "42P10", 44),

@@ -12,8 +12,10 @@ import herdpy
 from herdpy.driver.doctor import examine
 from herdpy.engine.maintenance.index_check import check_indexes
 from herdpy.engine.session.session import Session
+from herdpy.engine.statements import altering
 from herdpy.engine.writes import row_writes
 from herdpy.errors import Error, IntegrityError, NotSupportedError
+from herdpy.limits import alterations_max
 from herdpy.model.schema import Table
 from herdpy.model.settings import Settings
 from herdpy.sql.reading.script import split_statements
@@ -196,6 +198,18 @@ def test_a_new_index_has_a_name_of_its_own(db: Engine, session: Session) -> None
         "t_y_key",
         "t_x_key1",
     ]
+
+
+def test_changes_and_views_have_limits(
+    db: Engine, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = ", ".join(["ALTER n SET DEFAULT 1"] * (alterations_max + 1))
+    fails(session, "54000", f"ALTER TABLE t {changes}")
+    monkeypatch.setattr(altering, "altered_views_max", 1)
+    for name in "vw":
+        run(session, f"CREATE VIEW {name} AS SELECT id FROM t")
+    fails(session, "54000", "ALTER TABLE t RENAME TO s")
+    run(session, "ALTER TABLE t ADD COLUMN x INTEGER")
 
 
 def test_more_rows_than_memory_are_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
