@@ -14,7 +14,7 @@ FILES = sorted(Path(__file__).parent.glob("*.test"))
 # Where a constant must stand, or where two strings are one.
 _TYPES = r"\b(?:date|timestamp|timestamptz|interval|real|float4|smallint|int2)"
 _FIXED_BEFORE = re.compile(
-    rf"({_TYPES}|zone|escape|\be|date_(?:trunc|part)\(|'\s*)$", re.IGNORECASE
+    rf"({_TYPES}|zone|escape|\be|date_(?:trunc|part)\(|to_char\(.*,|'\s*)$", re.IGNORECASE
 )
 _FIXED_AFTER = re.compile(r"::interval|\s+AT TIME|\s*\n\s*'")
 # One whose first error is another one.
@@ -32,7 +32,7 @@ def parametrized(text: str) -> tuple[str, list[str]]:
         parameters.append(match[0][1:-1].replace("''", "'"))
         return "?"
 
-    if text.split()[0].upper() in ("CREATE", "DROP", "SET") or text == EXCEPT:
+    if text.split()[0].upper() in ("ALTER", "CREATE", "DROP", "SET") or text == EXCEPT:
         return text, []
     return re.sub(r"'(?:[^']|'')*'", replace, text), parameters
 

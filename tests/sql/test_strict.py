@@ -149,7 +149,7 @@ OTHER_DIALECTS = [
 FOREIGN_FUNCTIONS = [
     "nvl(1, 2)", "ifnull(1, 2)", "len('a')", "iff(true, 1, 2)", "if(true, 1, 2)", "ucase('a')",
     "lcase('a')", "instr('ab', 'b')", "isnull(1)", "getdate()", "nvl2(1, 2, 3)",
-    "decode(1, 1, 2)", "version()", "to_char(1, '9')", "truncate(1.5, 1)", "approx_distinct(1)",
+    "decode(1, 1, 2)", "version()", "truncate(1.5, 1)", "approx_distinct(1)",
     '"LOWER"(\'A\')',
 ]  # fmt: skip
 

@@ -664,7 +664,8 @@ class Reader(ExpressionReader):
         else:
             self.accept("ALL")
         outputs: list[syntax.Output] = []
-        if is_distinct or self.words[self.index] not in _BEHIND_NO_LIST:
+        is_behind = self.kinds[self.index] == "end" or self.words[self.index] in _BEHIND_NO_LIST
+        if is_distinct or not is_behind:
             outputs = yield from self._outputs("a select list")
         sources = yield from self._sources("FROM")
         where = yield from self._where()
