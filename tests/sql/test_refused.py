@@ -117,7 +117,6 @@ REFUSED = [
     "SELECT * INTO x FROM t",
     "SELECT id FROM t FETCH FIRST 1 ROW WITH TIES",
     "SELECT id FROM s.t",
-    "SELECT",
     "SELECT FROM t",
     "SELECT 1 WHERE (1, 2) = ANY (SELECT 1, 2)",
     "SELECT CAST('1' AS uuid)",

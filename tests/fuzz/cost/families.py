@@ -184,8 +184,6 @@ FAMILIES: dict[str, Make] = {
         "unnest": Wide("SELECT 1 FROM unnest(ARRAY[", "{n}", tail="])"),
         "computed unnest": Wide("SELECT 1 FROM {t}, unnest(ARRAY[", "i + {n}", tail="])"),
         "LATERAL": Wide("SELECT 1 FROM {t}", ", LATERAL (SELECT t.i + {n}) AS a{n}", ""),
-        "LATERAL in one another": Wide("SELECT 1 FROM {t}, LATERAL ", "(SELECT * FROM (SELECT t.i)"
-                                       " AS a{n}, LATERAL ", "", "(SELECT 1) AS b"),
         "functions in FROM": Wide("SELECT 1 FROM {t}", ", abs(t.i + {n}) AS a{n}", ""),
         "WITH": Wide("WITH ", "a{n} AS (SELECT {e} FROM {t})", tail=" SELECT 1"),
         "WITH RECURSIVE": Wide("WITH RECURSIVE ", "a{n} AS (SELECT 1 AS n UNION ALL SELECT n + 1"
