@@ -71,6 +71,9 @@ identifier_bytes_max = 63
 columns_max = 1_600
 # Of a table: each is one more row to be written for each of its rows.
 indexes_max = 64
+# Values of a sequence that one record of the log reserves, whatever CACHE says: so many may be
+# lost by a crash.
+sequence_reservation_max = 1_000_000
 join_tables_max = 64
 # Tables and views that the views of one statement name, theirs counted again wherever they stand:
 # views over views would else grow with the power of their number.

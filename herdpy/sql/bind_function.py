@@ -42,6 +42,7 @@ from herdpy.sql.functions import (
 )
 from herdpy.sql.reading import syntax
 from herdpy.sql.scope import Scope
+from herdpy.sql.sequences.binding import BINDERS as SEQUENCE_BINDERS
 
 _TYPE_NAMES = {
     Kind.BOOLEAN: "boolean", Kind.SMALLINT: "smallint", Kind.INTEGER: "integer",
@@ -334,5 +335,6 @@ _SPECIAL_BINDERS: dict[str, tuple[range, Callable[[syntax.Call, Scope], tree.Exp
     ),
     "date_trunc": (range(2, 4), _bind_date_trunc),
     **dict.fromkeys(("extract", "date_part"), (range(2, 3), _bind_extract)),
+    **SEQUENCE_BINDERS,
 }
 """By name: how many arguments there may be, and what binds the call."""

@@ -76,6 +76,8 @@ def read_statement(scanned: Scanned) -> tree.Statement | Prefix:
         explain = Prefix(scanned.without_prefix(count), True, count == 2)
     rest = explain.rest
     first = rest.word(0)
+    if first == "ALTER" and rest.word(1) == "SEQUENCE":
+        return explain
     if first in ("CREATE", "DROP") and not _is_of_reader(rest):
         raise _refused(_object(rest), rest, 1)
     if first in _PARSED:
@@ -94,7 +96,7 @@ def read_statement(scanned: Scanned) -> tree.Statement | Prefix:
 
 def _is_of_reader(scanned: Scanned) -> bool:
     """Tell whether a CREATE or DROP is one that the reader knows."""
-    if scanned.word(1) in ("TABLE", "VIEW", "INDEX"):
+    if scanned.word(1) in ("TABLE", "VIEW", "INDEX", "SEQUENCE"):
         return True
     if scanned.word(0) == "CREATE" and scanned.word(1) == "UNIQUE":
         return scanned.word(2) == "INDEX"

@@ -12,13 +12,13 @@ from herdpy.errors import NotSupportedError, ProgrammingError
 from herdpy.limits import columns_max, statement_depth_max
 from herdpy.sql.reading import syntax
 from herdpy.sql.reading.extent import too_deep_at
-from herdpy.sql.reading.read_expression import QUERIES, ExpressionReader, Steps
+from herdpy.sql.reading.read_expression import QUERIES, Steps
+from herdpy.sql.reading.read_sequence import SequenceReader
 from herdpy.sql.reading.refusals import (
     COLUMN_FEATURES,
     INSTEAD,
     INSTEAD_OF_REPLACING,
     INSTEAD_OF_UPDATING,
-    NO_SCHEMAS,
     TABLE_OPTIONS,
 )
 from herdpy.sql.reading.syntax import Node, Query
@@ -45,7 +45,7 @@ def read(scanned: Scanned, check_interrupt: Callable[[], object] = lambda: None)
     return Reader(scanned, check_interrupt).statement()
 
 
-class Reader(ExpressionReader):
+class Reader(SequenceReader):
     """Reads one statement; one thread."""
 
     def __init__(self, scanned: Scanned, check_interrupt: Callable[[], object]) -> None:
@@ -59,14 +59,6 @@ class Reader(ExpressionReader):
             raise self.unexpected_in(self.verb)
         return node
 
-    def table_name(self) -> syntax.TableName:
-        begin = self.index
-        name, start = self.placed_name()
-        if self.words[self.index] == ".":
-            self.index = begin
-            raise self.refused("a table name with a schema", NO_SCHEMAS)
-        return syntax.TableName(name, start)
-
     # --- statements ------------------------------------------------------------------------------
 
     def _statement(self) -> Steps:
@@ -74,7 +66,7 @@ class Reader(ExpressionReader):
         self.verb = word = self.words[self.index]
         if word in ("INSERT", "UPSERT"):
             return (yield from self._insert(with_))
-        if word not in ("UPDATE", "DELETE", "CREATE", "DROP", "TRUNCATE"):
+        if word not in ("UPDATE", "DELETE", "CREATE", "ALTER", "DROP", "TRUNCATE"):
             return (yield from self._query(with_))
         if with_ is not None:
             if word in ("UPDATE", "DELETE"):
@@ -87,7 +79,11 @@ class Reader(ExpressionReader):
         if word == "CREATE":
             if self.words[self.index + 1] in ("UNIQUE", "INDEX"):
                 return self._create_index()
+            if self.words[self.index + 1] == "SEQUENCE":
+                return self.create_sequence()
             return (yield from self._create())
+        if word == "ALTER":
+            return self.alter_sequence()
         if word == "TRUNCATE":
             return self._truncate()
         return self._drop_index() if self.words[self.index + 1] == "INDEX" else self._drop()
@@ -107,13 +103,18 @@ class Reader(ExpressionReader):
         following = self.words[self.index + 1]
         if self.words[self.index] == "(" and following not in QUERIES and following != "(":
             columns = self.placed_names()
-        if columns is not None or not self.accept_all("DEFAULT", "VALUES"):
+        overriding = None
+        if self.accept("OVERRIDING"):
+            overriding = self.expect_any("SYSTEM", "USER")
+            self.expect("VALUE")
+        is_named = columns is not None or overriding is not None
+        if is_named or not self.accept_all("DEFAULT", "VALUES"):
             self.allows_default = True
             source = yield self.whole_query()
         if self.words[self.index] == "ON":
             conflict = yield from self._conflict()
         returning = yield from self._returning()
-        return syntax.Insert(with_, table, columns, source, conflict, returning)
+        return syntax.Insert(with_, table, columns, source, conflict, returning, overriding)
 
     def _conflict(self) -> Steps:
         start = self.tokens[self.index].start
@@ -316,8 +317,7 @@ class Reader(ExpressionReader):
         if word == "GENERATED":
             if following not in ("ALWAYS", "BY"):
                 return
-            words = self.words[self.index : self.index + 5]
-            what = "GENERATED AS IDENTITY" if "IDENTITY" in words else "GENERATED ALWAYS AS"
+            what = "GENERATED ALWAYS AS"
         raise self.refused(what)
 
     def _column_definition(self, uniques: list[syntax.Unique]) -> Steps:
@@ -332,8 +332,13 @@ class Reader(ExpressionReader):
         while self.words[self.index] not in (",", ")", ""):
             constraint = self.name() if self.accept("CONSTRAINT") else None
             begin = self.index
-            self._refuse_feature()
-            if self.accept_all("NOT", "NULL"):
+            identity = self.identity()
+            if identity is None:
+                self._refuse_feature()
+            if identity is not None:
+                word, definition.identity = "DEFAULT", identity
+                found.add("NOT NULL")
+            elif self.accept_all("NOT", "NULL"):
                 word, definition.is_not_null = "NOT NULL", True
             elif self.accept("NULL"):
                 word = "NULL"
@@ -357,16 +362,16 @@ class Reader(ExpressionReader):
 
     def _drop(self) -> Node:
         self.expect("DROP")
-        is_view = self.expect_any("TABLE", "VIEW") == "VIEW"
+        kind = self.expect_any("TABLE", "VIEW", "SEQUENCE").lower()
         if_exists = self.accept_all("IF", "EXISTS")
         tables = [self.table_name()]
         while self.accept(","):
             tables.append(self.table_name())
         is_cascade = self.accept_any(("CASCADE", "RESTRICT")) == "CASCADE"
-        return syntax.DropTables(tables, if_exists, is_cascade, is_view)
+        return syntax.DropTables(tables, if_exists, is_cascade, kind)
 
     def _truncate(self) -> Node:
-        # Neither inheritance nor foreign keys nor identities are there to take notice of.
+        # Neither inheritance nor foreign keys are there to take notice of.
         self.expect("TRUNCATE")
         self.accept("TABLE")
         tables: list[syntax.TableName] = []
@@ -376,10 +381,11 @@ class Reader(ExpressionReader):
             self.accept("*")
             if not self.accept(","):
                 break
-        if self.accept_any(("RESTART", "CONTINUE")):
+        word = self.accept_any(("RESTART", "CONTINUE"))
+        if word:
             self.expect("IDENTITY")
         self.accept_any(("CASCADE", "RESTRICT"))
-        return syntax.Truncate(tables)
+        return syntax.Truncate(tables, word == "RESTART")
 
     # --- queries ---------------------------------------------------------------------------------
 
