@@ -231,7 +231,13 @@ class FastPath:
         if values is None:
             return None
         lock_timeout_s = self._core.settings.lock_timeout_s
-        execution = Execution(self._database, transaction, self._no_interrupt, lock_timeout_s)
+        execution = Execution(
+            self._database,
+            transaction,
+            self._no_interrupt,
+            lock_timeout_s,
+            numbers=self._core.numbers,
+        )
         return execution.attempt_write(transaction, prepared, values)
 
     def end_write(self, begun: PendingWrite) -> None:

@@ -21,6 +21,7 @@ from tests.fixtures.engines import (
     Background,
     Engine,
     WatchedDriver,
+    attempt,
     attempt_and_wait,
     engine,
     rows,
@@ -204,6 +205,21 @@ def test_an_identity_column_is_filled_on_the_fast_path(db: Engine) -> None:
     assert session.execute_many(INSERT, [(3,), (4,)]).last_row_id is None
     assert rows(session, IDS)[-1] == (7,)
     assert session.execute("INSERT INTO t (v) SELECT v FROM t WHERE id < 3").last_row_id == 9
+
+
+def test_a_table_without_key_is_filled_where_nothing_waits(db: Engine) -> None:
+    session = db.session(autocommit=True)
+    run(session, "CREATE TABLE heap (v BIGINT, id BIGINT GENERATED ALWAYS AS IDENTITY)")
+    text = "INSERT INTO heap VALUES (?)"
+    for expected in (1, 2):
+        assert session.run(text, (0,)).last_row_id == expected  # type: ignore[union-attr]
+    found = attempt(session, text, (0,))
+    assert isinstance(found, PendingWrite)
+    assert found.outcome is not None
+    db.database.tablespace.log.sync()
+    db.database.tablespace.on_durable(db.database.tablespace.log.durable_lsn)
+    session.end_write(found)
+    assert found.last_row_id == 3
 
 
 def test_a_backup_has_where_sequences_are(db: Engine, tmp_path: Path) -> None:
