@@ -272,6 +272,8 @@ def test_rows_of_arrow_are_filled_as_those_of_insert(tmp_path: Path) -> None:
             conn.ingest("t", pa.table({"v": list(range(count))}))
         found = conn.execute("SELECT count(*), count(DISTINCT id), min(id), max(id) FROM t")
         assert found.fetchall() == [(30_003, 30_003, 1, 30_003)]
+        conn.ingest("t", [{"v": 1}, {"v": 2}])
+        assert conn.execute("SELECT max(id) FROM t").fetchall() == [(30_005,)]
 
 
 def test_who_only_reads_takes_no_value(db: Engine) -> None:
