@@ -88,6 +88,9 @@ check_bytes_max = 8 * 1024
 # are read and bound while no other transaction can write.
 alterations_max = 100
 altered_views_max = 100
+# Values of a sequence that one record of the log reserves, whatever CACHE says: so many may be
+# lost by a crash.
+sequence_reservation_max = 1_000_000
 join_tables_max = 64
 # Tables and views that the views of one statement name, theirs counted again wherever they stand:
 # views over views would else grow with the power of their number.

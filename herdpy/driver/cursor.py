@@ -51,7 +51,15 @@ def checked_parameters(parameters: object) -> Parameters:
 class Cursor:
     """PEP 249's cursor. `arraysize` is what fetchmany() takes by default, 1."""
 
-    __slots__ = ("_connection", "_is_closed", "_point", "_result", "_rows", "arraysize")
+    __slots__ = (
+        "_connection",
+        "_is_closed",
+        "_last_row_id",
+        "_point",
+        "_result",
+        "_rows",
+        "arraysize",
+    )
 
     row_factory = Foreign()
 
@@ -61,6 +69,7 @@ class Cursor:
         self._result: Result | None = None
         self._point: PointRows | None = None  # instead of _result
         self._rows: Iterator[tuple[Any, ...]] | None = None
+        self._last_row_id: int | None = None
         self.arraysize = 1
 
     # Statements.
@@ -80,6 +89,8 @@ class Cursor:
         found = session.run(text, parameters)
         if isinstance(found, Result):
             self._result = found
+            if found.last_row_id is not None:
+                self._last_row_id = found.last_row_id
         else:
             self._point = found
         return self
@@ -124,6 +135,8 @@ class Cursor:
         """Have the result of a statement that ran elsewhere: in a pipeline."""
         self._ready()
         self._result = result
+        if result.last_row_id is not None:
+            self._last_row_id = result.last_row_id
 
     # Results.
 
@@ -147,8 +160,11 @@ class Cursor:
 
     @property
     def lastrowid(self) -> int | None:
-        """None: no statement makes a key by itself."""
-        return None if self._result is None else self._result.last_row_id
+        """The last row of the last INSERT by execute(): its column that a sequence fills.
+
+        None before the first. Other statements and executemany() leave it.
+        """
+        return self._last_row_id
 
     def fetchone(self) -> tuple[Any, ...] | None:
         """Return the next row, None behind the last."""

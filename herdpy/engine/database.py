@@ -5,7 +5,7 @@ DuckDB, threads. Its files: directory.py.
 """
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from herdpy.engine.access.rows import (
     member_rows,
     role_rows,
     role_setting_rows,
+    sequence_rows,
     user_rows,
     view_rows,
 )
@@ -40,6 +41,7 @@ from herdpy.engine.maintenance.directory import (
 from herdpy.engine.maintenance.quiet import QuietWatch
 from herdpy.engine.maintenance.replica import Replica
 from herdpy.engine.maintenance.tasks import MaintenanceTask, Retries
+from herdpy.engine.sequences.values import give_back, last_value
 from herdpy.engine.session.activity import (
     Client,
     client_rows,
@@ -63,6 +65,7 @@ from herdpy.engine.tablespace_rows import tablespace_rows
 from herdpy.engine.vector_engines import Bounds, TablespaceVectors
 from herdpy.engine.writes.staging_uses import StagingUses
 from herdpy.errors import Error, InterfaceError, OperationalError, Retry, loading
+from herdpy.log.interfaces import LogSpaceError
 from herdpy.model.access import Access, Fact, User
 from herdpy.model.durability import Durability
 from herdpy.model.role_settings import NO_MAXIMA, Maxima
@@ -197,6 +200,9 @@ class Database:
             "systablespacereplicastate": lambda _: replica_rows(self),
             "syslog": lambda _: log_rows(self),
             "sysviews": view_rows,
+            "syssequences": lambda catalog: sequence_rows(
+                catalog, partial(last_value, tablespace.applier)
+            ),
         }
         tablespace.registry.system |= {SYSTEM_TABLES[name].id: rows[name] for name in rows}
         tablespace.start()
@@ -455,7 +461,8 @@ class Database:
         with loading():
             from herdpy.engine.maintenance.dump import Dump
 
-        return Dump(self.tablespace.snapshot(None), self.name)
+        tablespace = self.tablespace
+        return Dump(tablespace.snapshot(None), partial(last_value, tablespace.applier), self.name)
 
     @contextmanager
     def at_rest(self) -> Generator[None, None, None]:
@@ -559,6 +566,9 @@ class Database:
             self.tablespace.end_hold()
         for session in sessions:
             session.close()
+        if "tablespace" in vars(self) and not self.tablespace.follows:
+            with suppress(Error, LogSpaceError):  # it costs numbers that nothing has used
+                self.tablespace.run_writing(partial(give_back, self.tablespace))
         with self._mutex:
             self._is_closed = True
         return self.closing_steps()

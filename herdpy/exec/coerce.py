@@ -309,7 +309,7 @@ def compile_row_converter(
 def row_conversion(
     table: Table, ordinals: Sequence[int], space: dict[str, Any]
 ) -> tuple[list[str], str, str]:
-    """Return lines that convert `values`, and source of the row, over `now_us` and space.
+    """Return lines that convert `values`, and source of the row, over what a default needs.
 
     And of the test behind the first line that `values` are the row as they are, as a sequence; "":
     they never are.
@@ -334,7 +334,7 @@ def row_conversion(
 
 
 def default_sources(table: Table, space: dict[str, Any]) -> list[str]:
-    """Return Python source for every column's default, over `now_us` and names put into space."""
+    """Return Python source for every column's default, over `now_us`, `numbers` and the space."""
     parts: list[str] = []
     for ordinal, column in enumerate(table.columns):
         space[f"default{ordinal}"] = column.default
@@ -344,7 +344,11 @@ def default_sources(table: Table, space: dict[str, Any]) -> list[str]:
             Kind.DATE: f"now_us // {DAY_US}",
         }
         is_static = column.default_sql is None
-        parts.append(f"default{ordinal}" if is_static else computed[column.type.kind])
+        if column.filling is not None and column.takes_values:
+            space[f"sequence{ordinal}"] = column.filling.sequence
+            parts.append(f"numbers.next_value(sequence{ordinal})")
+        else:
+            parts.append(f"default{ordinal}" if is_static else computed[column.type.kind])
     return parts
 
 

@@ -25,6 +25,26 @@ class ColumnRange(NamedTuple):
     high: Physical
 
 
+class Numbers(Protocol):
+    """The sequences as one session sees them, by name. The session's thread."""
+
+    def next_value(self, name: str) -> int:
+        """Give away the next value; 2200H: there is none."""
+        ...
+
+    def current_value(self, name: str) -> int:
+        """Return what next_value() gave the session last; 55000: it has not."""
+        ...
+
+    def last_value(self) -> int:
+        """Return what next_value() gave the session last, of any sequence; 55000."""
+        ...
+
+    def set_value(self, name: str, value: int | None, is_called: bool | None = True) -> int | None:
+        """Have the sequence go on behind the value, with is_called False from it on; None: not."""
+        ...
+
+
 class RowSource(Protocol):
     """One table at one snapshot, the transaction's own writes included. Any one thread at a time.
 

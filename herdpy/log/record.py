@@ -101,10 +101,18 @@ class DropTable(msgspec.Struct, array_like=True, tag=7, frozen=True, gc=False):
 
 
 class Reserve(msgspec.Struct, array_like=True, tag=8, frozen=True, gc=False):
-    """Row ids or identity values of the table below `upto` are given away, used or not."""
+    """Row ids of the table, or steps of the sequence, below `upto` are given away, used or not."""
 
     table_id: int
     upto: int
+
+
+class SetSequence(msgspec.Struct, array_like=True, tag=12, frozen=True, gc=False):
+    """From this step on a sequence goes on from this value; no step before is given away later."""
+
+    table_id: int
+    step: int
+    value: int
 
 
 class ChangeAccess(msgspec.Struct, array_like=True, tag=10, frozen=True, gc=False):
@@ -273,6 +281,7 @@ Record = (
     | CreateTable
     | DropTable
     | Reserve
+    | SetSequence
     | ChangeAccess
     | Refuse
     | Expire

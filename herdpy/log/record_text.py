@@ -31,6 +31,7 @@ from herdpy.log.record import (
     Rollback,
     RollbackTo,
     Rows,
+    SetSequence,
     StageRows,
     StagingRecord,
     TransactionId,
@@ -64,6 +65,8 @@ def record_text(record: Record) -> str:
             return f"drop table {table_id} {_tx(tx)}"
         case Reserve(table_id=table_id, upto=upto):
             return f"reserve table {table_id}: numbers below {upto}"
+        case SetSequence(table_id=table_id, step=step, value=value):
+            return f"set sequence {table_id} at step {step} to {value}"
         case ChangeAccess(tx=tx, changes=changes):
             return f"change access {_tx(tx)}: {len(changes)} changes"
         case Refuse(token=token):

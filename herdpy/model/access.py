@@ -12,15 +12,19 @@ from msgspec.structs import replace
 
 from herdpy.model.role_settings import NO_MAXIMA, ROLE_SETTINGS, TIMEOUTS, Maxima
 
-SELECT, INSERT, UPDATE, DELETE, CREATE = 1, 2, 4, 8, 16
+SELECT, INSERT, UPDATE, DELETE, CREATE, USAGE = 1, 2, 4, 8, 16, 32
 TABLE_RIGHTS = SELECT | INSERT | UPDATE | DELETE
+SEQUENCE_RIGHTS = USAGE | SELECT | UPDATE
 SPACE_RIGHTS = TABLE_RIGHTS | CREATE
+_OWNER_RIGHTS = TABLE_RIGHTS | SEQUENCE_RIGHTS
+_ALL_RIGHTS = SPACE_RIGHTS | SEQUENCE_RIGHTS
 RIGHT_NAMES = {
     SELECT: "SELECT",
     INSERT: "INSERT",
     UPDATE: "UPDATE",
     DELETE: "DELETE",
     CREATE: "CREATE",
+    USAGE: "USAGE",
 }
 PUBLIC = "public"
 SPACE = 0
@@ -205,7 +209,7 @@ class Rights(msgspec.Struct, frozen=True):
 
     def may_grant(self, table_id: int) -> int:
         if self.is_superuser:
-            return SPACE_RIGHTS
+            return _ALL_RIGHTS
         return self.grantable.get(table_id, 0) | self.grantable.get(SPACE, 0)
 
     @property
@@ -306,7 +310,7 @@ class Access:
             for table_id in (grant.table_id, None):
                 given.setdefault((grant.grantor, table_id), []).append(grant)
         options: dict[tuple[str, int], int] = {
-            (fact.owner, fact.table_id): TABLE_RIGHTS
+            (fact.owner, fact.table_id): _OWNER_RIGHTS
             for fact in self._facts.values()
             if isinstance(fact, Ownership)
         }
@@ -314,7 +318,7 @@ class Access:
         def supported(grant: Grant) -> int:
             by = grant.grantor
             if not by:
-                return SPACE_RIGHTS
+                return _ALL_RIGHTS
             return options.get((by, grant.table_id), 0) | options.get((by, SPACE), 0)
 
         pending = list(grants)
@@ -426,7 +430,7 @@ class Access:
             elif isinstance(fact, Membership) and fact.is_admin and fact.member in roles:
                 administered.add(fact.role)
         for table_id in owned:
-            granted[table_id] = grantable[table_id] = TABLE_RIGHTS
+            granted[table_id] = grantable[table_id] = _OWNER_RIGHTS
         return Rights(
             name,
             roles,

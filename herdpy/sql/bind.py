@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from herdpy.errors import not_a
 from herdpy.limits import check_bytes_max, checks_max, columns_max, identifier_bytes_max
-from herdpy.model.schema import ROW_ID_NAME, Check, Column, Index, Table, View
+from herdpy.model.schema import ROW_ID_NAME, Check, Column, FillKind, Index, Table, View
+from herdpy.model.sequences import SequenceDefinition
 from herdpy.model.types import (
     BIGINT,
     DATE,
@@ -34,6 +35,14 @@ from herdpy.sql.bind_expression import (
 from herdpy.sql.bind_query import bind_from, bind_outputs, bind_query, bind_with, retarget
 from herdpy.sql.reading import syntax
 from herdpy.sql.scope import Named, Scope, StatementContext, suggestion
+from herdpy.sql.sequences.binding import (
+    bind_alter_sequence,
+    bind_create_sequence,
+    bind_default_of_sequence,
+    bind_filling,
+    bind_next,
+    serial_type,
+)
 
 EXPRESSION_BINDERS[syntax.Call] = bind_call
 
@@ -49,6 +58,8 @@ def _written(node: syntax.TableName, context: StatementContext) -> Table:
     table = context.table(node)
     if table.is_system:
         raise context.error("42501", f'"{table.name}" is a system table: it is only read')
+    if table.sequence is not None:
+        raise not_a("table", table.name, context.position(node))
     if table.view is not None:
         raise context.error(
             "0A000",
@@ -170,25 +181,67 @@ def _bind_rows(
         raise context.error("42701", "a column is named twice", node)
     source = node.source
     if source is None:
-        return tree.Insert(target, (), ((),), None)
+        return _with_sequences(tree.Insert(target, (), ((),), None), context)
+    ignored: set[int] = set()
+    if node.overriding == "USER":
+        ignored = {o for o in ordinals if _is_identity(table.columns[o])}
     if (
         isinstance(source, syntax.Values)
         and node.with_ is None
         and source.with_ is None
         and not source.has_tail
     ):
-        return _bind_insert_values(source, target, ordinals, names is None, context)
+        return _bind_insert_values(node, source, target, ordinals, ignored, context)
     outer, ctes = (None, ()) if node.with_ is None else bind_with(node.with_, context, None)
     query = bind_query(source, context, outer, is_open=True)
     query = replace(query, ctes=ctes + query.ctes)
     ordinals = _matching(ordinals, len(query.columns), names is None, source, context)
     columns = [table.columns[ordinal] for ordinal in ordinals]
+    for ordinal, column in zip(ordinals, columns, strict=True):
+        if ordinal not in ignored and node.overriding is None:
+            _check_may_be_given(column, source, context)
     types: list[SqlType] = []
     for column, (_, kind) in zip(columns, query.columns, strict=True):
         check_assignable(kind, column.type, column.name, source, context)
         types.append(_wanted(kind, column.type))
     query = retarget(query, types, source, context, [column.name for column in columns])
-    return tree.Insert(target, tuple(ordinals), None, query)
+    if ignored & set(ordinals):
+        raise context.error(
+            "0A000",
+            "OVERRIDING USER VALUE with a query that gives values of identity columns",
+            source,
+            "Leave these columns out.",
+        )
+    return _with_sequences(tree.Insert(target, tuple(ordinals), None, query), context)
+
+
+def _is_identity(column: Column) -> bool:
+    return column.filling is not None and column.filling.is_identity
+
+
+def _check_may_be_given(column: Column, node: syntax.Node, context: StatementContext) -> None:
+    """Refuse a value for a column that is GENERATED ALWAYS (428C9)."""
+    if column.filling is not None and column.filling.kind is FillKind.ALWAYS:
+        raise context.error(
+            "428C9",
+            f'cannot insert a non-DEFAULT value into column "{column.name}": it is an identity '
+            "column defined as GENERATED ALWAYS",
+            node,
+            "Use OVERRIDING SYSTEM VALUE to override.",
+        )
+
+
+def _with_sequences(insert: tree.Insert, context: StatementContext) -> tree.Insert:
+    """Note the sequences that an INSERT takes values of by DEFAULT nextval()."""
+    used: list[Table] = []
+    for ordinal, column in enumerate(insert.table.columns):
+        filling = column.filling
+        if filling is None or filling.kind is not FillKind.DEFAULT or ordinal in insert.ordinals:
+            continue
+        found = context.catalog.table(filling.sequence)
+        if found is not None:  # else it is told when the value is taken
+            used.append(found)
+    return replace(insert, sequences=tuple(used)) if used else insert
 
 
 def _wanted(found: SqlType, column: SqlType) -> SqlType:
@@ -199,14 +252,16 @@ def _wanted(found: SqlType, column: SqlType) -> SqlType:
 
 
 def _bind_insert_values(
+    insert: syntax.Insert,
     node: syntax.Values,
     target: tree.TableRef,
     ordinals: list[int],
-    is_implicit: bool,
+    ignored: set[int],
     context: StatementContext,
 ) -> tree.Insert:
+    """`ignored` are columns that take their default whatever is given."""
     scope = Scope(context, clause="VALUES")
-    rows = node.rows
+    rows, is_implicit = node.rows, insert.columns is None
     width = len(rows[0])
     for items in rows:
         if len(items) != width:
@@ -215,18 +270,28 @@ def _bind_insert_values(
     ordinals = _matching(ordinals, width, is_implicit, node, context)
     # A column that is DEFAULT in every row is one that was not named.
     kept = [
-        i for i in range(width) if not all(isinstance(items[i], syntax.Default) for items in rows)
+        i
+        for i in range(width)
+        if ordinals[i] not in ignored
+        and not all(isinstance(items[i], syntax.Default) for items in rows)
     ]
+    if insert.overriding is None:
+        for i in kept:
+            given = next(item[i] for item in rows if not isinstance(item[i], syntax.Default))
+            _check_may_be_given(target.table.columns[ordinals[i]], given, context)
     bound = tuple(
         tuple(_bind_value(items[i], target.table.columns[ordinals[i]], scope) for i in kept)
         for items in rows
     )
-    return tree.Insert(target, tuple(ordinals[i] for i in kept), bound, None)
+    made = tree.Insert(target, tuple(ordinals[i] for i in kept), bound, None)
+    return _with_sequences(made, context)
 
 
 def _bind_value(node: syntax.Node, column: Column, scope: Scope) -> tree.Expression:
     if not isinstance(node, syntax.Default):
         return assign(bind_open(node, scope), column.type, column.name, node, scope)
+    if column.takes_values:
+        return assign(bind_next(column), column.type, column.name, node, scope)
     if column.default_sql is not None:
         if column.type in (TIMESTAMP, TIMESTAMPTZ):
             return scope.context.now(column.type)
@@ -269,6 +334,14 @@ def _bind_assignments(
         if ordinal in assignments:
             place = syntax.Column(name, None, start)
             raise scope.error("42601", f'column "{column.name}" is set twice', place)
+        is_always = column.filling is not None and column.filling.kind is FillKind.ALWAYS
+        if is_always and not isinstance(value, syntax.Default):
+            raise scope.error(
+                "428C9",
+                f'column "{column.name}" can only be updated to DEFAULT: it is an identity column '
+                "defined as GENERATED ALWAYS",
+                value,
+            )
         assignments[ordinal] = _bind_value(value, column, scope)
     return tuple(assignments.items())
 
@@ -305,10 +378,13 @@ def _ordinal(table: Table, place: tuple[str, int], context: StatementContext) ->
 
 def _bind_create(node: syntax.CreateTable, context: StatementContext) -> tree.CreateTable:
     columns: dict[str, Column] = {}
+    sequences: list[tuple[int, SequenceDefinition]] = []
     keys = [[name for name, _ in key] for key in node.keys]
     place: syntax.Node = node
     for item in node.columns:
-        column = bind_column(item, context)
+        column, sequence = bind_column(item, context)
+        if sequence is not None:
+            sequences.append((len(columns), sequence))
         if column.name in columns:
             raise context.error("42701", f'column "{column.name}" is defined twice', item)
         columns[column.name] = column
@@ -344,6 +420,7 @@ def _bind_create(node: syntax.CreateTable, context: StatementContext) -> tree.Cr
         tuple(bind_unique(item, found, context) for item in node.uniques),
         node.if_not_exists,
         _bind_checks(node.checks, Table(0, name, found, key), context) if node.checks else (),
+        tuple(sequences),
     )
 
 
@@ -446,7 +523,7 @@ def _bind_create_index(node: syntax.CreateIndex, context: StatementContext) -> t
     if table.is_system:
         what = f'"{table.name}" is a system table: it has no indexes'
         raise context.error("42501", what, node.table)
-    if table.view is not None:
+    if not table.has_rows:
         raise not_a("table", table.name, position=context.position(node.table))
     index = Index(
         0,
@@ -463,18 +540,27 @@ def _bind_drop_index(node: syntax.DropIndex, _context: StatementContext) -> tree
     return tree.DropIndexes(tuple(names), node.if_exists)
 
 
-def bind_column(node: syntax.ColumnDefinition, context: StatementContext) -> Column:
+def bind_column(
+    node: syntax.ColumnDefinition, context: StatementContext
+) -> tuple[Column, SequenceDefinition | None]:
+    """Return a column, and the sequence that is made with it."""
     name = new_name(node.name, node, context)
     if name == ROW_ID_NAME:
         raise context.error("42939", f'the column name "{name}" is reserved', node)
     scope = Scope(context, clause="DEFAULT")
-    kind = bind_type(node.type, scope)
+    kind = serial_type(node.type) or bind_type(node.type, scope)
     check_stored(kind, name, node, context)
     default: Physical = None
     default_sql = None
-    if node.default is not None:
+    filled = bind_filling(node, kind, scope)
+    if filled is not None:
+        filling, sequence = filled
+        return Column(0, name, kind, not_null=True, filling=filling), sequence
+    filling = bind_default_of_sequence(node.default, kind, name, scope)
+    if node.default is not None and filling is None:
         default, default_sql = bind_default(node.default, kind, name, scope)
-    return Column(0, name, kind, node.is_not_null, default, default_sql)
+    column = Column(0, name, kind, node.is_not_null, default, default_sql, filling=filling)
+    return column, None
 
 
 def check_stored(kind: SqlType, name: str, node: syntax.Node, context: StatementContext) -> None:
@@ -570,11 +656,11 @@ def new_name(name: str, node: syntax.Node, context: StatementContext) -> str:
 
 
 def _bind_drop(node: syntax.DropTables, context: StatementContext) -> tree.DropTables:
-    if not (node.if_exists or node.is_view):
+    if not node.if_exists and node.kind == "table":
         for table in node.tables:
             context.table(table)
     names = dict.fromkeys(table.name for table in node.tables)
-    return tree.DropTables(tuple(names), node.if_exists, node.is_cascade, node.is_view)
+    return tree.DropTables(tuple(names), node.if_exists, node.is_cascade, node.kind)
 
 
 def _bind_truncate(node: syntax.Truncate, context: StatementContext) -> tree.TruncateTables:
@@ -584,7 +670,7 @@ def _bind_truncate(node: syntax.Truncate, context: StatementContext) -> tree.Tru
             raise not_a("table", item.name, context.position(item))
         table = _written(item, context)
         tables[table.name] = table
-    return tree.TruncateTables(tuple(tables.values()))
+    return tree.TruncateTables(tuple(tables.values()), node.restarts)
 
 
 BINDERS: dict[type[syntax.Node], Callable[[Any, StatementContext], tree.Statement]] = {
@@ -592,6 +678,8 @@ BINDERS: dict[type[syntax.Node], Callable[[Any, StatementContext], tree.Statemen
     syntax.Update: _bind_update,
     syntax.Delete: _bind_delete,
     syntax.CreateTable: _bind_create,
+    syntax.CreateSequence: bind_create_sequence,
+    syntax.AlterSequence: bind_alter_sequence,
     syntax.CreateIndex: _bind_create_index,
     syntax.DropIndex: _bind_drop_index,
     syntax.CreateTableAs: _bind_create_as,

@@ -57,6 +57,7 @@ from herdpy.sql.functions import (
 from herdpy.sql.reading import syntax
 from herdpy.sql.reading.char_templates import template_text
 from herdpy.sql.scope import Scope
+from herdpy.sql.sequences.binding import BINDERS as SEQUENCE_BINDERS
 
 _TYPE_NAMES = {
     Kind.BOOLEAN: "boolean", Kind.SMALLINT: "smallint", Kind.INTEGER: "integer",
@@ -396,6 +397,7 @@ _SPECIAL_BINDERS: dict[str, tuple[range, Callable[[syntax.Call, Scope], tree.Exp
     "date_trunc": (range(2, 4), _bind_date_trunc),
     "to_char": (range(2, 3), _bind_to_char),
     **dict.fromkeys(("extract", "date_part"), (range(2, 3), _bind_extract)),
+    **SEQUENCE_BINDERS,
 }
 """By name: how many arguments there may be, and what binds the call."""
 

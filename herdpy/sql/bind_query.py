@@ -11,7 +11,7 @@ from typing import TypeGuard
 
 from msgspec.structs import replace
 
-from herdpy.errors import DataError, Error
+from herdpy.errors import DataError, Error, not_a
 from herdpy.limits import (
     columns_max,
     decimal_precision_max,
@@ -390,6 +390,9 @@ def _stored(node: syntax.TableName, own: Scope) -> tree.Relation:
     """Bring a table in reach, or a view as the query that it stands for."""
     context = own.context
     table = context.table(node)
+    if table.sequence is not None:
+        hint = "SELECT … FROM syssequences shows how far it is; nextval() takes its next value."
+        raise not_a("table", table.name, context.position(node), hint)
     if table.view is None:
         return own.add_table(node)
     columns = [(column.name, column.type) for _, column in context.columns(table)]

@@ -51,7 +51,7 @@ from herdpy.sql.functions import (
 )
 from herdpy.sql.macros import needs_names
 from herdpy.sql.made_bytes import BYTES, MadeBytes, Size, Varying, is_text
-from herdpy.sql.planner import COMPARISONS, column_test, conjuncts
+from herdpy.sql.planner import COMPARISONS, column_test, conjuncts, sequence_refusal
 from herdpy.sql.printed_size import printed_size
 from herdpy.sql.reading.char_templates import template_text
 from herdpy.sql.reading.extent import Budget, too_big
@@ -1650,7 +1650,12 @@ _FROM_TEXT = {
 }  # fmt: skip
 
 
+def _refuse_sequence(_printer: _Printer, _node: tree.SequenceCall) -> str:
+    raise sequence_refusal()
+
+
 _PRINTERS: dict[type[tree.Expression], Callable[[_Printer, Any], str]] = {
+    tree.SequenceCall: _refuse_sequence,
     tree.Literal: _Printer.literal,
     tree.Parameter: _Printer.parameter,
     tree.ColumnRef: _Printer.column,

@@ -119,14 +119,34 @@ class RowSelect(Node, frozen=True):
     is_scan: bool = False
     """True when it filters every row: with many of them the vector path is the faster one."""
 
+    @property
+    def columns(self) -> tuple[tuple[str, SqlType], ...]:
+        return self.query.columns
+
 
 class VectorSelect(Node, frozen=True):
     """A query by vector path (duckdb_text.print_query)."""
 
     query: Query
 
+    @property
+    def columns(self) -> tuple[tuple[str, SqlType], ...]:
+        return self.query.columns
 
-SelectPlan = RowSelect | VectorSelect
+
+class SequenceSelect(Node, frozen=True):
+    """A query that takes values of sequences: row by row, over what `source` gives.
+
+    `outputs` are row-path expressions with SequenceCalls among them; their columns are outputs of
+    the source.
+    """
+
+    source: RowSelect | VectorSelect
+    columns: tuple[tuple[str, SqlType], ...]
+    outputs: tuple[Expression, ...]
+
+
+SelectPlan = RowSelect | VectorSelect | SequenceSelect
 
 
 class VectorFind(Node, frozen=True):
@@ -221,4 +241,4 @@ class UtilityPlan(Node, frozen=True):
     statement: Statement
 
 
-Plan = RowSelect | VectorSelect | InsertPlan | UpdatePlan | DeletePlan | ExplainPlan | UtilityPlan
+Plan = SelectPlan | InsertPlan | UpdatePlan | DeletePlan | ExplainPlan | UtilityPlan

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from herdpy.errors import NotSupportedError
 from herdpy.limits import interrupt_nodes, row_nodes_max
 from herdpy.model.schema import ROWS_AT_HAND, Column, IndexPart, Table
 from herdpy.model.types import BIGINT, BOOLEAN, Kind, SqlType, zero
@@ -29,6 +30,7 @@ from herdpy.sql.plan import (
     RowFind,
     RowSelect,
     SelectPlan,
+    SequenceSelect,
     UpdatePlan,
     UtilityPlan,
     VectorFind,
@@ -48,7 +50,7 @@ def plan_statement(
     check_interrupt is called every some hundred rows of an INSERT, and parts that are changed.
     """
     if isinstance(statement, tree.SelectStatement):
-        return plan_query(statement.query)
+        return plan_select(statement.query)
     if isinstance(statement, tree.Insert):
         source = _plan_insert_source(statement, check_interrupt)
         returning = _plan_returning(statement, (), check_interrupt)
@@ -94,6 +96,23 @@ def is_row_expression(expression: tree.Expression | None) -> bool:
         kinds = {part.type.kind for part in arguments} | {expression.type.kind}
         return len(kinds) == 1 and (expression.type.is_integer or expression.type.is_float)
     return expression.function in ("and", "or", "not", "is_null")
+
+
+def is_row_value(expression: tree.Expression) -> bool:
+    """Tell whether the row path computes it, if need be with values of sequences in it."""
+    return is_row_expression(expression) or is_row_expression(_without_calls(expression))
+
+
+def _without_calls(node: tree.Expression) -> tree.Expression:
+    """Return an expression with columns in the place of values of sequences."""
+    if isinstance(node, tree.SequenceCall):
+        is_of_row = all(map(is_row_expression, node.arguments))
+        return tree.ColumnRef(node.type, tree.OUTPUT, 0, "") if is_of_row else node
+    if isinstance(node, tree.Call):
+        return msgspec.structs.replace(node, arguments=tuple(map(_without_calls, node.arguments)))
+    if isinstance(node, tree.Cast):
+        return msgspec.structs.replace(node, operand=_without_calls(node.operand))
+    return node
 
 
 def is_short(*parts: object) -> bool:
@@ -287,7 +306,70 @@ def _conjunction(parts: list[tree.Expression]) -> tree.Expression | None:
 # --- queries -------------------------------------------------------------------------------------
 
 
-def plan_query(query: tree.Query) -> SelectPlan:
+def plan_select(query: tree.Query) -> SelectPlan:
+    """Return the plan of a query whose select list may take values of sequences."""
+    body = query.body
+    if isinstance(body, tree.Select):
+        taking = {o for o, output in enumerate(body.outputs) if _takes_values(output.expression)}
+        if taking:
+            return _plan_sequence_select(query, body, taking)
+    return plan_query(query)
+
+
+def _takes_values(expression: tree.Expression) -> bool:
+    return any(isinstance(part, tree.SequenceCall) for part in tree.walk(expression, is_deep=False))
+
+
+def _plan_sequence_select(query: tree.Query, body: tree.Select, taking: set[int]) -> SequenceSelect:
+    """Return the plan of a query that takes values of sequences in some of its outputs.
+
+    0A000 where these would have to be known before the rows are.
+    """
+    keys = (*body.group_by, *body.distinct_on, *(key.expression for key in query.order_by))
+    if body.is_distinct or any(
+        tree.output_ordinal(key) in taking or _takes_values(key) for key in keys
+    ):
+        raise sequence_refusal()
+    inner = [
+        tree.Output(output.name, tree.Literal(BIGINT, None)) if place in taking else output
+        for place, output in enumerate(body.outputs)
+    ]
+
+    def taken(node: tree.Expression) -> tree.Expression:
+        """Return an expression over what the source gives."""
+        if isinstance(node, tree.Literal | tree.Parameter):
+            return node
+        if isinstance(node, tree.SequenceCall | tree.Call) and _takes_values(node):
+            return msgspec.structs.replace(node, arguments=tuple(map(taken, node.arguments)))
+        if isinstance(node, tree.Cast) and _takes_values(node):
+            return msgspec.structs.replace(node, operand=taken(node.operand))
+        inner.append(tree.Output(f"s{len(inner)}", node))
+        return tree.ColumnRef(node.type, tree.OUTPUT, len(inner) - 1, "")
+
+    outputs = tuple(
+        taken(output.expression)
+        if place in taking
+        else tree.ColumnRef(output.expression.type, tree.OUTPUT, place, output.name)
+        for place, output in enumerate(body.outputs)
+    )
+    if not (all(map(is_row_value, outputs)) and is_short(outputs)):
+        raise sequence_refusal()
+    columns = tuple((output.name, output.expression.type) for output in inner)
+    select = msgspec.structs.replace(body, outputs=tuple(inner))
+    source = msgspec.structs.replace(query, body=select, columns=columns)
+    return SequenceSelect(plan_query(source), query.columns, outputs)
+
+
+def sequence_refusal() -> NotSupportedError:
+    """Return the refusal of a value of a sequence where it cannot be taken row by row."""
+    return NotSupportedError(
+        "a value of a sequence is not supported here",
+        hint="Take it in VALUES, in SET, in the list of the outermost SELECT, or by DEFAULT, alone "
+        "or in sums and products.",
+    )
+
+
+def plan_query(query: tree.Query) -> RowSelect | VectorSelect:
     """Return the row path's plan where there is one, else VectorSelect."""
     return _plan_row_select(query) or VectorSelect(query)
 
@@ -397,12 +479,12 @@ def _plan_insert_source(
     statement: tree.Insert, check_interrupt: Callable[[], object]
 ) -> SelectPlan | None:
     if statement.source is not None:
-        return plan_query(statement.source)
+        return plan_select(statement.source)
     rows = statement.rows or ()
     for number, row in enumerate(rows):
         if number % interrupt_nodes == 0:
             check_interrupt()
-        if not all(map(is_row_expression, row)):
+        if not all(map(is_row_value, row)):
             break
         if not (all(isinstance(value, tree.Atom) for value in row) or is_short(row)):
             break
@@ -414,6 +496,9 @@ def _plan_insert_source(
     if any(found != types[0] for found in types):  # a column of VALUES has one type
         plain, types = rows, [[value.type for value in row] for row in rows]
     columns = tuple(zip(names, types[0], strict=True))
+    if len(plain) == 1 and any(map(_takes_values, plain[0])):
+        outputs = tuple(map(tree.Output, names, plain[0]))
+        return plan_select(tree.Query(tree.Select(outputs, None), columns))
     return VectorSelect(tree.Query(tree.Values(plain, names), columns))
 
 
@@ -427,7 +512,7 @@ def _plan_update(statement: tree.Update, check_interrupt: Callable[[], object]) 
     values = tuple(value for _, value in assignments)
     joined = _joined_columns(statement)
     is_alone = statement.source is None
-    if is_alone and all(map(is_row_expression, values)) and is_short(values):
+    if is_alone and all(map(is_row_value, values)) and is_short(values):
         find = _plan_find(ref, statement.where)
     else:
         computed = tuple(map(to_assign, values))

@@ -6,7 +6,7 @@ Read by recursive descent, as PostgreSQL writes them. What it knows and we do no
 import datetime
 
 from herdpy.errors import DataError, Error, ProgrammingError
-from herdpy.model.access import CREATE, DELETE, INSERT, PUBLIC, SELECT, UPDATE
+from herdpy.model.access import CREATE, DELETE, INSERT, PUBLIC, SELECT, UPDATE, USAGE
 from herdpy.model.python_values import shown
 from herdpy.model.role_settings import CONNECTIONS, check_known, read_default, read_maximum
 from herdpy.model.types import TEXT
@@ -15,14 +15,17 @@ from herdpy.sql.plan import Slot
 from herdpy.sql.reading.tokens import Scanned
 from herdpy.sql.reading.words import Words
 
-_RIGHTS = {"SELECT": SELECT, "INSERT": INSERT, "UPDATE": UPDATE, "DELETE": DELETE, "CREATE": CREATE}
+_RIGHTS = {
+    "SELECT": SELECT, "INSERT": INSERT, "UPDATE": UPDATE, "DELETE": DELETE, "CREATE": CREATE,
+    "USAGE": USAGE,
+}  # fmt: skip
 _RIGHTS_REFUSED = (
     "ALTER", "CONNECT", "EXECUTE", "MAINTAIN", "REFERENCES", "SET", "TEMP", "TEMPORARY", "TRIGGER",
-    "TRUNCATE", "USAGE",
+    "TRUNCATE",
 )  # fmt: skip
 _OBJECTS_REFUSED = (
     "ALL", "DATABASE", "DOMAIN", "FOREIGN", "FUNCTION", "LANGUAGE", "LARGE", "PARAMETER",
-    "PROCEDURE", "ROUTINE", "SCHEMA", "SEQUENCE", "TYPE",
+    "PROCEDURE", "ROUTINE", "SCHEMA", "TYPE",
 )  # fmt: skip
 _OPTIONS_REFUSED = (
     "ADMIN", "BYPASSRLS", "CREATEDB", "ENCRYPTED", "IN", "NOBYPASSRLS", "NOCREATEDB",
@@ -79,9 +82,9 @@ class _Reader(Words):
                 if_exists = self.accept_all("IF", "EXISTS")
                 return tree.DropRole(self.names("a role"), if_exists)
             return self._role(is_new=first == "CREATE", is_user=second == "USER")
-        is_known = first == "ALTER" and second in ("TABLE", "VIEW")
+        is_known = first == "ALTER" and second in ("TABLE", "VIEW", "SEQUENCE")
         if is_known and "OWNER" in (self.word(3), self.word(5)):
-            return self._owner(is_view=second == "VIEW")
+            return self._owner(second)
         return None
 
     # --- roles -----------------------------------------------------------------------------------
@@ -214,13 +217,21 @@ class _Reader(Words):
         if not has_admin_option and self._is_right():
             rights = self._rights()
             self.expect("ON")
+            is_of_sequences = self.word() == "SEQUENCE" and self.word(1) not in ("TO", "FROM", ",")
             tables, tablespace = self._objects()
             grantees = self._grantees(is_revoke)
             if not is_revoke:
                 has_grant_option = self.accept_all("WITH", "GRANT", "OPTION")
             is_cascade = is_revoke and self.accept("CASCADE")
             statement = tree.GrantRights(
-                rights, tables, tablespace, grantees, is_revoke, has_grant_option, is_cascade
+                rights,
+                tables,
+                tablespace,
+                grantees,
+                is_revoke,
+                has_grant_option,
+                is_cascade,
+                is_of_sequences,
             )
         else:
             if has_grant_option:
@@ -274,7 +285,8 @@ class _Reader(Words):
             return (), self.name("a tablespace")
         if self.word() in _OBJECTS_REFUSED and self.word(1) not in ("TO", "FROM", ",", ""):
             raise self.refused(f"GRANT or REVOKE ON {self.word()}")
-        self.accept("TABLE")
+        if self.word(1) not in ("TO", "FROM", ","):
+            self.accept("TABLE", "SEQUENCE")
         return self.names("a table"), None
 
     def _grantees(self, is_revoke: bool) -> tuple[str | None, ...]:
@@ -287,8 +299,7 @@ class _Reader(Words):
             if not self.accept(","):
                 return tuple(found)
 
-    def _owner(self, *, is_view: bool) -> tree.ChangeOwner | None:
-        kind = "VIEW" if is_view else "TABLE"
+    def _owner(self, kind: str) -> tree.ChangeOwner | None:
         self.index += 2
         if self.accept_all("IF", "EXISTS"):
             raise self.refused(f"ALTER {kind} IF EXISTS")
@@ -297,4 +308,4 @@ class _Reader(Words):
             return None
         self.expect("TO")
         owner = None if self.accept(*_OWN_USER) else self.name("a role")
-        return tree.ChangeOwner(table, owner, is_view)
+        return tree.ChangeOwner(table, owner, kind.lower())

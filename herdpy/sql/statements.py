@@ -93,7 +93,7 @@ def read_statement(scanned: Scanned) -> tree.Statement | Prefix:
 
 def _is_of_reader(scanned: Scanned) -> bool:
     """Tell whether a CREATE, ALTER or DROP is one that the reader knows."""
-    if scanned.word(1) in ("TABLE", "VIEW", "INDEX"):
+    if scanned.word(1) in ("TABLE", "VIEW", "INDEX", "SEQUENCE"):
         return True
     if scanned.word(0) == "CREATE" and scanned.word(1) == "UNIQUE":
         return scanned.word(2) == "INDEX"

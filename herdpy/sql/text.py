@@ -12,10 +12,12 @@ from typing import Any
 
 from herdpy.model.intervals import interval_text
 from herdpy.model.reals import real_text
-from herdpy.model.schema import Check, Column, Index, Table
-from herdpy.model.types import Kind, Physical, SqlType
+from herdpy.model.schema import Check, Column, FillKind, Index, Table
+from herdpy.model.sequences import SequenceDefinition
+from herdpy.model.types import TEXT, Kind, Physical, SqlType
 from herdpy.sql import tree
 from herdpy.sql.reading.words import NO_NAMES
+from herdpy.sql.sequences.options import new_sequence
 
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _EPOCH = datetime.datetime(1970, 1, 1)
@@ -87,11 +89,16 @@ def _integer_text(value: int, sql_type: SqlType) -> str:
     return f"{'-' if value < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
 
 
-def create_table_text(table: Table) -> str:
-    """Return the CREATE TABLE that makes an equal table, without semicolon."""
+def create_table_text(
+    table: Table, sequence_of: Callable[[str], SequenceDefinition | None] = lambda _: None
+) -> str:
+    """Return the CREATE TABLE that makes an equal table, without semicolon.
+
+    sequence_of() gives the sequences of identity columns by name, None where it does not know.
+    """
     keys = () if table.is_heap else table.key
     lines = [
-        _column_text(column, is_key=ordinal in keys)
+        _column_text(column, sequence_of, is_key=ordinal in keys)
         for ordinal, column in enumerate(table.columns)
         if not column.hidden
     ]
@@ -134,15 +141,50 @@ def _indexed_text(table: Table, index: Index) -> str:
     return ", ".join(name_text(table.columns[ordinal].name) for ordinal in index.columns)
 
 
-def _column_text(column: Column, *, is_key: bool) -> str:
+def _column_text(
+    column: Column, sequence_of: Callable[[str], SequenceDefinition | None], *, is_key: bool
+) -> str:
     text = f"{name_text(column.name)} {type_text(column.type)}"
     if column.not_null and not is_key:
         text += " NOT NULL"
-    if column.default_sql is not None:
+    if column.filling is not None:
+        text += _filling_text(column, sequence_of(column.filling.sequence))
+    elif column.default_sql is not None:
         text += f" DEFAULT {column.default_sql}"
     elif column.default is not None:
         text += f" DEFAULT {literal_text(column.default, column.type)}"
     return text
+
+
+def _filling_text(column: Column, sequence: SequenceDefinition | None) -> str:
+    """Return what fills a column, as its definition has it, with the sequence's known options."""
+    filling = column.filling
+    assert filling is not None
+    if filling.kind is FillKind.NONE:
+        return ""
+    if filling.kind is FillKind.DEFAULT:
+        return f" DEFAULT nextval({literal_text(name_text(filling.sequence), TEXT)})"
+    word = "ALWAYS" if filling.kind is FillKind.ALWAYS else "BY DEFAULT"
+    options = "" if sequence is None else options_text(sequence, column.type.kind)
+    return f" GENERATED {word} AS IDENTITY{f' ({options})' if options else ''}"
+
+
+def options_text(sequence: SequenceDefinition, kind: Kind) -> str:
+    """Return the options that make a sequence; those that it has anyway are left out."""
+    usual = new_sequence(sequence.kind, {"INCREMENT": sequence.increment})
+    parts = [] if sequence.kind is kind else [f"AS {sequence.kind.name}"]
+    for word, value, default in (
+        ("INCREMENT BY", sequence.increment, 1),
+        ("MINVALUE", sequence.minimum, usual.minimum),
+        ("MAXVALUE", sequence.maximum, usual.maximum),
+        ("START WITH", sequence.start, None),
+        ("CACHE", sequence.cache, 1),
+    ):
+        if default is None:
+            default = sequence.minimum if sequence.increment > 0 else sequence.maximum
+        if value != default:
+            parts.append(f"{word} {value}")
+    return " ".join([*parts, "CYCLE"] if sequence.cycles else parts)
 
 
 def _is_own_result(node: tree.Cast) -> bool:
@@ -266,6 +308,11 @@ class ExpressionPrinter:
             return self._print(node.operand)
         return f"{self._inside(node.operand, _CAST)}::{type_text(node.type)}", _CAST
 
+    def sequence_call(self, node: tree.SequenceCall) -> tuple[str, int]:
+        name = [literal_text(node.name, TEXT)] if node.name else []
+        arguments = ", ".join((*name, *map(self.text, node.arguments)))
+        return f"{node.function}({arguments})", _ATOM
+
     def case(self, node: tree.Case) -> tuple[str, int]:
         branches = " ".join(
             f"WHEN {self.text(condition)} THEN {self.text(result)}"
@@ -330,6 +377,7 @@ _PRINTERS: dict[type[tree.Expression], Callable[[ExpressionPrinter, Any], tuple[
     tree.Parameter: ExpressionPrinter.parameter,
     tree.ColumnRef: ExpressionPrinter.column,
     tree.Call: ExpressionPrinter.call,
+    tree.SequenceCall: ExpressionPrinter.sequence_call,
     tree.Variable: ExpressionPrinter.variable,
     tree.Let: ExpressionPrinter.let,
     tree.Cast: ExpressionPrinter.cast,

@@ -22,10 +22,11 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 from herdpy.errors import InternalError
-from herdpy.model.access import CREATE, DELETE, INSERT, UPDATE
+from herdpy.model.access import CREATE, DELETE, INSERT, UPDATE, USAGE
 from herdpy.model.isolation import Isolation
 from herdpy.model.schema import Check, Column, Index, Table, View
-from herdpy.model.types import Physical, SqlType
+from herdpy.model.sequences import SequenceDefinition
+from herdpy.model.types import Kind, Physical, SqlType
 
 
 class Node(msgspec.Struct, frozen=True, cache_hash=True):
@@ -83,6 +84,18 @@ class Call(Expression, frozen=True):
     """A scalar function or operator; operands already have the types the signature asks for."""
 
     function: str
+    arguments: tuple[Expression, ...]
+
+
+class SequenceCall(Expression, frozen=True):
+    """nextval, currval, lastval or setval of the sequence of a name.
+
+    `sequence` is the one that the statement names, whose rights count; None: a column's own.
+    """
+
+    function: str
+    name: str
+    sequence: Table | None
     arguments: tuple[Expression, ...]
 
 
@@ -457,6 +470,8 @@ class Insert(Statement, frozen=True):
     update: ConflictUpdate | None = None
     is_by_key: bool = True
     arbiters: tuple[int, ...] = ()
+    sequences: tuple[Table, ...] = ()
+    """Those of which columns take values by DEFAULT nextval()."""
 
     @property
     def table(self) -> Table:
@@ -464,7 +479,8 @@ class Insert(Statement, frozen=True):
 
     def changed(self) -> tuple[Changed, ...]:
         changes = self.on_conflict in (OnConflict.REPLACE, OnConflict.UPDATE)
-        return ((self.target, INSERT | (UPDATE if changes else 0)),)
+        used: list[Changed] = [(sequence, USAGE) for sequence in self.sequences]
+        return ((self.target, INSERT | (UPDATE if changes else 0)), *used)
 
 
 class Update(Statement, frozen=True):
@@ -508,7 +524,8 @@ class Definition(Statement, frozen=True):
 class CreateTable(Definition, frozen=True):
     """CREATE TABLE; ids of table and columns are given out by the engine (0 here).
 
-    So are those of its indexes, and the name of one where it is empty.
+    So are those of its indexes, and the name of one where it is empty; and the names of
+    `sequences`, each of the column with this ordinal.
     """
 
     name: str
@@ -517,9 +534,38 @@ class CreateTable(Definition, frozen=True):
     indexes: tuple[Index, ...]
     if_not_exists: bool
     checks: tuple[Check, ...] = ()
+    sequences: tuple[tuple[int, SequenceDefinition], ...] = ()
 
     def changed(self) -> tuple[Changed, ...]:
         return ((None, CREATE),)
+
+
+class CreateSequence(Definition, frozen=True):
+    """CREATE SEQUENCE; owner: the table and column that it goes with."""
+
+    name: str
+    sequence: SequenceDefinition
+    owner: tuple[str, str] | None
+    if_not_exists: bool
+
+    def changed(self) -> tuple[Changed, ...]:
+        return ((None, CREATE),)
+
+
+class AlterSequence(Definition, frozen=True):
+    """ALTER SEQUENCE; `options` as sequence_options.Options.
+
+    With restarts it goes on from `restart`, None: from START. changes_owner: to `owner`.
+    """
+
+    name: str
+    kind: Kind | None
+    options: tuple[tuple[str, int | bool | None], ...]
+    restarts: bool
+    restart: int | None
+    changes_owner: bool
+    owner: tuple[str, str] | None
+    if_exists: bool
 
 
 class CreateIndex(Definition, frozen=True):
@@ -611,24 +657,28 @@ class CreateView(Definition, frozen=True):
 
 
 class DropTables(Definition, frozen=True):
-    """DROP TABLE of these names, or DROP VIEW; is_cascade: with the views that read them."""
+    """DROP of these names, of a kind as Table.kind; is_cascade: with the views that read them.
+
+    Of a sequence: with the defaults that take its values.
+    """
 
     frees_space = True
     names: tuple[str, ...]
     if_exists: bool
     is_cascade: bool
-    is_view: bool = False
+    kind: str = "table"
 
     @property
     def verb(self) -> str:
-        return "DROP VIEW" if self.is_view else "DROP TABLE"
+        return f"DROP {self.kind.upper()}"
 
 
 class TruncateTables(Definition, frozen=True):
-    """TRUNCATE of these tables, each once."""
+    """TRUNCATE of these tables, each once; restarts: their sequences begin anew."""
 
     frees_space = True
     tables: tuple[Table, ...]
+    restarts: bool = False
 
     @property
     def verb(self) -> str:
@@ -834,6 +884,8 @@ class DropRole(AccessStatement, frozen=True):
 class GrantRights(AccessStatement, frozen=True):
     """GRANT or REVOKE of rights (bits of model.access; 0 is ALL) on tables or on a tablespace.
 
+    is_of_sequences: ON SEQUENCE.
+
     Of tables and tablespace one is given. A grantee of None is the session's own user. has_option
     is WITH GRANT OPTION, with is_revoke GRANT OPTION FOR. is_cascade: with what was handed on.
     """
@@ -845,6 +897,7 @@ class GrantRights(AccessStatement, frozen=True):
     is_revoke: bool
     has_option: bool
     is_cascade: bool = False
+    is_of_sequences: bool = False
 
     @property
     def verb(self) -> str:
@@ -865,15 +918,15 @@ class GrantRoles(AccessStatement, frozen=True):
 
 
 class ChangeOwner(AccessStatement, frozen=True):
-    """ALTER TABLE table OWNER TO role, or ALTER VIEW; None: the session's own user."""
+    """ALTER TABLE table OWNER TO role, or ALTER of another kind; None: the session's own user."""
 
     table: str
     owner: str | None
-    is_view: bool = False
+    kind: str = "table"
 
     @property
     def verb(self) -> str:
-        return "ALTER VIEW" if self.is_view else "ALTER TABLE"
+        return f"ALTER {self.kind.upper()}"
 
 
 class Explain(Statement, frozen=True):

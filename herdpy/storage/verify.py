@@ -17,8 +17,8 @@ from herdpy.limits import (
     identifier_bytes_max,
     indexes_max,
 )
-from herdpy.model.schema import Table, table_from_plain
-from herdpy.model.types import FLOAT_KINDS, INTEGER_KINDS, MOMENT_KINDS, Kind
+from herdpy.model.schema import FillKind, Table, table_from_plain
+from herdpy.model.types import FLOAT_KINDS, INTEGER_BOUNDS, INTEGER_KINDS, MOMENT_KINDS, Kind
 from herdpy.storage.table_pages import PageEntry
 
 _DEFAULTS: dict[Kind, type[Any]] = {
@@ -66,6 +66,28 @@ class _PlainCheck(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     is_valid: bool
 
 
+class _PlainSequence(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    kind: Kind
+    start: int
+    increment: int
+    minimum: int
+    maximum: int
+    cache: int
+    cycles: bool
+
+
+class _PlainFilling(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    ordinal: int
+    kind: FillKind
+    sequence: str
+    is_owner: bool
+
+
+class _PlainValues(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    sequence: _PlainSequence | None
+    fillings: list[_PlainFilling]
+
+
 class _PlainTable(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     id: int
     name: str
@@ -75,6 +97,7 @@ class _PlainTable(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     indexes: list[_PlainIndex] = []
     view: _PlainView | None = None
     checks: list[_PlainCheck] = []
+    values: _PlainValues | None = None
 
 
 def check_definition(table_id: int, plain: list[Any]) -> Table:
@@ -102,6 +125,7 @@ def check_definition(table_id: int, plain: list[Any]) -> Table:
         or not _are_possible(shape)
         or len(set(constraints)) != len(constraints)
         or len(shape.checks) > checks_max
+        or not _has_possible_values(shape)
         or not all(0 < precision <= decimal_precision_max for precision in precisions)
     ):
         raise ValueError(f"table {table_id}: no definition that this herdpy makes: {plain!r:.200}")
@@ -111,6 +135,26 @@ def check_definition(table_id: int, plain: list[Any]) -> Table:
 def _is_possible(column: _PlainColumn) -> bool:
     expected = _DEFAULTS.get(column.type.kind)
     return expected is not None and (column.default is None or type(column.default) is expected)
+
+
+def _has_possible_values(shape: _PlainTable) -> bool:
+    """Tell whether a sequence stays in its bounds, and each column has one at the most."""
+    values = shape.values
+    if values is None:
+        return True
+    ordinals = [filling.ordinal for filling in values.fillings]
+    is_filled = len(set(ordinals)) == len(ordinals) and all(
+        0 <= filling.ordinal < len(shape.columns)
+        and 0 < len(filling.sequence.encode()) <= identifier_bytes_max
+        for filling in values.fillings
+    )
+    sequence = values.sequence
+    if sequence is None:
+        return is_filled
+    low, high = INTEGER_BOUNDS.get(sequence.kind, (0, 0))
+    is_bounded = low <= sequence.minimum <= sequence.start <= sequence.maximum <= high
+    is_counting = sequence.increment != 0 and sequence.cache > 0
+    return is_bounded and is_counting and not values.fillings and shape.view is None
 
 
 def _are_possible(shape: _PlainTable) -> bool:

@@ -95,17 +95,41 @@ def check_survived(world: World) -> None:
     world.leases.survive(world.database)
     database = world.database
     world.model.survive(found_content(database), found_tokens(database))
+    check_filled(world)
     check_digest(database)
     check_reads(database, world.rng, world.model, with_vector=world.with_vector)
 
 
 def check_unchanged(world: World) -> None:
     """Behind a clean close and open everything is there."""
+    check_filled(world)
     found = found_content(world.database)
     assert found == world.model.visible.plain(), "a clean close and open changed the content"
     assert found_tokens(world.database) == world.model.visible.tokens
     check_recovered(world)
     world.leases.check(world.database)
+
+
+def check_filled(world: World) -> None:
+    """No value of a sequence is in two rows, of those that are there or ever survived."""
+    snapshot = world.database.tablespace.snapshot(None)
+    try:
+        catalog = snapshot.state.catalog
+        for table in catalog.tables():
+            if table.identity is None:
+                continue
+            filling = table.columns[table.identity].filling
+            sequence = None if filling is None else catalog.table(filling.sequence)
+            assert sequence is not None, f"{table.name}: its sequence is not there"
+            rows = list(snapshot.source(table).range(None, None))
+            values = [row[table.identity] for row in rows]
+            assert len(set(values)) == len(values), f"{table.name}: a value twice"
+            for value, row in zip(values, rows, strict=True):
+                assert isinstance(value, int)
+                before = world.filled.setdefault((sequence.id, value), row[-1])
+                assert before == row[-1], f"{table.name}: value {value} again, of another row"
+    finally:
+        snapshot.close()
 
 
 def check_reads(database: Database, rng: random.Random, model: Model, *, with_vector: bool) -> None:

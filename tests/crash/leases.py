@@ -6,7 +6,7 @@ from herdpy.engine.database import Database
 from herdpy.engine.maintenance.index_check import check_indexes
 from herdpy.engine.state.snapshot_leases import SnapshotLease
 from herdpy.engine.state.snapshots import Snapshot
-from tests.crash.model import Content, Row, ordered
+from tests.crash.model import SHAPES, Content, Row, ordered
 
 Rows = dict[str, list[Row]]
 
@@ -91,13 +91,13 @@ def lease_content(database: Database, lease: SnapshotLease) -> Rows:
             check_indexes(snapshot, item.table)
             if item.table.id in indexes:
                 continue
+            if not item.table.has_rows:
+                continue
             rows = list(snapshot.source(item.table).range(None, None))
             assert rows[::-1] == list(
                 snapshot.source(item.table).range(None, None, is_reverse=True)
             )
-            found[item.table.name] = ordered(
-                row[:-1] if item.table.is_heap else row for row in rows
-            )
+            found[item.table.name] = ordered(row[: SHAPES[item.table.name].width] for row in rows)
     finally:
         snapshot.close()
     return found

@@ -28,6 +28,11 @@ class Shape(NamedTuple):
     def is_heap(self) -> bool:
         return self.key_width == 0
 
+    @property
+    def names(self) -> str:
+        """The columns that the model knows."""
+        return "k, p, v, s" if self.width == 4 else "k, v, s"
+
 
 SINGLE = Shape("k BIGINT PRIMARY KEY, v BIGINT, s TEXT", 3, 1)
 PAIR = Shape("k BIGINT, p TEXT, v BIGINT, s TEXT, PRIMARY KEY (k, p)", 4, 2)
@@ -39,8 +44,10 @@ INDEXED = Shape(
     True,
 )
 HEAP = Shape("k BIGINT, v BIGINT, s TEXT", 3, 0)
+# The model does not know the column that a sequence fills, which is the last one.
+FILLED = Shape("k BIGINT, v BIGINT, s TEXT, i BIGINT GENERATED ALWAYS AS IDENTITY", 3, 0)
 # A name always has the same shape, so that a statement fits whatever table it meets.
-SHAPES = {"a": SINGLE, "b": PAIR, "h": HEAP, "c": INDEXED, "d": HEAP}
+SHAPES = {"a": SINGLE, "b": PAIR, "h": HEAP, "c": INDEXED, "d": FILLED}
 
 ROLES, GRANTS = "sysroles", "sysgrants"
 """Tables that are always there: statements about roles and rights change them."""

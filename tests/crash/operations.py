@@ -276,7 +276,7 @@ def select(rng: random.Random, name: str) -> Operation:
     def found(rows: Rows) -> list[Row]:
         return [row for row in rows.values() if low <= row[0] <= high]
 
-    text = f"SELECT * FROM {name} WHERE k BETWEEN ? AND ?"
+    text = f"SELECT {SHAPES[name].names} FROM {name} WHERE k BETWEEN ? AND ?"
     return Operation(text, (low, high), name, select=found)
 
 

@@ -286,6 +286,8 @@ class World:
         self.has_rollback = False  # appended, perhaps not written yet
         self.done: Counter[str] = Counter()  # what happened, by name; to see a vacuous run
         self.is_first = True  # it opened the directory
+        self.filled: dict[tuple[int, int], object] = {}
+        """By sequence and value, the row id that it was given away with, of rows that survived."""
         self.default: Database  # which is the directory, of the first world
         self.database: Database  # of which the history is
         self.syncer: PumpSyncer
@@ -1312,10 +1314,9 @@ def content_of(snapshot: Snapshot) -> dict[str, list[Row]]:
     """Return all rows of a snapshot, by table name, in the order of Model's plain()."""
     found: dict[str, list[Row]] = {}
     for table in snapshot.state.catalog.tables():
-        rows = list(snapshot.source(table).range(None, None))
-        if table.is_heap:
-            rows = [row[:-1] for row in rows]
-        found[table.name] = ordered(rows)
+        if table.has_rows:
+            rows = snapshot.source(table).range(None, None)
+            found[table.name] = ordered(row[: SHAPES[table.name].width] for row in rows)
     found[ROLES] = ordered(snapshot.source(SYSTEM_TABLES[ROLES]).range(None, None))
     rights = snapshot.source(SYSTEM_TABLES[GRANTS]).range(None, None)
     found[GRANTS] = ordered(row[:1] + row[3:4] for row in rights if row[1] == "tablespace")

@@ -52,6 +52,7 @@ SUBLAYERS = {
     "herdpy/engine": {
         "state": 1,
         "access": 2,
+        "sequences": 2,
         "writes": 3,
         "maintenance": 3,
         "statements": 4,

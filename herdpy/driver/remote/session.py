@@ -315,7 +315,9 @@ class RemoteSession:
         columns, decode = self._columns.of(done.columns)
         if done.result is None:
             rows = _decoded(decode, done.rows)
-            return Result(columns, iter(rows), row_count=done.row_count)
+            result = Result(columns, iter(rows), row_count=done.row_count)
+            result.last_row_id = done.last_row_id
+            return result
         fetching = _Fetching(self, done.result, columns, decode)
         return Result(
             columns,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from herdpy.engine.state.error_messages import dropped_error
 from herdpy.engine.state.system_tables import SYSTEM_TABLES
 from herdpy.errors import Error, ProgrammingError
-from herdpy.model.access import SELECT, SPACE, Access, Rights, User, right_names
+from herdpy.model.access import SELECT, SPACE, UPDATE, USAGE, Access, Rights, User, right_names
 from herdpy.model.schema import Table
 from herdpy.sql import tree
 from herdpy.sql.reading.extent import Budget
@@ -41,6 +41,8 @@ _SUPERUSERS_ONLY = frozenset(
         "sysdisks",
     )
 )
+
+_OF_CALLS = {"nextval": USAGE, "currval": SELECT, "setval": UPDATE}
 
 Needs = tuple[tuple[Table | None, int, Table | None], ...]
 """(table, rights, view) each; without a table rights on the tablespace.
@@ -76,6 +78,8 @@ def needs_of(
             add(node.view, SELECT, node.reader)
         elif isinstance(node, tree.ColumnRef) and node.relation in targets:
             add(targets[node.relation], SELECT)
+        elif isinstance(node, tree.SequenceCall) and node.sequence is not None:
+            add(node.sequence, _OF_CALLS[node.function])
     return tuple(found.values())
 
 
@@ -93,7 +97,7 @@ def check_needs(user: Rights, needs: Needs, access: Access) -> None:
                 raise denied(f'read table "{table.name}"', "It takes SUPERUSER.")
             continue
         else:
-            missing = wanted & ~rights.of(table.id)
+            missing = wanted & ~_granted(rights, table)
             where = f'{table.kind} "{table.name}"'
         if missing:
             words = ", ".join(right_names(missing))
@@ -105,6 +109,18 @@ def check_needs(user: Rights, needs: Needs, access: Access) -> None:
                 sqlstate="42501",
                 hint="Its owner or a superuser can GRANT it.",
             )
+
+
+def _granted(rights: Rights, table: Table) -> int:
+    """Return what is granted on a table; of a sequence, with what follows from that.
+
+    UPDATE is enough for nextval(), which takes USAGE, and that for currval(), which takes SELECT.
+    """
+    found = rights.of(table.id)
+    if table.sequence is not None:
+        found |= USAGE if found & UPDATE else 0
+        found |= SELECT if rights.of(table.id) & USAGE else 0
+    return found
 
 
 def _owner_rights(view: Table, access: Access) -> Rights | None:

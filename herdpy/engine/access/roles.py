@@ -276,6 +276,7 @@ class _Changes:
     # --- grants ----------------------------------------------------------------------------------
 
     def _grant_rights(self, statement: tree.GrantRights) -> None:
+        what = "a table"
         if statement.tablespace is not None:
             name = self._tablespace.name
             if statement.tablespace != name:
@@ -286,12 +287,17 @@ class _Changes:
                 )
             objects, allowed = [SPACE], model.SPACE_RIGHTS
         else:
-            objects = list(dict.fromkeys(self._table(name).id for name in statement.tables))
-            allowed = model.TABLE_RIGHTS
+            tables = {table.id: table for table in map(self._table, statement.tables)}
+            objects, allowed = list(tables), model.TABLE_RIGHTS
+            others = [table for table in tables.values() if table.sequence is None]
+            if statement.is_of_sequences and others:
+                raise not_a("sequence", others[0].name)
+            if not others:
+                allowed, what = model.SEQUENCE_RIGHTS, "a sequence"
         rights = statement.rights or allowed
         if rights & ~allowed:
             words = ", ".join(right_names(rights & ~allowed))
-            raise ProgrammingError(f"{words} is no right on a table", sqlstate="0LP01")
+            raise ProgrammingError(f"{words} is no right on {what}", sqlstate="0LP01")
         grantees = dict.fromkeys(self._grantee(name) for name in statement.grantees)
         if PUBLIC in grantees and statement.has_option and not statement.is_revoke:
             raise ProgrammingError("PUBLIC cannot have the GRANT OPTION", sqlstate="0LP01")
@@ -417,8 +423,8 @@ class _Changes:
 
     def _change_owner(self, statement: tree.ChangeOwner) -> None:
         table, owner, rights = self._table(statement.table), statement.owner, self._rights
-        if statement.is_view and table.view is None:
-            raise not_a("view", table.name)
+        if statement.kind not in ("table", table.kind):
+            raise not_a(statement.kind, table.name)
         what = f'{table.kind} "{table.name}"'
         if rights is not None and not rights.owns(table.id):
             raise denied(f"give away {what}", "It takes the owner or SUPERUSER.")

@@ -1,16 +1,17 @@
-"""The rows of sysusers, sysroles, sysmembers, sysgrants, sysrolesettings, sysviews.
+"""The rows of sysusers, sysroles, sysmembers, sysgrants, sysrolesettings, sysviews, syssequences.
 
-Who may do what, and which views there are with whose rights.
+Who may do what, and which views and sequences there are with whose rights.
 
 Never with a verifier.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from herdpy.engine.state.catalog import Catalog
 from herdpy.errors import loading
 from herdpy.model.access import (
     RIGHT_NAMES,
+    SEQUENCE_RIGHTS,
     SPACE,
     TABLE_RIGHTS,
     Grant,
@@ -20,6 +21,7 @@ from herdpy.model.access import (
     RoleSetting,
 )
 from herdpy.model.role_settings import show_value
+from herdpy.model.schema import Table
 from herdpy.model.types import Row
 
 
@@ -78,8 +80,9 @@ def grant_rows(catalog: Catalog, tablespace: str) -> Iterator[Row]:
         if isinstance(fact, Ownership) and fact.table_id in names:
             rights, _ = given.get((fact.table_id, fact.owner), (0, 0))
             for right, word in RIGHT_NAMES.items():
-                if right & TABLE_RIGHTS & ~rights:
-                    kind = kinds[fact.table_id]
+                kind = kinds[fact.table_id]
+                own = SEQUENCE_RIGHTS if kind == "sequence" else TABLE_RIGHTS
+                if right & own & ~rights:
                     yield fact.owner, kind, names[fact.table_id], word, True, True
 
 
@@ -92,6 +95,35 @@ def view_rows(catalog: Catalog) -> Iterator[Row]:
 
             owner, text = catalog.access.owner(table.id), query_text(table, catalog)
             yield table.name, owner, columns_text(table), text
+
+
+def sequence_rows(
+    catalog: Catalog, last_value: Callable[[Table], tuple[int, bool]]
+) -> Iterator[Row]:
+    """Yield the rows of syssequences; last_value() says how far one is."""
+    owners = {
+        column.filling.sequence: f"{table.name}.{column.name}"
+        for table in catalog.tables()
+        for column in table.columns
+        if column.filling is not None and column.filling.is_owner
+    }
+    for table in catalog.tables():
+        found = table.sequence
+        if found is not None:
+            value, is_called = last_value(table)
+            yield (
+                table.name,
+                catalog.access.owner(table.id),
+                found.kind.name.lower(),
+                found.start,
+                found.minimum,
+                found.maximum,
+                found.increment,
+                found.cycles,
+                found.cache,
+                value if is_called else None,
+                owners.get(table.name),
+            )
 
 
 def _roles(catalog: Catalog) -> Iterator[Role]:

@@ -95,6 +95,12 @@ class EngineState(msgspec.Struct, array_like=True, frozen=True):
     staging_runs: list[Any] = []
     next_role_id: int = 1
     spilled: list[Any] = []
+    sequences: dict[int, tuple[int, int]] = {}
+    """What Applier.set_at is; without any it is left out."""
+
+    def encoded(self) -> bytes:
+        fields = msgspec.structs.astuple(self)
+        return msgspec.msgpack.encode(fields if self.sequences else fields[:-1])
 
 
 class OpenAt(NamedTuple):
@@ -159,6 +165,7 @@ def freeze(tablespace: Tablespace, listed: Mapping[str, Sequence[bytes]] | None 
             for transaction in applier.transactions.values()
         ]
         counters = (applier.epoch, applier.counter, applier.reserved.copy())
+        sequences = applier.set_at.copy()
         tokens = (applier.tokens.to_plain(), applier.tokens.horizon)
         leases = tuple(applier.leases)
         in_memory = tuple(LeaseAt(lease.id, lease.state) for lease in leases if not lease.is_pages)
@@ -169,19 +176,18 @@ def freeze(tablespace: Tablespace, listed: Mapping[str, Sequence[bytes]] | None 
     staged, runs = state.staged.to_plain(), state.staged.runs_to_plain()
     spilled = state.staged.spilled_to_plain()
     plain_leases = [lease.to_plain() for lease in leases]
-    engine = msgspec.msgpack.encode(
-        EngineState(
-            *counters,
-            transactions,
-            *tokens,
-            access,
-            staged,
-            plain_leases,
-            runs,
-            next_role_id,
-            spilled,
-        )
-    )
+    engine = EngineState(
+        *counters,
+        transactions,
+        *tokens,
+        access,
+        staged,
+        plain_leases,
+        runs,
+        next_role_id,
+        spilled,
+        sequences,
+    ).encoded()
     writes = {name_of(item.id): _writes_of(item, listed or {}) for item in open_at}
     return Frozen(state, engine, next_table_id, leases, in_memory, writes, tuple(open_at))
 
@@ -541,7 +547,7 @@ def without_leases(data: bytes) -> bytes:
     if not data:
         return data
     engine = msgspec.msgpack.decode(data, type=EngineState)
-    return msgspec.msgpack.encode(msgspec.structs.replace(engine, leases=[]))
+    return msgspec.structs.replace(engine, leases=[]).encoded()
 
 
 def restore_engine(
@@ -561,6 +567,7 @@ def restore_engine(
     applier.epoch = engine.epoch
     applier.counter = engine.counter
     applier.reserved = dict(engine.reserved)
+    applier.set_at = dict(engine.sequences)
     applier.tokens.restore(engine.tokens, engine.token_horizon)
     state = applier.state
     catalog = state.catalog

@@ -5,7 +5,7 @@ equal databases have equal dumps. Every INSERT has at most a few hundred rows; a
 no transaction of its own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 
 from herdpy.engine.access.text import right_texts, role_texts
@@ -13,8 +13,9 @@ from herdpy.engine.access.view_text import create_view_text, in_order
 from herdpy.engine.maintenance.directory import DIRECTORY
 from herdpy.engine.state.snapshots import Snapshot
 from herdpy.model.reals import real_text
-from herdpy.model.schema import Table
+from herdpy.model.schema import FillKind, Table
 from herdpy.model.types import Kind, Physical, Row, SqlType
+from herdpy.sql.sequences.text import create_sequence_texts, set_sequence_texts
 from herdpy.sql.text import create_table_text, later_texts, literal_text, name_text
 
 _ROWS_MAX = 200
@@ -28,8 +29,17 @@ class Dump:
     byte_count = 0
     """How long it will be is not known."""
 
-    def __init__(self, snapshot: Snapshot, tablespace: str = DIRECTORY) -> None:
-        """`tablespace` is its name, which GRANT says."""
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        last_value: Callable[[Table], tuple[int, bool]],
+        tablespace: str = DIRECTORY,
+    ) -> None:
+        """`tablespace` is its name, which GRANT says.
+
+        last_value() says of a sequence what setval() takes; which may be later than the snapshot.
+        """
+        self._last_value = last_value
         self._snapshot = snapshot
         self._tablespace = tablespace
         self.row_counts: dict[str, int] = {}
@@ -44,12 +54,16 @@ class Dump:
         ledger, entry, index = state.lsn
         yield f"-- herdpy {version('herdpy-db')}, position {ledger}.{entry}.{index}\n".encode()
         yield from _statements(role_texts(state.catalog))
-        for table in state.catalog.tables():
+        tables = state.catalog.tables()
+        yield from _statements(create_sequence_texts(tables))
+        sequences = {table.name: table.sequence for table in tables}
+        for table in tables:
             # Not of the system's, which are made of other things.
-            if table.id in state.tables and table.view is None:
-                yield f"\n{create_table_text(table)};\n".encode()
+            if table.id in state.tables and table.has_rows:
+                yield f"\n{create_table_text(table, sequences.get)};\n".encode()
                 yield from self._inserts(table)
                 yield from _statements(later_texts(table))
+        yield from _statements(set_sequence_texts(tables, self._last_value))
         for table in in_order(state.catalog.tables()):
             yield f"\n{create_view_text(table, state.catalog)};\n".encode()
         yield from _statements(right_texts(state.catalog, self._tablespace))
@@ -57,7 +71,12 @@ class Dump:
     def _inserts(self, table: Table) -> Iterator[bytes]:
         shown = [i for i, column in enumerate(table.columns) if not column.hidden]
         names = ", ".join(name_text(table.columns[i].name) for i in shown)
-        head = f"INSERT INTO {name_text(table.name)} ({names}) VALUES\n"
+        is_always = any(
+            column.filling is not None and column.filling.kind is FillKind.ALWAYS
+            for column in table.columns
+        )
+        overriding = " OVERRIDING SYSTEM VALUE" if is_always else ""
+        head = f"INSERT INTO {name_text(table.name)} ({names}){overriding} VALUES\n"
         lines: list[str] = []
         length = 0
         count = 0

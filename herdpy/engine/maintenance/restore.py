@@ -123,6 +123,7 @@ def _check_counters(applier: Applier) -> None:
         applier.counter,
         applier.next_role_id,
         *applier.reserved.values(),
+        *(step for step, _ in applier.set_at.values()),
         *ids,
     ):
         if not 0 <= number < COUNTER_MAX:

@@ -8,6 +8,7 @@ is saved that was deleted by then.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -18,6 +19,7 @@ from herdpy.engine.maintenance.directory import tablespace_folders
 from herdpy.engine.maintenance.doctor import MALFORMED, Survey
 from herdpy.engine.maintenance.dump import Dump
 from herdpy.engine.maintenance.recovery import apply_records, state_at_checkpoint
+from herdpy.engine.sequences.values import last_value
 from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.memtable import Memtable
 from herdpy.engine.state.snapshots import Snapshot
@@ -56,7 +58,8 @@ class Salvage:
 
     def __init__(self, survey: Survey, applier: Applier, lost: dict[str, int]) -> None:
         self._survey = survey
-        self._dump = Dump(Snapshot(applier.registry, lambda: applier.state, None))
+        snapshot = Snapshot(applier.registry, lambda: applier.state, None)
+        self._dump = Dump(snapshot, partial(last_value, applier))
         self.lost = lost
         """Rows in pages that could not be read, by table; they may have been changed since.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from bookie.runtime.drivers import new_mutex
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.session.activity import Client, Running
+from herdpy.engine.session.numbers import SessionNumbers
 from herdpy.engine.state.commit_tokens import UsedToken
 from herdpy.engine.state.error_messages import absent_error, dropped_error, half_undone_error
 from herdpy.engine.state.log_space import with_log_space
@@ -75,6 +76,12 @@ class SessionCore:
         # Set by the owner between statements.
         self.token: UsedToken | None = None
         """What a commit of the next statement carries."""
+        # By the statement that runs.
+        self.numbers = SessionNumbers(
+            self.tablespace,
+            lambda: self.transaction or self.statement,
+            lambda: self.settings.lock_timeout_s,
+        )
         # Under the mutex.
         self.settings = settings
         self.maxima = NO_MAXIMA
@@ -422,6 +429,7 @@ class SessionCore:
                     begun_us=self._autocommit_us(),
                 )
             transaction.token = self.token
+        transaction.numbers, transaction.last_identity = self.numbers, None
         return transaction
 
     def begin_alone(self) -> Transaction:
@@ -494,6 +502,17 @@ class SessionCore:
                 self.unsettled = statement.outcome
             self.statement = None
         self._statement_us = None
+
+    def settle_numbers(self) -> None:
+        """Wait until all that was given away of sequences is as durable as the session's commits.
+
+        For values that are not in a commit: the program may use them elsewhere.
+        """
+        if self.settings.durability is Durability.SYNC:
+            tablespace = self.tablespace
+            outcome = with_log_space(tablespace, tablespace.settle_numbers)
+            if outcome is not None:
+                self.wait_for(outcome, Durability.SYNC)
 
     # --- waiting for the log, and what a failure leaves ------------------------------------------
 

@@ -17,6 +17,7 @@ from herdpy.engine.state.snapshots import PlanIsStaleError
 from herdpy.engine.state.transactions import Transaction, TransactionState
 from herdpy.engine.statements.execution import Execution
 from herdpy.engine.statements.interrupt import StatementInterrupt
+from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.statements.plan_cache import Prepared
 from herdpy.engine.statements.shared_plans import is_shared
 from herdpy.engine.writes.nonblocking import PendingWrite
@@ -28,11 +29,19 @@ from herdpy.sql.plan import Parameters
 
 _new: Any = tuple.__new__  # a NamedTuple without the Python function around it, once per write
 _ONE_ROW = Result(row_count=1)
-"""What each write of a row gives: immutable, as it has no rows."""
+"""What each write of a row gives that no sequence has filled: immutable, as it has no rows."""
 PointRows = tuple[Columns, list[LogicalRow]]
 _POINT_ATTEMPTS = range(3)  # each fails only when two commits changed the row during it
 _PATIENCE_S = 0.001
 """For the monitor, which the thread that applies a commit holds when its answer leaves already."""
+
+
+def _result_of(write: PendingWrite) -> Result:
+    if write.last_row_id is None:
+        return _ONE_ROW
+    result = Result(row_count=1)
+    result.last_row_id = write.last_row_id
+    return result
 
 
 class FastPath:
@@ -66,7 +75,7 @@ class FastPath:
         else:
             found = None if parameters else self._attempt_shared(text)
         if found is not None:
-            return _ONE_ROW if isinstance(found, PendingWrite) else found
+            return _result_of(found) if isinstance(found, PendingWrite) else found
         return self._execute(text, parameters)
 
     def _attempt_shared(self, text: str) -> "PointRows | PendingWrite | None":
@@ -188,6 +197,7 @@ class FastPath:
                         core.settings.durability, begun_us=self._clock.wall_us(), is_autocommit=True
                     )
                     transaction.token = core.token
+                transaction.numbers, transaction.last_identity = core.numbers, None
                 write, count = prepared.write_row, None
                 try:
                     if write is not None and write(
@@ -196,7 +206,7 @@ class FastPath:
                         count = 1
                     elif text is None and prepared.is_short:
                         count = self._log_short(prepared, transaction, parameters)
-                except (LogSpaceError, MemtableFullError, PlanIsStaleError):
+                except (LogSpaceError, MemtableFullError, MustWaitError, PlanIsStaleError):
                     pass
                 if count is None:
                     if transaction.is_autocommit:
@@ -218,7 +228,7 @@ class FastPath:
                 core.is_audited = False
                 if database.after_write() and transaction.is_autocommit:
                     core.next_write_s = database.next_write_s(transaction.byte_count)
-                return _new(PendingWrite, (count, transaction, outcome))
+                return _new(PendingWrite, (count, transaction, outcome, transaction.last_identity))
             except BaseException as error:
                 core.recover(error)
                 raise
@@ -242,7 +252,13 @@ class FastPath:
         if values is None:
             return None
         lock_timeout_s = self._core.settings.lock_timeout_s
-        execution = Execution(self._database, transaction, self._no_interrupt, lock_timeout_s)
+        execution = Execution(
+            self._database,
+            transaction,
+            self._no_interrupt,
+            lock_timeout_s,
+            numbers=self._core.numbers,
+        )
         return execution.attempt_write(transaction, prepared, values)
 
     def end_write(self, begun: PendingWrite) -> None:

@@ -27,6 +27,7 @@ from herdpy.engine.statements.query_checks import QueryChecks
 from herdpy.engine.writes.inserts import FreshInsert
 from herdpy.engine.writes.row_writes import RESTART, Change, Write
 from herdpy.errors import InterfaceError, MemoryLimitError, ProgrammingError
+from herdpy.exec.interfaces import Numbers
 from herdpy.exec.row.row_check import rows_by_key
 from herdpy.model.schema import Table
 from herdpy.model.types import Row
@@ -75,6 +76,7 @@ class Ingests(SessionPart):
             now_us=core.now_us(),
             memory_bytes_max=core.database.config.memory_bytes_max // 2,
             write=self._write,
+            numbers=core.numbers,
         )
 
     def _table(self, name: str, mode: Operation) -> Table:
@@ -128,6 +130,7 @@ class Ingest:
         now_us: int,
         memory_bytes_max: int,
         write: "Callable[[Ingest], int]",
+        numbers: Numbers,
         staging: Staging | None = None,
     ) -> None:
         """write(ingest) runs the statement and returns the number of rows.
@@ -142,6 +145,7 @@ class Ingest:
         self._data_bytes = 0
         self._maker: RowMaker | None = None
         self._write = write
+        self._numbers = numbers
         self._staging = staging
         self._staged: _Staged | None = None
         self._is_over = False
@@ -175,7 +179,7 @@ class Ingest:
             )
         maker = self._maker
         if maker is None or not maker.schema.equals(batch.schema):
-            maker = self._maker = RowMaker(self.table, batch.schema, self._now_us)
+            maker = self._maker = RowMaker(self.table, batch.schema, self._now_us, self._numbers)
         self.rows += maker.rows(batch, len(self.rows) + 1)
 
     def finish(self) -> int:

@@ -106,7 +106,7 @@ class Planner:
         table = catalog.table(name if name in names else name.lower())
         if table is None or table.name not in names:
             raise no_table(name, names)
-        if table.view is not None:
+        if not table.has_rows:
             raise not_a("table", table.name)
         access = current_access(self._tablespace, self._core.transaction)
         rights = rights_of(access, self._core.identity)
@@ -213,7 +213,13 @@ class Planner:
             raise InternalError("a statement without interrupt")
         lock_timeout_s = core.settings.lock_timeout_s
         return Execution(
-            core.database, transaction, core.interrupt, lock_timeout_s, self._look, self.holder
+            core.database,
+            transaction,
+            core.interrupt,
+            lock_timeout_s,
+            self._look,
+            self.holder,
+            numbers=core.numbers,
         )
 
     def holder(self) -> Holder:

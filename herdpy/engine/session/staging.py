@@ -239,7 +239,8 @@ class Staging(SessionPart):
         if known < batch.num_rows:
             if now_us is None:  # one time for all rows of one commit
                 now_us = self._staged.jobs[stage.job].at_us
-            for piece in stage_records(number, stage, batch.slice(known), now_us):
+            rows = batch.slice(known)
+            for piece in stage_records(number, stage, rows, now_us, self._core.numbers):
                 self._log(lambda piece=piece: self._rows_records(number, piece), Durability.NONE)
         self._database.after_staging()
         found = self._stage(number).row_count

@@ -7,6 +7,7 @@ from herdpy.engine.access.passwords import verifier_of
 from herdpy.engine.access.rights import check_superuser
 from herdpy.engine.access.roles import Actor
 from herdpy.engine.session.parts import SessionPart
+from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.statements.execution import Batch
 from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.statements.plan_cache import Prepared, plan_key
@@ -82,15 +83,15 @@ class Statements(SessionPart):
                 return False
             if not prepared.needs:  # SELECT 1, but no VALUES of any number of rows
                 return isinstance(plan, RowSelect) and plan.ref is None
-            tables = [table for table, *_ in prepared.needs if table and table.view is None]
+            tables = [table for table, *_ in prepared.needs if table and table.has_rows]
             return len(prepared.needs) == len(tables) and all(each.is_system for each in tables)
 
         return self._runner.run_planned(look, text)
 
     def tables(self) -> list[Table]:
-        """Return the tables that the next statement can name, by name; no views."""
+        """Return the tables that the next statement can name, by name; of those with rows."""
         found = self._runner.run(self._planner.visible_tables, "SHOW TABLES")
-        return [table for table in found if table.view is None]
+        return [table for table in found if table.has_rows]
 
     def _execute(self, text: str, parameters: Parameters) -> Result:
         core, planner = self._core, self._planner
@@ -121,7 +122,21 @@ class Statements(SessionPart):
                 lambda: planner.prepare(text, parameters).inner_plan(),
                 is_analyze=plan.is_analyze,
             )
-        return planner.select(transaction, prepared, values)
+        return self._select(transaction, prepared, values)
+
+    def _select(
+        self, transaction: Transaction | None, prepared: Prepared, values: list[Physical]
+    ) -> Result:
+        """Run a query; one that takes values of sequences is a write, too."""
+        core, planner = self._core, self._planner
+        if not prepared.takes_values:
+            return planner.select(transaction, prepared, values)
+        self._database.check_room()
+        transaction = core.begin_write("nextval() or setval()")
+        result = planner.select(transaction, prepared, values)
+        core.settle_numbers()
+        core.finish_write(transaction)
+        return result
 
     def _write(
         self, prepared: Prepared, values: list[Physical], prepare_again: Callable[[], Prepared]
@@ -134,9 +149,12 @@ class Statements(SessionPart):
         logged_s = self._database.clock.monotonic()
         self._core.finish_write(transaction)
         if execution.returned is None:
-            return Result(row_count=count), logged_s
-        columns, rows = execution.returned
-        return Result(columns, iter(rows), row_count=count, is_whole=True), logged_s
+            result = Result(row_count=count)
+        else:
+            columns, rows = execution.returned
+            result = Result(columns, iter(rows), row_count=count, is_whole=True)
+        result.last_row_id = transaction.last_identity if count else None
+        return result, logged_s
 
     def _execute_many(self, text: str, items: list[Parameters]) -> Result:
         if not items:
@@ -229,7 +247,8 @@ class Statements(SessionPart):
 
     def _show(self, name: str) -> Result:
         if name == "tables":
-            rows = [(table.name,) for table in self._planner.visible_tables()]
+            tables = self._planner.visible_tables()
+            rows = [(table.name,) for table in tables if table.sequence is None]
             return Result((("table_name", TEXT),), iter(rows), row_count=len(rows))
         if name == "all":
             shown = {option: show_option(self._core.settings, option) for option in OPTIONS}
@@ -281,7 +300,7 @@ class Statements(SessionPart):
         core, monotonic = self._core, self._database.clock.monotonic
         begun_s = monotonic()
         if not inner.is_write:
-            result = self._planner.select(core.transaction, inner, values)
+            result = self._select(core.transaction, inner, values)
             try:
                 row_count = sum(1 for _ in result.rows())
             finally:

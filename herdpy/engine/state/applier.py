@@ -48,6 +48,7 @@ from herdpy.log.record import (
     Rollback,
     RollbackTo,
     Rows,
+    SetSequence,
     StageRows,
     StagingRecord,
     TransactionId,
@@ -90,6 +91,8 @@ class Applier:
         "registry",
         "reserved",
         "rewriting",
+        "sequence_lsn",
+        "set_at",
         "state",
         "tokens",
         "transactions",
@@ -102,8 +105,13 @@ class Applier:
         self.registry = registry
         self.leases = Leases(registry, now_s)
         self.transactions: dict[TransactionId, Transaction] = {}
-        self.reserved: dict[int, int] = {}  # table id → first row id not reserved yet
+        self.reserved: dict[int, int] = {}
+        """By table id the first row id, of a sequence the first step, that is not reserved yet."""
         self.next_row_id: dict[int, int] = {}
+        self.set_at: dict[int, tuple[int, int]] = {}
+        """By sequence id the step at which it was set last, and the value there."""
+        self.sequence_lsn = state.lsn
+        """Where the log has the newest reservation, as far as it is this one's own."""
         self.next_table_id = 1
         self.next_role_id = 1
         self.epoch = 0
@@ -147,8 +155,8 @@ class Applier:
                 transaction.id = record.tx
                 self.epoch = max(self.epoch, record.tx[0])
                 self.transactions[record.tx] = transaction
-        elif isinstance(record, Reserve):
-            self.reserved[record.table_id] = max(record.upto, self.reserved.get(record.table_id, 0))
+        elif isinstance(record, Reserve | SetSequence):
+            self._fill_numbers(record, lsn)
         elif isinstance(record, CreateTable):
             table = table_from_plain(record.table)
             newest = max(each.id for each in with_stores([table]))
@@ -188,6 +196,14 @@ class Applier:
             if stage is not None:
                 table_id, upto = stage.table.id, record.first_row_id + record.row_count
                 self.next_row_id[table_id] = max(self.next_row_id.get(table_id, 1), upto)
+
+    def _fill_numbers(self, record: Reserve | SetSequence, lsn: Lsn) -> None:
+        number = record.table_id
+        if isinstance(record, SetSequence):
+            self.set_at[number] = record.step, record.value
+        upto = record.upto if isinstance(record, Reserve) else record.step
+        self.reserved[number] = max(upto, self.reserved.get(number, 0))
+        self.sequence_lsn = lsn
 
     def _fill_spill(self, record: BeginSpill | RollbackTo, owner: Transaction, lsn: Lsn) -> None:
         if isinstance(record, RollbackTo):
@@ -561,9 +577,9 @@ class Applier:
             if tx != ending:
                 made = with_stores(transaction.tables_made(self.state.lsn))
                 known.update(table.id for table in made)
-        for row_ids in (self.reserved, self.next_row_id):
-            for table_id in row_ids.keys() - known:
-                del row_ids[table_id]
+        for numbers in (self.reserved, self.next_row_id, self.set_at):
+            for table_id in numbers.keys() - known:
+                del numbers[table_id]
 
     def new_transaction_id(self) -> TransactionId:
         self.counter += 1

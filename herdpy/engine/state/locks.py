@@ -97,7 +97,7 @@ class LockTable:
         self._settle(resource)
         return None if waiter.ticket.is_done else waiter.ticket
 
-    def is_taken(self, owner: Owner, resource: Resource) -> bool:
+    def is_taken(self, owner: Owner | None, resource: Resource) -> bool:
         """Return whether another owner has the resource EXCLUSIVE, or waits for it."""
         holder = self._exclusive.get(resource)
         if holder is not None:

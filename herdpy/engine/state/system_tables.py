@@ -145,5 +145,12 @@ SYSTEM_TABLES: dict[str, Table] = {
         ),
         # Views, each with its query as SQL.
         _table(20, "sysviews", "view_name text, owner_name text, columns text, definition text"),
+        # Sequences, and how far they are; last_value is NULL before the first.
+        _table(
+            21, "syssequences",
+            "sequence_name text, owner_name text, data_type text, start_value bigint, "
+            "min_value bigint, max_value bigint, increment_by bigint, cycle boolean, "
+            "cache_size bigint, last_value bigint, owned_by text",
+        ),
     )
 }  # fmt: skip

@@ -69,9 +69,11 @@ from herdpy.log.record import (
     Noop,
     Record,
     Refuse,
+    Reserve,
     Rollback,
     RollbackTo,
     Rows,
+    SetSequence,
     TransactionId,
     encode,
 )
@@ -463,13 +465,23 @@ class Tablespace:
         if before:
             entry.records = (*before, *entry.records)
 
-    def submit_definitions(self, transaction: Transaction, *definitions: Definition) -> None:
-        """Log one statement's definitions; their transaction is filled in. Monitor held."""
+    def submit_definitions(
+        self,
+        transaction: Transaction,
+        *definitions: Definition,
+        numbers: Sequence[Reserve | SetSequence] = (),
+    ) -> None:
+        """Log one statement's definitions; their transaction is filled in. Monitor held.
+
+        `numbers` are of sequences that it makes.
+        """
         records: list[Record] = list(definitions)
         is_alone = transaction.is_autocommit and transaction.token is None and len(definitions) == 1
+        is_alone = is_alone and not numbers
         if not is_alone:
             tx = self.id_of(transaction)
             records = [msgspec.structs.replace(item, tx=tx) for item in definitions]
+            records += numbers
             if transaction.is_autocommit:
                 records.append(self.commit_record(transaction))
         encoded = [encode(item) for item in records]
@@ -1246,6 +1258,26 @@ class Tablespace:
         asker = Transaction(durability, begun_us=self.clock.wall_us(), is_autocommit=True)
         self.submit(Entry([record], [encode(record)], asker, ends=True))
         return asker.outcome
+
+    def log_numbers(self, *records: Reserve | SetSequence) -> None:
+        """Log what is given away of sequences, which a later record may use. Monitor held.
+
+        LogSpaceError, or why nothing can be written: nothing happened.
+        """
+        self.check_writable()
+        asker = Transaction(Durability.NONE, begun_us=self.clock.wall_us(), is_autocommit=True)
+        self.submit(Entry(records, [encode(each) for each in records], asker, ends=True))
+
+    def settle_numbers(self) -> Ticket[None] | None:
+        """Return what to wait for until all that sequences gave away is durable; None: it is.
+
+        LogSpaceError, or why nothing can be written: nothing happened.
+        """
+        with self.monitor:
+            self.enter()
+            if self.applier.sequence_lsn <= self.durable_lsn:
+                return None
+            return self._submit_alone(_NOTHING)
 
     def leave_queues(self, transaction: Transaction) -> None:
         """Stop waiting for locks, after a statement that failed; repeatable.

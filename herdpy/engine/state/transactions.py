@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from herdpy.engine.state.page_adoption import SpilledView
     from herdpy.engine.state.snapshots import FixedState
     from herdpy.engine.state.staged import Stage
+    from herdpy.exec.interfaces import Numbers
 
 OwnVersion = tuple[int, Row | None, Any]
 """A change of the transaction itself: (statement, row or None, older OwnVersion | None).
@@ -154,11 +155,13 @@ class Transaction:
         "is_read_only",
         "is_undone",
         "isolation",
+        "last_identity",
         "listed",
         "listings",
         "locks",
         "logged",
         "new_rows",
+        "numbers",
         "outcome",
         "reads_at",
         "savepoint",
@@ -182,6 +185,10 @@ class Transaction:
         self.reads_at: FixedState | None = None
         """What it reads instead of the present: a lease's, or what its own snapshot has."""
         # By its session.
+        self.numbers: Numbers | None = None
+        """The sequences, of which its statements take values."""
+        self.last_identity: Any = None
+        """What its last statement has inserted last, an int of the column that a sequence fills."""
         self.is_read_only = False
         """Its statements write nothing: READ ONLY."""
         self.has_read = False

@@ -93,7 +93,29 @@ class Alterations(Definitions):
         made = replace(beside, name=wanted.name, version=2, checks=wanted.checks)
         access = current_access(self.tablespace, self.transaction)
         records = replacing(table, made, access, self.transaction.statement)
-        self._submit([*records, *self._views(statement, made)])
+        self._submit([*records, *self._views(statement, made), *self._sequences(statement)])
+
+    def _sequences(self, statement: tree.AlterTable) -> Iterator[Definition]:
+        """Yield the ends of the sequences that go with dropped columns; 2BP01."""
+        table = statement.table
+        assert table is not None
+        for ordinal in statement.lost:
+            filling = table.columns[ordinal].filling
+            if filling is None or not filling.is_owner:
+                continue
+            self.lock((filling.sequence,), Mode.EXCLUSIVE)
+            sequence = self._find(filling.sequence)
+            for other in self._catalog().tables():
+                names = (each.filling.sequence for each in other.columns if each.filling)
+                if other.id != table.id and filling.sequence in names:
+                    raise ProgrammingError(
+                        f'cannot drop column "{table.columns[ordinal].name}": a column of table '
+                        f'"{other.name}" takes values of its sequence "{filling.sequence}"',
+                        sqlstate="2BP01",
+                        hint="ALTER SEQUENCE … OWNED BY NONE keeps it.",
+                    )
+            if sequence is not None:
+                yield DropRecord(None, self.transaction.statement, sequence.id)
 
     def _rename_index(self, statement: tree.RenameIndex) -> None:
         name, new_name = statement.name, statement.new_name
@@ -207,7 +229,7 @@ class Alterations(Definitions):
                 assert old is not None
                 check_reads_same(old, catalog, view, changed)
         number = self.transaction.statement
-        dropped = self._with_readers(going, is_cascade=True)
+        dropped, _ = self._with_readers(going, is_cascade=True)
         records: list[Definition] = list(map(self._record, following.values()))
         return [*records, *(DropRecord(None, number, view.id) for view in dropped)]
 

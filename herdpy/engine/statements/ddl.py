@@ -5,7 +5,7 @@ meanwhile. All with the monitor held. What lock() raises, and LogSpaceError: not
 it again; so PlanIsStaleError, behind another look at the catalog.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import NamedTuple
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from herdpy.engine.access.rights import ACCESS_LOCK, check_needs, current_access, denied, rights_of
+from herdpy.engine.sequences.values import last_value, setting
 from herdpy.engine.state.catalog import Catalog
 from herdpy.engine.state.locks import Lock, Mode
 from herdpy.engine.state.snapshots import PlanIsStaleError
@@ -21,31 +22,36 @@ from herdpy.engine.state.transactions import Transaction
 from herdpy.errors import (
     Error,
     InternalError,
+    NotSupportedError,
     ProgrammingError,
     SerializationError,
     no_table,
     not_a,
 )
 from herdpy.limits import identifier_bytes_max, indexes_max
-from herdpy.log.record import ChangeAccess
+from herdpy.log.record import ChangeAccess, Reserve, SetSequence
 from herdpy.log.record import CreateTable as CreateRecord
 from herdpy.log.record import DropTable as DropRecord
 from herdpy.model.access import DELETE, Access, User, facts_to_plain
 from herdpy.model.schema import (
     ROW_ID_NAME,
     Column,
+    Filling,
+    FillKind,
     Index,
     IndexStore,
     Table,
     View,
     table_to_plain,
 )
+from herdpy.model.sequences import SequenceDefinition
 from herdpy.model.types import BIGINT
 from herdpy.sql import tree
+from herdpy.sql.sequences.options import altered_sequence, check_restart
 
 _LISTED_MAX = 10
 _NO_KEY = Column(0, ROW_ID_NAME, BIGINT, not_null=True, hidden=True)
-"""Every table has a key; that of a view, which has no rows, is this one."""
+"""Every table has a key; that of a view or a sequence, which has no rows, is this one."""
 
 
 class Definitions(NamedTuple):
@@ -68,6 +74,10 @@ class Definitions(NamedTuple):
                 self._drop(statement)
             case tree.TruncateTables():
                 self._truncate(statement)
+            case tree.CreateSequence():
+                self._create_sequence(statement)
+            case tree.AlterSequence():
+                self._alter_sequence(statement)
             case tree.DropIndexes():
                 self._drop_indexes(statement)
             case _:
@@ -79,10 +89,11 @@ class Definitions(NamedTuple):
         found = self._find(statement.name)
         if found is None:
             table = self._new(statement.name, statement.columns, statement.key, None)
-            self._put(replace(table, checks=statement.checks), statement.indexes)
+            table = replace(table, checks=statement.checks)
+            self._put(table, statement.indexes, statement.sequences)
         elif not statement.if_not_exists:
             hint = "CREATE TABLE IF NOT EXISTS leaves it as it is."
-            raise exists(found, hint if found.view is None else None)
+            raise exists(found, hint if found.has_rows else None)
 
     def _create_view(self, statement: tree.CreateView) -> None:
         """Log the new view, or one in the place of the view that is there."""
@@ -112,28 +123,159 @@ class Definitions(NamedTuple):
         records = replacing(found, made, access, transaction.statement)
         tablespace.submit_definitions(transaction, *records)
 
-    def _put(self, table: Table, indexes: Sequence[Index] = ()) -> None:
-        """Log a new table, with these indexes."""
+    def _put(
+        self,
+        table: Table,
+        indexes: Sequence[Index] = (),
+        sequences: Sequence[tuple[int, SequenceDefinition]] = (),
+    ) -> None:
+        """Log a new table, with these indexes, and sequences by the ordinals of their columns."""
         self._check_no_index(table.name)
         tablespace, transaction, owner, lock = self
         if owner is not None:  # who must not be dropped meanwhile
             lock(ACCESS_LOCK, Mode.SHARED)
             rights_of(current_access(tablespace, transaction), owner)
+        owner_name = None if owner is None else owner.name
+        records: list[Definition] = []
+        filled = list(table.columns)
+        number, taken = table.id, {table.name}
+        for ordinal, definition in sequences:
+            column = filled[ordinal]
+            assert column.filling is not None
+            of_column = self._free_name(f"{table.name}_{column.name}", "seq", taken)
+            lock((of_column,), Mode.EXCLUSIVE)
+            taken.add(of_column)
+            filled[ordinal] = replace(column, filling=replace(column.filling, sequence=of_column))
+            made = _sequence_table(number, of_column, definition)
+            records.append(
+                CreateRecord(None, transaction.statement, table_to_plain(made), owner_name)
+            )
+            number += 1
+        table = replace(table, id=number, columns=tuple(filled))
         for number, index in enumerate(indexes, table.id + 1):
             named = self._named(table, index)
             table = replace(table, indexes=(*table.indexes, replace(named, id=number)))
         check_constraints(table)
-        owner_name = None if owner is None else owner.name
         record = CreateRecord(None, transaction.statement, table_to_plain(table), owner_name)
-        tablespace.submit_definitions(transaction, record)
+        tablespace.submit_definitions(transaction, *records, record)
 
     def _new(
-        self, name: str, columns: Sequence[Column], key: tuple[int, ...], view: View | None
+        self,
+        name: str,
+        columns: Sequence[Column],
+        key: tuple[int, ...],
+        view: View | None,
+        table_id: int | None = None,
     ) -> Table:
-        """Return a table with the next id, and its columns numbered."""
+        """Return a table with an id, the next one if none is given, and its columns numbered."""
         numbered = (replace(column, id=number) for number, column in enumerate(columns, 1))
-        table_id = self.tablespace.applier.next_table_id
+        if table_id is None:
+            table_id = self.tablespace.applier.next_table_id
         return Table(table_id, name, tuple(numbered), key, view=view)
+
+    def _create_sequence(self, statement: tree.CreateSequence) -> None:
+        """Log the new sequence; its owner is the session's user."""
+        tablespace, transaction, owner, lock = self
+        name = statement.name
+        lock((name,), Mode.EXCLUSIVE)
+        found = self._find(name)
+        if found is not None:
+            if statement.if_not_exists:
+                return
+            raise exists(found, "CREATE SEQUENCE IF NOT EXISTS leaves it as it is.")
+        self._check_no_index(name)
+        if owner is not None:  # who must not be dropped meanwhile
+            lock(ACCESS_LOCK, Mode.SHARED)
+            rights_of(current_access(tablespace, transaction), owner)
+        made = _sequence_table(tablespace.applier.next_table_id, name, statement.sequence)
+        owner_name = None if owner is None else owner.name
+        record = CreateRecord(None, transaction.statement, table_to_plain(made), owner_name)
+        owning = self._with_owner(name, statement.owner) if statement.owner is not None else []
+        tablespace.submit_definitions(transaction, record, *owning)
+
+    def _alter_sequence(self, statement: tree.AlterSequence) -> None:
+        """Log another definition of a sequence, or another column that it goes with.
+
+        A definition is another sequence in its place, with its owner and grants: so a rollback
+        leaves the former one, as far as it was given away.
+        """
+        tablespace, transaction, user, lock = self
+        name = statement.name
+        lock((name,), Mode.EXCLUSIVE)
+        found = self._find(name)
+        if found is None:
+            if statement.if_exists:
+                return
+            raise no_table(name, (), kind="sequence")
+        if found.sequence is None:
+            raise not_a("sequence", name)
+        lock(ACCESS_LOCK, Mode.SHARED)  # who grants
+        access = current_access(tablespace, transaction)
+        rights = rights_of(access, user)
+        if rights is not None and not rights.owns(found.id):
+            raise denied(f'alter sequence "{name}"', "It takes the owner or SUPERUSER.")
+        records: list[Definition] = []
+        if statement.changes_owner:
+            records += self._with_owner(name, statement.owner)
+        numbers: list[Reserve | SetSequence] = []
+        if statement.options or statement.kind is not None or statement.restarts:
+            definition = altered_sequence(found.sequence, statement.kind, dict(statement.options))
+            made = _sequence_table(tablespace.applier.next_table_id, name, definition)
+            value, is_called = last_value(tablespace.applier, found)
+            if statement.restarts:
+                value = definition.start if statement.restart is None else statement.restart
+                is_called = False
+            check_restart(definition, value)
+            numbers = setting(made.id, 0, value, is_called=is_called)
+            records += replacing(found, made, access, transaction.statement)
+        if records:
+            tablespace.submit_definitions(transaction, *records, numbers=numbers)
+
+    def _with_owner(self, name: str, owner: tuple[str, str] | None) -> list[Definition]:
+        """Return the definitions of the tables of whose columns a sequence is, and is to be."""
+        changed: dict[str, Table] = {}
+        for table in self._catalog().tables():
+            for column in table.columns:
+                filling = column.filling
+                if filling is None or filling.sequence != name or not filling.is_owner:
+                    continue
+                if filling.is_identity:
+                    raise NotSupportedError(
+                        f'sequence "{name}" is of the identity column "{column.name}" of table '
+                        f'"{table.name}", and goes with it'
+                    )
+                self._owned(table, f'alter table "{table.name}"')
+                kept = None
+                if filling.kind is FillKind.DEFAULT:
+                    kept = replace(filling, is_owner=False)
+                changed[table.name] = _with_filling(table, column, kept)
+        if owner is not None:
+            table_name, column_name = owner
+            found = changed.get(table_name) or self._find(table_name)
+            if found is None:
+                raise no_table(table_name, ())
+            ordinal = found.ordinal(column_name)
+            if not found.has_rows or found.is_system:
+                raise not_a("table", table_name)
+            if ordinal is None:
+                raise ProgrammingError(
+                    f'column "{column_name}" of table "{table_name}" does not exist',
+                    sqlstate="42703",
+                )
+            if table_name not in changed:
+                found = self._owned(found, f'alter table "{table_name}"')
+            column = found.columns[ordinal]
+            filling = column.filling or Filling(FillKind.NONE, name)
+            if filling.sequence != name:
+                raise NotSupportedError(
+                    f'column "{column_name}" of table "{table_name}" has sequence '
+                    f'"{filling.sequence}": another one is not supported'
+                )
+            changed[table_name] = _with_filling(found, column, replace(filling, is_owner=True))
+        return [
+            CreateRecord(None, self.transaction.statement, table_to_plain(table))
+            for table in changed.values()
+        ]
 
     def _drop(self, statement: tree.DropTables) -> None:
         """Log that tables or views are gone, all of them or none."""
@@ -145,30 +287,38 @@ class Definitions(NamedTuple):
             if table is not None:
                 named.append(table)
             elif not statement.if_exists:
-                raise no_table(name, (), kind="view" if statement.is_view else "table")
+                raise no_table(name, (), kind=statement.kind)
         rights = rights_of(current_access(tablespace, transaction), user)
         for table in named:
             if table.is_system:
                 raise ProgrammingError(
                     f'"{table.name}" is a system table: it cannot be dropped', sqlstate="42501"
                 )
-            if (table.view is not None) != statement.is_view:
+            if table.kind != statement.kind:
                 hint = f"DROP {table.kind.upper()} removes it."
-                raise not_a("view" if statement.is_view else "table", table.name, hint=hint)
+                raise not_a(statement.kind, table.name, hint=hint)
             if rights is not None and not rights.owns(table.id):
                 raise denied(
                     f'drop {table.kind} "{table.name}"', "It takes the owner or SUPERUSER."
                 )
-        dropped = self._with_readers(named, is_cascade=statement.is_cascade)
-        for table in dropped:
+        dropped, changed = self._with_readers(named, is_cascade=statement.is_cascade)
+        for table in (*dropped, *changed):
             lock((table.id,), Mode.EXCLUSIVE)
         if dropped:
-            statement_number = transaction.statement
-            records = [DropRecord(None, statement_number, table.id) for table in dropped]
+            number = transaction.statement
+            records: list[Definition] = [
+                CreateRecord(None, number, table_to_plain(table)) for table in changed
+            ]
+            records += [DropRecord(None, number, table.id) for table in dropped]
             tablespace.submit_definitions(transaction, *records)
 
-    def _with_readers(self, named: list[Table], *, is_cascade: bool) -> list[Table]:
-        """Return tables with the views that read them, and those that read these; 2BP01."""
+    def _with_readers(
+        self, named: list[Table], *, is_cascade: bool
+    ) -> tuple[list[Table], list[Table]]:
+        """Return tables with their sequences, the views that read them, and those that read these.
+
+        And, as they are to be, tables whose defaults take values of sequences among them. 2BP01.
+        """
         own = self.transaction.catalog_changes
         catalog = self.tablespace.state.catalog.with_changes(own, {}, version=-1)
         readers: dict[str, list[Table]] = {}
@@ -180,12 +330,40 @@ class Definitions(NamedTuple):
         pending = [*named]
         while pending:
             table = pending.pop()
+            for column in table.columns:
+                filling = column.filling
+                if filling is not None and filling.is_owner and filling.sequence not in found:
+                    self.lock((filling.sequence,), Mode.EXCLUSIVE)
+                    sequence = catalog.table(filling.sequence)
+                    if sequence is not None:
+                        found[sequence.name] = sequence
+                        pending.append(sequence)
             for view in readers.get(table.name, ()):
                 if view.name not in found:
                     self.lock((view.name,), Mode.EXCLUSIVE)
                     found[view.name] = view
                     pending.append(view)
                     reasons.append(f'view "{view.name}" reads {table.kind} "{table.name}"')
+        changed: list[Table] = []
+        for table in catalog.tables():
+            left = table
+            for column in () if table.name in found else table.columns:
+                filling = column.filling
+                if filling is None or filling.sequence not in found:
+                    continue
+                what = f'column "{column.name}" of table "{table.name}"'
+                if filling.is_identity:
+                    raise ProgrammingError(
+                        f'cannot drop sequence "{filling.sequence}": {what} requires it',
+                        sqlstate="2BP01",
+                        hint="It goes with the table.",
+                    )
+                self.lock((table.name,), Mode.EXCLUSIVE)
+                left = _with_filling(left, left.columns[table.columns.index(column)], None)
+                if filling.kind is FillKind.DEFAULT:
+                    reasons.append(f"the default of {what} takes its values")
+            if left is not table:
+                changed.append(replace(left, version=table.version + 1))
         if reasons and not is_cascade:
             what = " and ".join(f'{table.kind} "{table.name}"' for table in named[:2])
             more = f" and {len(reasons) - _LISTED_MAX} more" if len(reasons) > _LISTED_MAX else ""
@@ -193,9 +371,9 @@ class Definitions(NamedTuple):
                 f"cannot drop {what if len(named) < 3 else 'these'}: "
                 f"{', '.join(reasons[:_LISTED_MAX])}{more}",
                 sqlstate="2BP01",
-                hint="DROP … CASCADE drops the views, too.",
+                hint="DROP … CASCADE drops the views, and the defaults of the columns, too.",
             )
-        return list(found.values())
+        return list(found.values()), changed
 
     def create_index(self, statement: tree.CreateIndex) -> IndexStore | None:
         """Log a table's definition with one index more, whose entries are to be logged behind it.
@@ -259,16 +437,21 @@ class Definitions(NamedTuple):
             if index.is_constraint:
                 self._check_no_index(index.name, table)
             return index
-        catalog, taken = self._catalog(), set(_constraint_names(table))
         columns = "_".join(table.columns[ordinal].name for ordinal in index.columns)
         end = "key" if index.is_constraint else "idx"
+        taken = set(_constraint_names(table))
+        return replace(index, name=self._free_name(f"{table.name}_{columns}", end, taken))
+
+    def _free_name(self, begin: str, end: str, taken: Container[str]) -> str:
+        """Return begin_end, shortened, with a number if that is taken."""
+        catalog = self._catalog()
         for number in count():
             tail = f"_{end}{number or ''}"
-            head = f"{table.name}_{columns}".encode()[: identifier_bytes_max - len(tail)]
+            head = begin.encode()[: identifier_bytes_max - len(tail)]
             name = head.decode(errors="ignore") + tail
             is_taken = catalog.indexed_by(name) is not None or catalog.table(name) is not None
             if name not in taken and not is_taken:
-                return replace(index, name=name)
+                return name
         raise InternalError("no name is left")
 
     def _check_no_index(self, name: str, table: Table | None = None) -> None:
@@ -339,7 +522,25 @@ class Definitions(NamedTuple):
             made = replace(table, id=number, indexes=tuple(indexes))
             records += replacing(table, made, access, transaction.statement)
             number += 1 + len(table.indexes)
+        for sequence in self._sequences_of(tables) if statement.restarts else ():
+            if rights is not None and not rights.owns(sequence.id):
+                raise denied(
+                    f'restart sequence "{sequence.name}"', "It takes the owner or SUPERUSER."
+                )
+            made = replace(sequence, id=number)
+            records += replacing(sequence, made, access, transaction.statement)
+            number += 1
         tablespace.submit_definitions(transaction, *records)
+
+    def _sequences_of(self, tables: Sequence[Table]) -> Iterator[Table]:
+        """Lock and yield the sequences that go with columns of tables."""
+        for table in tables:
+            for column in table.columns:
+                if column.filling is not None and column.filling.is_owner:
+                    self.lock((column.filling.sequence,), Mode.EXCLUSIVE)
+                    found = self._find(column.filling.sequence)
+                    if found is not None:
+                        yield found
 
     def _find(self, name: str) -> Table | None:
         """Return the table of a name that is locked; 40001: it is not that of the snapshot."""
@@ -356,6 +557,18 @@ class Definitions(NamedTuple):
                     hint="Run the transaction again.",
                 )
         return found
+
+
+def _sequence_table(table_id: int, name: str, sequence: SequenceDefinition) -> Table:
+    return Table(table_id, name, (replace(_NO_KEY, id=1),), (0,), sequence=sequence)
+
+
+def _with_filling(table: Table, column: Column, filling: Filling | None) -> Table:
+    """Return the next version of a table, with another filling of one column."""
+    columns = tuple(
+        replace(each, filling=filling) if each is column else each for each in table.columns
+    )
+    return replace(table, version=table.version + 1, columns=columns)
 
 
 def stale(name: str) -> Error:

@@ -42,6 +42,7 @@ from herdpy.engine.writes.row_writes import (
     looking,
 )
 from herdpy.errors import Error, InternalError, MemoryLimitError, SerializationError, loading
+from herdpy.exec.interfaces import Numbers
 from herdpy.exec.result import Columns, LogicalRow, Result
 from herdpy.exec.row.row_check import (
     compile_check_row,
@@ -60,6 +61,7 @@ from herdpy.exec.row.select import (
     compile_row_changer,
     compile_row_filler,
     compile_row_select,
+    compile_sequence_select,
     resolver,
 )
 from herdpy.limits import statement_restarts_max
@@ -77,6 +79,7 @@ from herdpy.sql.plan import (
     RowFind,
     RowSelect,
     SelectPlan,
+    SequenceSelect,
     UpdatePlan,
     VectorSelect,
 )
@@ -118,6 +121,7 @@ class Execution:
         "_interrupt",
         "_lock_timeout_s",
         "_look",
+        "_numbers",
         "_tablespace",
         "_transaction",
         "returned",
@@ -131,6 +135,7 @@ class Execution:
         lock_timeout_s: float,
         look: Callable[[], object] | None = None,
         holder: Callable[[], Holder] | None = None,
+        numbers: Numbers | None = None,
     ) -> None:
         """`look` is called while a query is printed; None: the interrupt's check().
 
@@ -138,6 +143,7 @@ class Execution:
         """
         self._database = database
         self._holder = holder
+        self._numbers = numbers
         self._tablespace = database.tablespace
         self._clock = database.clock
         self._transaction = transaction
@@ -158,7 +164,22 @@ class Execution:
             return self._select_rows(prepared, plan, values, part)
         if isinstance(plan, VectorSelect):
             return self._select_vector(prepared, plan.query, values, part)
+        if isinstance(plan, SequenceSelect):
+            return self._select_values(prepared, plan, values)
         raise InternalError(f"no way to run {plan.__class__.__name__}")
+
+    def _select_values(
+        self, prepared: Prepared, plan: SequenceSelect, values: Sequence[Physical]
+    ) -> Result:
+        """Take the values of all rows at once: what a program does not fetch is given away, too."""
+        snapshot = self._snapshot(None)
+        try:
+            rows = self._query_rows(prepared, plan, values, snapshot)
+            found = rows if prepared.convert is None else map(prepared.convert, rows)
+            taken = collected(found, [sql_type for _, sql_type in plan.columns])
+        finally:
+            snapshot.close()
+        return Result(plan.columns, iter(taken), is_whole=prepared.takes_values)
 
     def _snapshot(self, part: Part | None) -> Snapshot:
         snapshot = self._tablespace.snapshot(self._transaction)
@@ -748,12 +769,14 @@ class Execution:
         """Yield the rows that a query gives, checked but for duplicate keys."""
         fill = prepared.once(compile_row_filler, plan)
         check = prepared.once(compile_check_row, plan.statement.table)
-        now_us = self._now_us()
-        found = self._query_rows(prepared, query, values, source)
+        now_us, numbers = self._now_us(), self._numbers
+        found = self._query_rows(prepared, query, values, source.snapshot)
+        row = None
         for given in looking(found, self._interrupt.check):
-            row = fill(given, now_us)
+            row = fill(given, now_us, numbers)
             check(row)
             yield None, row
+        self._note_identity(plan.statement.table, row)
 
     def insert_many(
         self,
@@ -778,7 +801,8 @@ class Execution:
             for start in range(0, len(items), CHECK_ROWS):
                 self._interrupt.check()
                 try:
-                    make_rows(items[start : start + CHECK_ROWS], now_us, prepare, rows.append)
+                    some = items[start : start + CHECK_ROWS]
+                    make_rows(some, now_us, self._numbers, prepare, rows.append)
                 except Error as error:
                     name_row(error, len(rows) + 1)
                     raise
@@ -836,23 +860,35 @@ class Execution:
         check = prepared.once(compile_check_row, plan.statement.table)
         rows: list[Row] = []
         for item in values:
-            made = make_rows(item, now_us)
+            made = make_rows(item, now_us, self._numbers)
             is_long = len(made) > CHECK_ROWS
             for row in looking(made, self._interrupt.check) if is_long else made:
                 check(row)
                 rows.append(row)
+        self._note_identity(plan.statement.table, rows[-1] if len(values) == 1 else None)
         return rows
+
+    def _note_identity(self, table: Table, row: Row | None) -> None:
+        """Note what the statement inserts last, of the column that a sequence fills."""
+        if row is not None and table.identity is not None and self._transaction is not None:
+            value = row[table.identity]
+            self._transaction.last_identity = value if isinstance(value, int) else None
 
     def _query_rows(
         self,
         prepared: Prepared,
         plan: SelectPlan,
         values: Sequence[Physical],
-        source: TableSnapshot,
+        snapshot: Snapshot,
     ) -> Iterator[tuple[Any, ...]]:
         """Yield the physical rows of a query on the statement's own snapshot."""
-        snapshot = source.snapshot
         interrupt = self._interrupt
+        if isinstance(plan, SequenceSelect):
+            take, numbers = prepared.once(compile_sequence_select, plan), self._numbers
+            assert numbers is not None
+            for row in self._query_rows(prepared, plan.source, values, snapshot):
+                yield take(row, values, numbers)
+            return
         if isinstance(plan, RowSelect):
             found = snapshot.source(plan.ref.table) if plan.ref is not None else None
             if found is None or not (plan.is_scan and self._is_big(found)):
@@ -945,7 +981,7 @@ class Execution:
             changes = ((row, change(new_values, row)) for row, new_values in found)
         else:
             assign = prepared.once(compile_assignments, plan)
-            changes = ((row, assign(row, values)) for row, _ in found)
+            changes = ((row, assign(row, values, self._numbers)) for row, _ in found)
         for old, new in looking(changes, self._interrupt.check):
             check(new)
             yield old, new

@@ -32,7 +32,8 @@ from herdpy.sql.plan import (
     PointAccess,
     RangeAccess,
     RowFind,
-    RowSelect,
+    SelectPlan,
+    SequenceSelect,
     Slot,
     UpdatePlan,
     VectorSelect,
@@ -82,13 +83,17 @@ def _measured_lines(measured: Measured, printer: "_PlanPrinter") -> list[str]:
     return lines
 
 
+def _is_call(part: tree.Expression) -> bool:
+    return isinstance(part, tree.SequenceCall)
+
+
 def _milliseconds(time_s: float) -> str:
     return f"{time_s * 1000:,.3f} ms" if time_s < 0.01 else f"{time_s * 1000:,.1f} ms"
 
 
 def check_explainable(plan: Plan) -> None:
     """Raise 42601 for a statement that has no plan to show."""
-    if not isinstance(plan, RowSelect | VectorSelect | InsertPlan | UpdatePlan | DeletePlan):
+    if not isinstance(plan, SelectPlan | InsertPlan | UpdatePlan | DeletePlan):
         raise ProgrammingError(
             "EXPLAIN takes SELECT, INSERT, UPSERT, UPDATE or DELETE", sqlstate="42601"
         )
@@ -136,7 +141,7 @@ class _PlanPrinter:
     # --- statements ---
 
     def _statement(self, plan: Plan) -> None:
-        if isinstance(plan, RowSelect | VectorSelect):
+        if isinstance(plan, SelectPlan):
             self._select(0, plan)
         elif isinstance(plan, InsertPlan):
             self._insert(plan)
@@ -216,7 +221,12 @@ class _PlanPrinter:
         else:
             self._vector(1, find.query)
 
-    def _select(self, depth: int, plan: RowSelect | VectorSelect) -> None:
+    def _select(self, depth: int, plan: SelectPlan) -> None:
+        if isinstance(plan, SequenceSelect):
+            calls = (each for each in plan.outputs if any(map(_is_call, tree.walk(each))))
+            self._add(depth, f"Values of sequences ({self._printer.list_text(tuple(calls))})")
+            self._select(depth + 1, plan.source)
+            return
         if (
             isinstance(plan, VectorSelect)
             or (plan.is_scan and self._is_big(plan.ref))

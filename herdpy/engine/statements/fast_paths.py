@@ -50,14 +50,17 @@ from herdpy.sql.tree import ColumnRef, Literal, OnConflict, Parameter
 if TYPE_CHECKING:
     from herdpy.engine.state.state import State
     from herdpy.engine.state.transactions import Transaction
+    from herdpy.exec.interfaces import Numbers
     from herdpy.model.types import Row
 
 NaturalTypes = Sequence[tuple[int | str, SqlType]]
 Bind = Callable[[Any], list[Physical] | None]
 ReadRow = Callable[[Any, "State", "Transaction | None"], list[tuple[Any, ...]] | None]
 """(parameters, state, transaction) → rows; see compile_point_read."""
-MakeRows = Callable[[Sequence[Any], int, Callable[[Any], object], Callable[["Row"], object]], None]
-"""(rows of parameters, now_us, prepare, add); see compile_rows."""
+MakeRows = Callable[
+    [Sequence[Any], int, "Numbers | None", Callable[[Any], object], Callable[["Row"], object]], None
+]
+"""(rows of parameters, now_us, numbers, prepare, add); see compile_rows."""
 
 
 # Of a generated function: compiling the source of 20,000 takes seconds.
@@ -159,7 +162,7 @@ def compile_bind(types: NaturalTypes, slots: Sequence[Slot]) -> Bind | None:
 
 
 def compile_row(plan: InsertPlan, types: NaturalTypes, slots: Sequence[Slot]) -> MakeRow | None:
-    """Return f(parameters, now_us) → (key, the one row of VALUES), checked; of a table with a key.
+    """Return f(parameters, now_us, numbers) → (key, the row of VALUES), checked; of a keyed table.
 
     f answers None for parameters whose natural types are not exactly `types`, and raises what the
     general way does for values that do not fit. None instead of f: values that are computed,
@@ -190,11 +193,11 @@ def compile_row(plan: InsertPlan, types: NaturalTypes, slots: Sequence[Slot]) ->
         *check_lines(source, table),
         f"return {key_source(table.key, table.key_kinds)}, r",
     ]
-    return source.made("p, now_us")
+    return source.made("p, now_us, numbers")
 
 
 def compile_rows(table: Table, ordinals: Sequence[int]) -> MakeRows:
-    """Return f(rows of parameters, now_us, prepare, add): adds each row, whole and checked.
+    """Return f(rows of parameters, now_us, numbers, prepare, add): adds each row, checked.
 
     It runs once for each thousand rows of executemany's INSERT. What has not as many values as
     there are ordinals, or is neither tuple nor list, is given to prepare(), which says why.
@@ -217,7 +220,7 @@ def compile_rows(table: Table, ordinals: Sequence[int]) -> MakeRows:
             *indented(lines),
         ]
     body = indented([*head, *lines, "add(r)"])
-    return source.function("items, now_us, prepare, add", ["for values in items:", *body])
+    return source.function("items, now_us, numbers, prepare, add", ["for values in items:", *body])
 
 
 def indented(lines: Iterable[str]) -> list[str]:

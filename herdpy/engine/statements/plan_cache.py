@@ -44,13 +44,22 @@ from herdpy.sql.plan import (
     Parameters,
     Plan,
     RowSelect,
+    SequenceSelect,
     UpdatePlan,
     VectorSelect,
 )
 from herdpy.sql.planner import plan_statement
 from herdpy.sql.reading.extent import too_deep
 from herdpy.sql.scope import Catalog
-from herdpy.sql.tree import AlterRole, CreateRole, Literal, Parameter, Query
+from herdpy.sql.tree import (
+    AlterRole,
+    CreateRole,
+    Literal,
+    Parameter,
+    Query,
+    SequenceCall,
+    walk,
+)
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -114,8 +123,8 @@ class Prepared:
         self._cache: dict[object, Any] = {}
         self._types = types
         self.write_row: WriteRow | None = None
-        if isinstance(self.plan, RowSelect | VectorSelect):
-            self.columns = self.plan.query.columns
+        if isinstance(self.plan, RowSelect | VectorSelect | SequenceSelect):
+            self.columns = self.plan.columns
         elif isinstance(self.plan, (InsertPlan, UpdatePlan, DeletePlan)):
             self.columns = None if self.plan.returning is None else self.plan.returning.columns
         if self.columns is not None:
@@ -203,6 +212,12 @@ class Prepared:
         if [part.index if isinstance(part, Parameter) else None for part in rows[0]] != places:
             return None
         return self.once(compile_rows, statement.table, statement.ordinals)
+
+    @property
+    def takes_values(self) -> bool:
+        """True for a query that gives values of sequences away, or sets one."""
+        plan = self.plan
+        return isinstance(plan, SequenceSelect) and self.once(_takes_values, plan)
 
     @property
     def needs(self) -> Needs:
@@ -334,6 +349,11 @@ def load_compiler() -> "ModuleType":
         from herdpy.sql import compile as module
 
     return module
+
+
+def _takes_values(plan: SequenceSelect) -> bool:
+    calls = (part for part in walk(plan.outputs) if isinstance(part, SequenceCall))
+    return any(call.function in ("nextval", "setval") for call in calls)
 
 
 class _AskedCatalog:

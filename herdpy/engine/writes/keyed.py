@@ -15,11 +15,15 @@ from herdpy.engine.state.state import State, TableState
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.state.transactions import OwnVersion, Transaction
 from herdpy.engine.writes.inserts import are_fresh
+from herdpy.exec.interfaces import Numbers
 from herdpy.model.schema import Table
 from herdpy.model.types import Key, Row
 
-MakeRow = Callable[[Any, int], tuple[Key, Row] | None]
-"""(parameters, now_us) → a key and its row, whole and checked, or None; made by compile_row()."""
+MakeRow = Callable[[Any, int, Numbers | None], tuple[Key, Row] | None]
+"""(parameters, now_us, numbers) → a key and its row, whole and checked, or None.
+
+Made by compile_row().
+"""
 ChangeRow = Callable[[Any, State, Transaction], tuple[Key, Row, Row | None] | None]
 """(parameters, state, transaction) → (key, row before, row after), or None.
 
@@ -36,7 +40,7 @@ def insert_row(
     memory_bytes_max: int,
 ) -> bool:
     """Insert the row that make() makes of the parameters, whole and checked, if its key is new."""
-    made = make(parameters, transaction.begun_us)
+    made = make(parameters, transaction.begun_us, transaction.numbers)
     if made is None:
         return False
     key, row = made
@@ -59,7 +63,11 @@ def insert_row(
                 return False
         if table.unique_stores and not _is_unique(table, None, row, tablespace, transaction):
             return False
-        return tablespace.log_change(transaction, table, key, None, row, memory_bytes_max)
+        if not tablespace.log_change(transaction, table, key, None, row, memory_bytes_max):
+            return False
+    if table.identity is not None:
+        transaction.last_identity = row[table.identity]
+    return True
 
 
 def change_row(

@@ -22,6 +22,8 @@ class PendingWrite(NamedTuple):
     row_count: int
     transaction: Transaction
     outcome: Ticket[None] | None
+    last_row_id: int | None
+    """Of the row that it inserts, what a sequence has filled."""
 
 
 _CHEAP_CALLS = frozenset({"+", "-", "*"})

@@ -8,6 +8,7 @@ from herdpy.engine.state.applier import Applier
 from herdpy.engine.state.staged import Operation, Stage
 from herdpy.engine.writes.row_writes import ROW_ID_RESERVATION
 from herdpy.errors import InvariantViolation, ProgrammingError
+from herdpy.exec.interfaces import Numbers
 from herdpy.limits import record_bytes_max
 from herdpy.log.record import Record, Reserve, StageRows
 from herdpy.model.schema import Table
@@ -20,7 +21,7 @@ _DATA_BYTES_MAX = record_bytes_max - 64 * 1024
 
 
 def stage_records(
-    number: int, stage: Stage, batch: "pa.RecordBatch", now_us: int
+    number: int, stage: Stage, batch: "pa.RecordBatch", now_us: int, numbers: Numbers
 ) -> list[StageRows]:
     """Return the records of rows that follow those of a stage; errors name the row."""
     from herdpy.exec.vector.arrow_columns import RowMaker
@@ -29,7 +30,7 @@ def stage_records(
 
     table, first_row = stage.table, stage.row_count
     ordinals = _ordinals(stage, batch.schema.names)
-    maker = RowMaker(_with_given(stage, ordinals), batch.schema, now_us)
+    maker = RowMaker(_with_given(stage, ordinals), batch.schema, now_us, numbers)
     arrays = maker.arrays(batch)
     if arrays is None:
         whole = rows_batch(table, ordinals, maker.rows(batch, first_row + 1))
@@ -106,7 +107,7 @@ def _with_given(stage: Stage, ordinals: Sequence[int]) -> Table:
     columns = tuple(
         column
         if ordinal in ordinals
-        else replace(column, not_null=False, default=None, default_sql=None)
+        else replace(column, not_null=False, default=None, default_sql=None, filling=None)
         for ordinal, column in enumerate(table.columns)
     )
     return Table(table.id, table.name, columns, table.key, table.version)

@@ -43,6 +43,10 @@ _FLOAT_COMPARISONS = {
 }
 
 
+_SEQUENCE_METHODS = {
+    "nextval": "next_value", "currval": "current_value", "lastval": "last_value",
+    "setval": "set_value",
+}  # fmt: skip
 _INFINITY = float("inf")
 _SAME_FORM = {*combinations(INTEGER_KINDS, 2), *combinations(FLOAT_KINDS, 2)}
 """Casts that leave the physical value as it is."""
@@ -112,8 +116,16 @@ class Writer:
                 return self._let(node, self.value)
             case tree.Call():
                 return self._call(node)
+            case tree.SequenceCall():
+                return self._sequence_call(node)
             case _:
                 raise _unsupported(node)
+
+    def _sequence_call(self, node: tree.SequenceCall) -> str:
+        """Return source over `numbers`, a Numbers of exec/interfaces.py."""
+        method = _SEQUENCE_METHODS[node.function]
+        name = [self.name(node.name)] if node.name else []
+        return f"numbers.{method}({', '.join((*name, *map(self.value, node.arguments)))})"
 
     def row(self, nodes: Sequence[Expression]) -> str:
         """Return source of the tuple of values."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from herdpy.errors import InvariantViolation
 from herdpy.exec.coerce import check_row_count, default_sources
-from herdpy.exec.interfaces import Interrupt, RowSource
+from herdpy.exec.interfaces import Interrupt, Numbers, RowSource
 from herdpy.exec.row.expressions import Writer
 from herdpy.limits import row_nodes_max
 from herdpy.model.keys import float_order
@@ -30,6 +30,7 @@ from herdpy.sql.plan import (
     RangeAccess,
     RowFind,
     RowSelect,
+    SequenceSelect,
     UpdatePlan,
     VectorFind,
 )
@@ -256,6 +257,14 @@ def _key_source(
     return f"({''.join(f'{name}, ' for name in names)})", lines
 
 
+def compile_sequence_select(
+    plan: SequenceSelect,
+) -> Callable[[Row, Sequence[Physical], Numbers], tuple[Any, ...]]:
+    """Return f(row of the source, p, numbers) → row of the query."""
+    writer = Writer(None)
+    return writer.function("r, p, numbers", [f"return {writer.row(plan.outputs)}"])
+
+
 def compile_over_rows(
     plan: OverRows,
 ) -> Callable[[Sequence[Row], Sequence[Physical]], list[tuple[Any, ...] | None]]:
@@ -277,7 +286,7 @@ def _row_count(value: Any, word: str, default: int) -> int:
 # --- writing -------------------------------------------------------------------------------------
 
 
-MakeNewRows = Callable[[Sequence[Physical], int], list[Row]]
+MakeNewRows = Callable[[Sequence[Physical], int, Numbers | None], list[Row]]
 _VALUES_PER_OPERATOR = 8
 """Which take CPython's compiler as long."""
 
@@ -285,7 +294,7 @@ _VALUES_PER_OPERATOR = 8
 def compile_insert_rows(
     plan: InsertPlan, check_interrupt: Callable[[], object] = lambda: None
 ) -> MakeNewRows:
-    """Return f(p, now_us) → whole rows of INSERT … VALUES, defaults filled in, not yet checked.
+    """Return f(p, now_us, numbers) → whole rows of INSERT … VALUES, defaults filled in, unchecked.
 
     The hidden row id of a table without primary key stays None. check_interrupt is called for each
     function that the rows are made by.
@@ -300,7 +309,11 @@ def compile_insert_rows(
         functions.append(rows)
     if len(functions) == 1:
         return functions[0]
-    return lambda p, now_us: list(chain.from_iterable(rows(p, now_us) for rows in functions))
+
+    def made(p: Sequence[Physical], now_us: int, numbers: Numbers | None = None) -> list[Row]:
+        return list(chain.from_iterable(rows(p, now_us, numbers) for rows in functions))
+
+    return made
 
 
 def _some_rows(plan: InsertPlan, left: Iterator[tuple[Expression, ...]]) -> MakeNewRows | None:
@@ -318,7 +331,7 @@ def _some_rows(plan: InsertPlan, left: Iterator[tuple[Expression, ...]]) -> Make
             break
     if not rows:
         return None
-    return writer.function("p, now_us", [f"return [{', '.join(rows)}]"])
+    return writer.function("p, now_us, numbers=None", [f"return [{', '.join(rows)}]"])
 
 
 Resolve = Callable[[Row, Row], Row | None]
@@ -337,8 +350,10 @@ def resolver(plan: InsertPlan) -> Resolve | None:
             return lambda _there, new: new
 
 
-def compile_row_filler(plan: InsertPlan) -> Callable[[Sequence[Physical], int], Row]:
-    """Return f(values of the source, now_us) → whole row, not yet checked.
+def compile_row_filler(
+    plan: InsertPlan,
+) -> Callable[[Sequence[Physical], int, Numbers | None], Row]:
+    """Return f(values of the source, now_us, numbers) → whole row, not yet checked.
 
     The values are converted to the types of their columns.
     """
@@ -347,9 +362,9 @@ def compile_row_filler(plan: InsertPlan) -> Callable[[Sequence[Physical], int], 
         raise InvariantViolation("row path: VALUES are whole rows")
     writer = Writer(None)
     parts = default_sources(statement.table, writer.space)
-    types = [found for _, found in source.query.columns]
+    types = [found for _, found in source.columns]
     _put_values(writer, statement.table, parts, statement.ordinals, types)
-    return writer.function("values, now_us", [f"return ({', '.join(parts)},)"])
+    return writer.function("values, now_us, numbers=None", [f"return ({', '.join(parts)},)"])
 
 
 def compile_row_changer(
@@ -392,11 +407,13 @@ def _put_values(
         parts[ordinal] = writer.assigned(f"values[{position}]", found, column.type, column.name)
 
 
-def compile_assignments(plan: UpdatePlan) -> Callable[[Row, Sequence[Physical]], Row]:
-    """Return f(old row, p) → new row, not yet checked; all assignments read the old row."""
+def compile_assignments(
+    plan: UpdatePlan,
+) -> Callable[[Row, Sequence[Physical], Numbers | None], Row]:
+    """Return f(old row, p, numbers) → new row, unchecked; all assignments read the old row."""
     writer = Writer(plan.ref.table)
     new = assigned_row(writer, plan.ref.table, plan.assignments)
-    return writer.function("r, p", [f"return {new}"])
+    return writer.function("r, p, numbers=None", [f"return {new}"])
 
 
 def assigned_row(

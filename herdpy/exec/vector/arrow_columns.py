@@ -14,6 +14,7 @@ import pyarrow.compute
 
 from herdpy.errors import DataError, ProgrammingError
 from herdpy.exec.coerce import default_sources, to_assigned
+from herdpy.exec.interfaces import Numbers
 from herdpy.exec.row.row_check import compile_check_row, each_row, must_be_set, short_bytes
 from herdpy.model.schema import Column, Table
 from herdpy.model.types import DAY_MAX, DAY_MIN, MOMENT_MAX, MOMENT_MIN, Kind, Physical, Row
@@ -29,9 +30,17 @@ _INTEGERS = {Kind.SMALLINT: pa.int16(), Kind.INTEGER: pa.int32(), Kind.BIGINT: p
 class RowMaker:
     """Makes rows of one table from batches of one schema; columns not named take their default."""
 
-    def __init__(self, table: Table, schema: pa.Schema, now_us: int) -> None:
-        """ProgrammingError: a name is no column (42703), or comes twice (42701)."""
+    def __init__(
+        self, table: Table, schema: pa.Schema, now_us: int, numbers: Numbers | None = None
+    ) -> None:
+        """`numbers` gives the values of columns that sequences fill.
+
+        ProgrammingError: a name is no column (42703), or comes twice (42701).
+        """
         self.schema = schema
+        self._numbers = numbers
+        self._filled: dict[int, str] = {}
+        """The sequences of columns that are not given."""
         self._table = table
         self._check = compile_check_row(table)
         self._sources: list[int | Physical] = []
@@ -40,6 +49,11 @@ class RowMaker:
         space: dict[str, Any] = {"now_us": now_us}
         for ordinal, default in enumerate(default_sources(table, space)):
             self._is_given.append(ordinal in given)
+            filling = table.columns[ordinal].filling
+            if filling is not None and table.columns[ordinal].takes_values and ordinal not in given:
+                self._filled[ordinal] = filling.sequence
+                self._sources.append(None)
+                continue
             value = given[ordinal] if ordinal in given else eval(default, space)  # noqa: S307 - ours
             self._sources.append(value)
 
@@ -52,22 +66,29 @@ class RowMaker:
         is_checked = True
         for ordinal, column in enumerate(self._table.columns):
             source = self._sources[ordinal]
-            if not self._is_given[ordinal]:
+            if ordinal in self._filled:
+                columns.append(self._values_of(self._filled[ordinal], batch.num_rows))
+            elif not self._is_given[ordinal]:
                 columns.append(repeat(source, batch.num_rows))
                 is_checked = is_checked and not self._needs_check_of_default(ordinal)
-                continue
-            array = plain(batch.column(cast("int", source)))
-            values = _fast(array, column)
-            if values is None:
-                values = _slow(array, column, first_row)
-                is_checked = False
-            elif self._needs_check(array, ordinal):
-                is_checked = False
-            columns.append(values)
+            else:
+                array = plain(batch.column(cast("int", source)))
+                values = _fast(array, column)
+                if values is None:
+                    values = _slow(array, column, first_row)
+                    is_checked = False
+                elif self._needs_check(array, ordinal):
+                    is_checked = False
+                columns.append(values)
         rows: list[Row] = list(zip(*columns, strict=True))
         if self._table.checks or not is_checked:
             each_row(rows, self._check, first_row)
         return rows
+
+    def _values_of(self, sequence: str, count: int) -> list[Physical]:
+        numbers = self._numbers
+        assert numbers is not None
+        return [numbers.next_value(sequence) for _ in range(count)]
 
     def arrays(self, batch: pa.RecordBatch) -> list[Array] | None:
         """Return the columns of the rows, None for hidden ones, without a value of Python's.
@@ -83,6 +104,8 @@ class RowMaker:
             source = self._sources[ordinal]
             if column.hidden:
                 columns.append(None)
+            elif ordinal in self._filled:
+                return None
             elif not self._is_given[ordinal]:
                 if source is not None or must_be_set(self._table, ordinal):
                     return None

@@ -6,6 +6,7 @@ iterable is read as the batches are asked for. One thread at a time.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
 
@@ -93,7 +94,7 @@ def _of_dicts(rows: Iterator[Any], table: Table) -> Iterator[pa.RecordBatch]:
         # The caller that takes the batches knows how to say which one.
         yield pa.record_batch([pa.nulls(1)] * len(names), names=list(map(str, names)))
         return
-    convert = compile_row_converter(table, known)
+    convert = compile_row_converter(_unfilled(table), known)
     schema = pa.schema(
         [(str(n), arrow_type(table.columns[o].type)) for n, o in zip(names, known, strict=True)]
     )
@@ -109,6 +110,12 @@ def _of_dicts(rows: Iterator[Any], table: Table) -> Iterator[pa.RecordBatch]:
             yield pa.record_batch(arrays, schema=schema)
         else:  # of which the number of rows is all there is
             yield pa.RecordBatch.from_struct_array(pa.array([{}] * len(chunk), pa.struct([])))
+
+
+def _unfilled(table: Table) -> Table:
+    """Return a table that takes no value of a sequence: only what is given goes on from here."""
+    columns = tuple(replace(column, filling=None) for column in table.columns)
+    return replace(table, columns=columns) if table.is_filled else table
 
 
 def _chunks(rows: Iterator[Any]) -> Iterator[list[Any]]:

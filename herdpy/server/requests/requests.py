@@ -186,7 +186,8 @@ class Requests:
             self._session.end_write(begun)
         except Error as error:
             return self.failed(message, error)
-        return self._encode(self._done(message.request, row_count=begun.row_count))
+        done = self._done(message.request, row_count=begun.row_count, last_row_id=begun.last_row_id)
+        return self._encode(done)
 
     def carry_out(self, message: Any, *, is_again: bool = False) -> "Any | LockWait":
         """Return the answer, encoded, b"" when there is none. Errors are answers, too.
@@ -554,7 +555,13 @@ class Requests:
             self._opened_by = request
             self._results[self._last_result] = opened
             sent = {"result": self._last_result}
-        return self._done(request, row_count=result.row_count, columns=_SENT.of(columns), **sent)
+        return self._done(
+            request,
+            row_count=result.row_count,
+            last_row_id=result.last_row_id,
+            columns=_SENT.of(columns),
+            **sent,
+        )
 
     def _fetch(self, message: messages.Fetch) -> Answer:
         opened = self._results.get(message.result)

@@ -11,7 +11,7 @@ from typing import Any
 
 from herdpy.errors import Error, not_a
 from herdpy.limits import alterations_max, checks_max, columns_max, indexes_max
-from herdpy.model.schema import Check, Column, Index, Table
+from herdpy.model.schema import Check, Column, Filling, FillKind, Index, Table
 from herdpy.model.types import Kind, Physical
 from herdpy.sql import tree
 from herdpy.sql.bind import (
@@ -48,6 +48,8 @@ def bind_alter(node: syntax.Alter, context: StatementContext) -> tree.AlterTable
     if table.is_system:
         what = f'"{table.name}" is a system table: it cannot be altered'
         raise context.error("42501", what, node.table)
+    if table.sequence is not None:
+        raise not_a("table", table.name, context.position(node.table))
     is_rename = isinstance(node.actions[0], syntax.RenameTo)
     if node.kind == "VIEW" and table.view is None:
         raise not_a("view", table.name, context.position(node.table))
@@ -323,7 +325,14 @@ def _rename_part(change: _Change, node: syntax.RenamePart) -> None:
 
 def _add_column(change: _Change, node: syntax.AddColumn) -> None:
     table, context = change.table, change.context
-    column = bind_column(node.column, context)
+    column, _ = bind_column(node.column, context)
+    if column.filling is not None:
+        raise change.error(
+            "0A000",
+            "ALTER TABLE … ADD COLUMN of a column that a sequence fills is not supported",
+            node.column,
+            "CREATE another table with it, and INSERT INTO … SELECT.",
+        )
     if any(each.name == column.name for each in table.columns):
         if node.if_not_exists:
             return
@@ -351,6 +360,7 @@ def _alter_column(change: _Change, node: syntax.AlterColumn) -> None:
     if node.type is not None:
         _alter_type(change, node, node.type, ordinal)
     elif node.has_default:
+        column = replace(column, filling=_without_default(change, column, node))
         default: Physical = None
         default_sql: str | None = None
         if node.default is not None:
@@ -360,7 +370,24 @@ def _alter_column(change: _Change, node: syntax.AlterColumn) -> None:
     elif node.is_not_null is not None:
         if ordinal in change.table.key and not node.is_not_null:
             raise change.error("42P16", f'column "{node.name}" is in a primary key', node)
+        if column.filling is not None and column.filling.is_identity and not node.is_not_null:
+            raise _is_identity(change, column, node)
         change.put(ordinal, replace(column, not_null=node.is_not_null))
+
+
+def _without_default(change: _Change, column: Column, node: syntax.AlterColumn) -> Filling | None:
+    """Return what is left of a column's sequence when the column gets another default."""
+    filling = column.filling
+    if filling is None:
+        return None
+    if filling.is_identity:
+        raise _is_identity(change, column, node)
+    return replace(filling, kind=FillKind.NONE) if filling.is_owner else None
+
+
+def _is_identity(change: _Change, column: Column, node: syntax.AlterColumn) -> Error:
+    what = f'column "{column.name}" of relation "{change.table.name}" is an identity column'
+    return change.error("42601", what, node)
 
 
 def _alter_type(
@@ -369,6 +396,11 @@ def _alter_type(
     context, column = change.context, change.table.columns[ordinal]
     kind = bind_type(type_name, Scope(context, clause="TYPE"))
     check_stored(kind, column.name, node, context)
+    if column.filling is not None and not kind.is_integer:
+        what = (
+            f'column "{column.name}" has a sequence: its type must be smallint, integer, or bigint'
+        )
+        raise change.error("22023", what, node)
     source = change.source(ordinal)
     if node.using is not None:
         scope = change.old_scope()

@@ -12,14 +12,14 @@ from herdpy.errors import NotSupportedError, ProgrammingError
 from herdpy.limits import columns_max, statement_depth_max
 from herdpy.sql.reading import syntax
 from herdpy.sql.reading.extent import too_deep_at
-from herdpy.sql.reading.read_expression import QUERIES, ExpressionReader, Steps
+from herdpy.sql.reading.read_expression import QUERIES, Steps
+from herdpy.sql.reading.read_sequence import SequenceReader
 from herdpy.sql.reading.refusals import (
     ALTERATIONS,
     COLUMN_FEATURES,
     INSTEAD,
     INSTEAD_OF_REPLACING,
     INSTEAD_OF_UPDATING,
-    NO_SCHEMAS,
     TABLE_OPTIONS,
 )
 from herdpy.sql.reading.syntax import Node, Query
@@ -56,7 +56,7 @@ def read_condition(scanned: Scanned) -> Node:
     return node
 
 
-class Reader(ExpressionReader):
+class Reader(SequenceReader):
     """Reads one statement; one thread."""
 
     def __init__(self, scanned: Scanned, check_interrupt: Callable[[], object]) -> None:
@@ -69,14 +69,6 @@ class Reader(ExpressionReader):
         if self.kinds[self.index] != "end":
             raise self.unexpected_in(self.verb)
         return node
-
-    def table_name(self) -> syntax.TableName:
-        begin = self.index
-        name, start = self.placed_name()
-        if self.words[self.index] == ".":
-            self.index = begin
-            raise self.refused("a table name with a schema", NO_SCHEMAS)
-        return syntax.TableName(name, start)
 
     # --- statements ------------------------------------------------------------------------------
 
@@ -98,8 +90,12 @@ class Reader(ExpressionReader):
         if word == "CREATE":
             if self.words[self.index + 1] in ("UNIQUE", "INDEX"):
                 return self._create_index()
+            if self.words[self.index + 1] == "SEQUENCE":
+                return self.create_sequence()
             return (yield from self._create())
         if word == "ALTER":
+            if self.words[self.index + 1] == "SEQUENCE":
+                return self.alter_sequence()
             return (yield from self._alter())
         if word == "TRUNCATE":
             return self._truncate()
@@ -120,13 +116,18 @@ class Reader(ExpressionReader):
         following = self.words[self.index + 1]
         if self.words[self.index] == "(" and following not in QUERIES and following != "(":
             columns = self.placed_names()
-        if columns is not None or not self.accept_all("DEFAULT", "VALUES"):
+        overriding = None
+        if self.accept("OVERRIDING"):
+            overriding = self.expect_any("SYSTEM", "USER")
+            self.expect("VALUE")
+        is_named = columns is not None or overriding is not None
+        if is_named or not self.accept_all("DEFAULT", "VALUES"):
             self.allows_default = True
             source = yield self.whole_query()
         if self.words[self.index] == "ON":
             conflict = yield from self._conflict()
         returning = yield from self._returning()
-        return syntax.Insert(with_, table, columns, source, conflict, returning)
+        return syntax.Insert(with_, table, columns, source, conflict, returning, overriding)
 
     def _conflict(self) -> Steps:
         start = self.tokens[self.index].start
@@ -344,8 +345,7 @@ class Reader(ExpressionReader):
         if word == "GENERATED":
             if following not in ("ALWAYS", "BY"):
                 return
-            words = self.words[self.index : self.index + 5]
-            what = "GENERATED AS IDENTITY" if "IDENTITY" in words else "GENERATED ALWAYS AS"
+            what = "GENERATED ALWAYS AS"
         raise self.refused(what)
 
     def _column_definition(self, uniques: list[syntax.Unique], checks: list[syntax.Check]) -> Steps:
@@ -361,8 +361,13 @@ class Reader(ExpressionReader):
         while self.words[self.index] not in (",", ")", ""):
             constraint = self.name() if self.accept("CONSTRAINT") else None
             begin = self.index
-            self._refuse_feature()
-            if self.accept_all("NOT", "NULL"):
+            identity = self.identity()
+            if identity is None:
+                self._refuse_feature()
+            if identity is not None:
+                word, definition.identity = "DEFAULT", identity
+                found.add("NOT NULL")
+            elif self.accept_all("NOT", "NULL"):
                 word, definition.is_not_null = "NOT NULL", True
             elif self.accept("NULL"):
                 word = "NULL"
@@ -503,16 +508,16 @@ class Reader(ExpressionReader):
 
     def _drop(self) -> Node:
         self.expect("DROP")
-        is_view = self.expect_any("TABLE", "VIEW") == "VIEW"
+        kind = self.expect_any("TABLE", "VIEW", "SEQUENCE").lower()
         if_exists = self.accept_all("IF", "EXISTS")
         tables = [self.table_name()]
         while self.accept(","):
             tables.append(self.table_name())
         is_cascade = self.accept_any(("CASCADE", "RESTRICT")) == "CASCADE"
-        return syntax.DropTables(tables, if_exists, is_cascade, is_view)
+        return syntax.DropTables(tables, if_exists, is_cascade, kind)
 
     def _truncate(self) -> Node:
-        # Neither inheritance nor foreign keys nor identities are there to take notice of.
+        # Neither inheritance nor foreign keys are there to take notice of.
         self.expect("TRUNCATE")
         self.accept("TABLE")
         tables: list[syntax.TableName] = []
@@ -522,10 +527,11 @@ class Reader(ExpressionReader):
             self.accept("*")
             if not self.accept(","):
                 break
-        if self.accept_any(("RESTART", "CONTINUE")):
+        word = self.accept_any(("RESTART", "CONTINUE"))
+        if word:
             self.expect("IDENTITY")
         self.accept_any(("CASCADE", "RESTRICT"))
-        return syntax.Truncate(tables)
+        return syntax.Truncate(tables, word == "RESTART")
 
     # --- queries ---------------------------------------------------------------------------------
 

@@ -372,6 +372,8 @@ class Insert(Node):
     source: Query | None
     conflict: Conflict | None
     returning: list[Output] | None
+    overriding: str | None = None
+    """SYSTEM or USER, of OVERRIDING … VALUE."""
 
 
 class Update(Node):
@@ -393,6 +395,39 @@ class Delete(Node):
     returning: list[Output] | None
 
 
+OptionValue = int | bool | TypeName | tuple[str, str] | None
+
+
+class SequenceOptions(Node):
+    """Options of a sequence by their first words, in the order in which they stand.
+
+    None: NO MINVALUE or NO MAXVALUE, OWNED BY NONE, RESTART without a value.
+    """
+
+    found: dict[str, OptionValue]
+    start: int
+
+
+class Identity(Node):
+    """GENERATED … AS IDENTITY of a column."""
+
+    is_always: bool
+    options: SequenceOptions
+    start: int
+
+
+class CreateSequence(Node):
+    name: TableName
+    options: SequenceOptions
+    if_not_exists: bool
+
+
+class AlterSequence(Node):
+    name: TableName
+    options: SequenceOptions
+    if_exists: bool
+
+
 class ColumnDefinition(Node):
     """A column of CREATE TABLE; key_count is how often PRIMARY KEY stands there."""
 
@@ -402,6 +437,7 @@ class ColumnDefinition(Node):
     is_not_null: bool
     key_count: int
     default: Node | None
+    identity: Identity | None = None
 
 
 class Unique(Node):
@@ -547,16 +583,19 @@ class CreateView(Node):
 
 
 class DropTables(Node):
-    """DROP TABLE, or DROP VIEW."""
+    """DROP TABLE, DROP VIEW or DROP SEQUENCE; `kind` as Table.kind."""
 
     tables: list[TableName]
     if_exists: bool
     is_cascade: bool
-    is_view: bool
+    kind: str
 
 
 class Truncate(Node):
+    """TRUNCATE; restarts: with RESTART IDENTITY."""
+
     tables: list[TableName]
+    restarts: bool
 
 
 # --- walking -------------------------------------------------------------------------------------

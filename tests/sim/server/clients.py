@@ -49,7 +49,13 @@ TABLES = (
     "CREATE TABLE grp (id BIGINT PRIMARY KEY, v BIGINT)",
     "CREATE TABLE register (id BIGINT PRIMARY KEY, v BIGINT)",
 )
+FILLED = (
+    "DROP TABLE journal",
+    "CREATE TABLE journal (id BIGINT PRIMARY KEY, client BIGINT, "
+    "place BIGINT GENERATED ALWAYS AS IDENTITY)",
+)
 INDEXES = (
+    *FILLED,
     "CREATE INDEX ON account (balance)",
     "CREATE UNIQUE INDEX ON list (n, k)",
     "CREATE UNIQUE INDEX ON element (v, k, n)",
@@ -731,6 +737,10 @@ def check_end(world: World) -> None:
         def rows(text: str) -> list[Any]:
             return connection.execute(text).fetchall()
 
+        if world.plan.has_indexes:
+            ((count, places),) = rows("SELECT count(*), count(DISTINCT place) FROM journal")
+            if count != places:
+                raise CheckError("content", f"{count} rows of the journal have {places} places")
         world.history.check_end(
             [number for (number,) in rows("SELECT id FROM journal")],
             dict(rows("SELECT id, balance FROM account")),

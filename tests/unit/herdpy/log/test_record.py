@@ -26,6 +26,7 @@ from herdpy.log.record import (
     Rollback,
     RollbackTo,
     Rows,
+    SetSequence,
     decode,
     encode,
     encode_rows,
@@ -67,6 +68,7 @@ GOLDEN: list[tuple[Record, str]] = [
     (CreateTable(None, 1, [1, "t"], "a"), "9506c0019201a174a161"),
     (DropTable((1, 2), 1, 5), "94079201020105"),
     (Reserve(5, 64), "93080540"),
+    (SetSequence(5, 64, -3), "940c0540fd"),
     (ChangeAccess((1, 2), 1, [[[2, "a", "b"], [True]]]), "940a9201020191929302a161a16291c3"),
     (
         ChangeAccess((1, 2), 1, [[[7, "a", "lock_timeout"], [None, 9]]]),

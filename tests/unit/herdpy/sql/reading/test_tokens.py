@@ -139,7 +139,7 @@ def test_explain_and_upsert_are_taken_off_the_front() -> None:
         ("begin isolation level repeatable", ProgrammingError, 33),
         ("begin isolation level chaos", ProgrammingError, 23),
         ("alter table t add x int", NotSupportedError, 1),
-        ("create sequence i", NotSupportedError, 8),
+        ("create temp sequence i", NotSupportedError, 8),
         ("copy t from stdin", NotSupportedError, 1),
         ("selct 1", ProgrammingError, 1),
         ("commit now", ProgrammingError, 8),

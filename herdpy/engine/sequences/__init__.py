@@ -1,0 +1,1 @@
+"""Sequences: how their values are given away, reserved and set."""

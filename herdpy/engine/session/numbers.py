@@ -1,0 +1,126 @@
+"""Numbers: the sequences as one session sees them: nextval(), currval(), lastval(), setval().
+
+A value is given away by a step in memory, below what the log has reserved: the record of a
+reservation stands before that of every commit that uses a value of it, so no value comes twice
+(ADR 97). The session's thread, without the monitor.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from herdpy.engine.sequences.values import next_value, reserve, set_value
+from herdpy.engine.state.locks import Mode
+from herdpy.engine.state.log_space import with_log_space
+from herdpy.engine.state.tablespace import Tablespace
+from herdpy.engine.state.transactions import Transaction
+from herdpy.engine.statements.lock_wait import MustWaitError
+from herdpy.errors import LockTimeoutError, ProgrammingError, no_table
+from herdpy.model.schema import Table
+
+
+class SessionNumbers:
+    """Implements exec.interfaces.Numbers."""
+
+    __slots__ = ("_last", "_lock_timeout_s", "_tablespace", "_transaction", "_values")
+
+    def __init__(
+        self,
+        tablespace: Tablespace,
+        transaction: Callable[[], Transaction | None],
+        lock_timeout_s: Callable[[], float],
+    ) -> None:
+        """transaction() is the one that takes values, None for what has none yet."""
+        self._tablespace = tablespace
+        self._transaction = transaction
+        self._lock_timeout_s = lock_timeout_s
+        self._values: dict[str, int] = {}
+        self._last: str | None = None
+
+    def next_value(self, name: str) -> int:
+        """Give away the next value; 2200H: there is none.
+
+        MustWaitError: a transaction changes the sequence.
+        """
+        tablespace = self._tablespace
+        with tablespace.monitor:
+            tablespace.enter()
+            sequence = self._found(name)
+            value = next_value(tablespace.applier, sequence)
+        if value is None:
+            value = with_log_space(tablespace, partial(self._reserved, name))
+        self._values[name] = value
+        self._last = name
+        return value
+
+    def current_value(self, name: str) -> int:
+        """Return what next_value() gave the session last; 55000: it has not."""
+        value = self._values.get(name)
+        if value is None:
+            raise ProgrammingError(
+                f'currval of sequence "{name}" is not yet defined in this session',
+                sqlstate="55000",
+                hint="nextval() comes first.",
+            )
+        return value
+
+    def last_value(self) -> int:
+        """Return what next_value() gave the session last, of any sequence; 55000."""
+        if self._last is None:
+            raise ProgrammingError(
+                "lastval is not yet defined in this session",
+                sqlstate="55000",
+                hint="nextval() comes first.",
+            )
+        return self._values[self._last]
+
+    def set_value(self, name: str, value: int | None, is_called: bool | None = True) -> int | None:
+        """Have the sequence go on behind the value, with is_called False from it on; None: not.
+
+        22003: the value is out of its bounds. MustWaitError as next_value().
+        """
+        if value is None or is_called is None:
+            return None
+        with_log_space(self._tablespace, partial(self._set, name, value, is_called=is_called))
+        if is_called:
+            self._values[name] = value
+        return value
+
+    def _reserved(self, name: str) -> int:
+        """Reserve values in the log, and give away the first of them."""
+        tablespace = self._tablespace
+        with tablespace.monitor:
+            tablespace.enter()
+            sequence = self._found(name)
+            reserve(tablespace, sequence)
+            value = next_value(tablespace.applier, sequence)
+        assert value is not None
+        return value
+
+    def _set(self, name: str, value: int, *, is_called: bool) -> None:
+        tablespace = self._tablespace
+        with tablespace.monitor:
+            tablespace.enter()
+            set_value(tablespace, self._found(name), value, is_called=is_called)
+
+    def _found(self, name: str) -> Table:
+        """Return the sequence, which no other transaction is changing. Monitor held."""
+        tablespace, transaction = self._tablespace, self._transaction()
+        if tablespace.locks.is_taken(transaction, (name,)):
+            self._wait(name, transaction)
+        if transaction is not None and name in transaction.catalog_changes:
+            found = transaction.catalog_changes[name]
+        else:
+            found = tablespace.applier.state.catalog.table(name)
+        if found is None or found.sequence is None:
+            raise no_table(name, (), kind="sequence")
+        return found
+
+    def _wait(self, name: str, transaction: Transaction | None) -> None:
+        if transaction is None:
+            raise LockTimeoutError(
+                f'sequence "{name}" is being changed by another transaction',
+                hint="Do it again when that has ended.",
+            )
+        wait = self._tablespace.locks.acquire(transaction, (name,), Mode.SHARED)
+        if wait is not None:
+            raise MustWaitError(wait, self._lock_timeout_s())

@@ -1,0 +1,1 @@
+"""Sequences in SQL: their options, what binds them, and their text."""
