@@ -291,6 +291,9 @@ class _Searches:
         self.has_scalar_subquery = tree.PartSearch(
             lambda part: isinstance(part, tree.ScalarSubquery)
         )
+        self.has_aggregate = tree.PartSearch(
+            lambda part: isinstance(part, tree.Aggregate | tree.Window)
+        )
         self.varies = tree.PartSearch(_varies)
         self.outer_names = tree.OuterNames()
 
@@ -1154,10 +1157,8 @@ class _Printer:
 
     def _is_join(self, node: tree.RowInQuery) -> bool:
         """Tell whether it may be printed as EXISTS, in the query that it is in."""
-        return self.hoisted is None and not any(
-            isinstance(part, (tree.Aggregate, tree.Window)) or part in self.group_keys
-            for part in tree.walk(node.operands, is_deep=False)
-        )
+        has_own = any(map(self.searches.has_aggregate, node.operands))
+        return self.hoisted is None and not self.group_keys and not has_own
 
     def _row_exists(self, node: tree.RowInQuery) -> str:
         """Print a test of rows that they are filtered by, to which NULL is false: as a join."""
