@@ -198,6 +198,7 @@ class FastPath:
                     )
                     transaction.token = core.token
                 transaction.numbers, transaction.last_identity = core.numbers, None
+                core.numbers.is_at_once = text is None
                 write, count = prepared.write_row, None
                 try:
                     if write is not None and write(
@@ -234,6 +235,7 @@ class FastPath:
                 raise
             finally:
                 core.running = None
+                core.numbers.is_at_once = False
                 if core.settings.idle_in_transaction_timeout_s:
                     core.used_s = self._clock.monotonic()
         except BaseException as error:
