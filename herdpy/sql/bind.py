@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from herdpy.errors import not_a
 from herdpy.limits import check_bytes_max, checks_max, columns_max, identifier_bytes_max
+from herdpy.model.names import generated_name
 from herdpy.model.schema import ROW_ID_NAME, Check, Column, FillKind, Index, Table, View
 from herdpy.model.sequences import SequenceDefinition
 from herdpy.model.types import (
@@ -482,15 +483,6 @@ def bind_row_condition(
     if parameters:
         raise context.error("42P02", "a CHECK takes no parameters", node)
     return condition
-
-
-def generated_name(first: str, second: str, end: str) -> str:
-    """Return the name that PostgreSQL makes of two, of which the longer one gives up characters."""
-    names, tail = [first, second] if second else [first], f"_{end}"
-    while len("_".join(names).encode()) + len(tail) > identifier_bytes_max:
-        longest = max(range(len(names)), key=lambda place: len(names[place].encode()))
-        names[longest] = names[longest][:-1]
-    return "_".join(names) + tail
 
 
 def bind_unique(node: syntax.Unique, columns: Sequence[Column], context: StatementContext) -> Index:

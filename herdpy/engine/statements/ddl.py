@@ -28,11 +28,12 @@ from herdpy.errors import (
     no_table,
     not_a,
 )
-from herdpy.limits import identifier_bytes_max, indexes_max
+from herdpy.limits import indexes_max
 from herdpy.log.record import ChangeAccess, Reserve, SetSequence
 from herdpy.log.record import CreateTable as CreateRecord
 from herdpy.log.record import DropTable as DropRecord
 from herdpy.model.access import DELETE, Access, User, facts_to_plain
+from herdpy.model.names import generated_name
 from herdpy.model.schema import (
     ROW_ID_NAME,
     Column,
@@ -142,7 +143,7 @@ class Definitions(NamedTuple):
         for ordinal, definition in sequences:
             column = filled[ordinal]
             assert column.filling is not None
-            of_column = self._free_name(f"{table.name}_{column.name}", "seq", taken)
+            of_column = self._free_name(table.name, column.name, "seq", taken)
             lock((of_column,), Mode.EXCLUSIVE)
             taken.add(of_column)
             filled[ordinal] = replace(column, filling=replace(column.filling, sequence=of_column))
@@ -440,15 +441,13 @@ class Definitions(NamedTuple):
         columns = "_".join(table.columns[ordinal].name for ordinal in index.columns)
         end = "key" if index.is_constraint else "idx"
         taken = set(_constraint_names(table))
-        return replace(index, name=self._free_name(f"{table.name}_{columns}", end, taken))
+        return replace(index, name=self._free_name(table.name, columns, end, taken))
 
-    def _free_name(self, begin: str, end: str, taken: Container[str]) -> str:
-        """Return begin_end, shortened, with a number if that is taken."""
+    def _free_name(self, first: str, second: str, end: str, taken: Container[str]) -> str:
+        """Return first_second_end as PostgreSQL makes it, with a number if that is taken."""
         catalog = self._catalog()
         for number in count():
-            tail = f"_{end}{number or ''}"
-            head = begin.encode()[: identifier_bytes_max - len(tail)]
-            name = head.decode(errors="ignore") + tail
+            name = generated_name(first, second, f"{end}{number or ''}")
             is_taken = catalog.indexed_by(name) is not None or catalog.table(name) is not None
             if name not in taken and not is_taken:
                 return name
