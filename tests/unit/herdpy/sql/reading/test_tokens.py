@@ -138,7 +138,7 @@ def test_explain_and_upsert_are_taken_off_the_front() -> None:
         ("savepoint x y", ProgrammingError, 13),
         ("begin isolation level repeatable", ProgrammingError, 33),
         ("begin isolation level chaos", ProgrammingError, 23),
-        ("alter table t add x int", NotSupportedError, 1),
+        ("alter domain t add x", NotSupportedError, 7),
         ("create temp sequence i", NotSupportedError, 8),
         ("copy t from stdin", NotSupportedError, 1),
         ("selct 1", ProgrammingError, 1),
