@@ -83,6 +83,11 @@ class OperationalError(DatabaseError, sqlstate="58000"):
 class IntegrityError(DatabaseError, sqlstate="23000"):
     """A constraint forbids it: duplicate key, NULL in a NOT NULL column."""
 
+    table: str | None = None
+    """Whose values the message shows, if it does: to who may read them."""
+    plain: str | None = None
+    """The message without them."""
+
 
 class InternalError(DatabaseError):
     """herdpy found itself wrong, or a transaction's state does not allow the statement."""

@@ -472,6 +472,7 @@ def bind_row_condition(
     )
     scope.add(Named(0, table.name, columns, table), node)
     condition = bind_condition(node, scope, "argument of CHECK")
+    _refuse_sequences(condition, "a CHECK", node, context)
     parameters = [part for part in tree.walk(condition) if isinstance(part, tree.Parameter)]
     if any(map(context.is_now, parameters)):
         raise context.error(
@@ -627,6 +628,7 @@ def _bind_create_view(node: syntax.CreateView, context: StatementContext) -> tre
     query = bind_query(node.query, context)
     if node.or_replace and name in context.view_names:
         raise context.error("42P17", f'view "{name}" would be read by itself', node.name)
+    _refuse_sequences(query, "a view", node, context)
     columns = _columns_of(query, node.columns or [], node, "CREATE VIEW", context)
     tables = {table.name: table for _, table in context.named.values()}
     relations = [(table.name, len(table.visible_columns)) for table in tables.values()]
@@ -637,6 +639,15 @@ def _bind_create_view(node: syntax.CreateView, context: StatementContext) -> tre
         tuple(tables.values()),
         node.or_replace,
     )
+
+
+def _refuse_sequences(
+    bound: object, what: str, node: syntax.Node, context: StatementContext
+) -> None:
+    """Refuse values of sequences in what is bound again wherever it is read."""
+    call = next((part for part in tree.walk(bound) if isinstance(part, tree.SequenceCall)), None)
+    if call is not None:
+        raise context.error("0A000", f"{call.function}() in {what} is not supported", node)
 
 
 def new_name(name: str, node: syntax.Node, context: StatementContext) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from herdpy.engine.state.error_messages import dropped_error
 from herdpy.engine.state.system_tables import SYSTEM_TABLES
-from herdpy.errors import Error, ProgrammingError
+from herdpy.errors import Error, IntegrityError, ProgrammingError
 from herdpy.model.access import SELECT, SPACE, UPDATE, USAGE, Access, Rights, User, right_names
 from herdpy.model.schema import Table
 from herdpy.sql import tree
@@ -182,6 +182,25 @@ def current_access(tablespace: "Tablespace", transaction: "Transaction | None") 
         own, access = transaction.catalog_changes, transaction.access_changes
         catalog = catalog.with_changes(own, access, version=-1)
     return catalog.access
+
+
+def hide_values(
+    error: IntegrityError, tablespace: "Tablespace", transaction: "Transaction | None", user: User
+) -> None:
+    """Take the values of a row out of an error's message if the user may not read the table."""
+    if error.plain is None or error.table is None:
+        return
+    catalog = tablespace.state.catalog
+    if transaction is not None:
+        catalog = catalog.with_changes(transaction.catalog_changes, {}, version=-1)
+    table, access = catalog.table(error.table), current_access(tablespace, transaction)
+    rights = access.rights_of(user.name) if access.has(user) else None
+    may_read = rights is not None and (
+        rights.is_superuser
+        or (table is not None and (rights.owns(table.id) or bool(rights.of(table.id) & SELECT)))
+    )
+    if not may_read:
+        error.message, error.args = error.plain, (error.plain,)
 
 
 def rights_of(access: Access, user: User | None) -> Rights | None:

@@ -10,7 +10,7 @@ from herdpy.engine.state.catalog import Catalog
 from herdpy.errors import NotSupportedError
 from herdpy.model.schema import Table, View
 from herdpy.sql import tree
-from herdpy.sql.bind_query import bind_query
+from herdpy.sql.bind import bind_query
 from herdpy.sql.reading import syntax
 from herdpy.sql.reading.reader import read
 from herdpy.sql.reading.tokens import scan

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
+from herdpy.engine.access.rights import hide_values
 from herdpy.engine.session.activity import Running
 from herdpy.engine.session.core import SessionCore
 from herdpy.engine.state.error_messages import system_error
@@ -22,7 +23,12 @@ from herdpy.engine.statements.lock_wait import (
     lock_wait_of,
     room_wait_of,
 )
-from herdpy.errors import InvariantViolation, LockTimeoutError, SnapshotTooOldError
+from herdpy.errors import (
+    IntegrityError,
+    InvariantViolation,
+    LockTimeoutError,
+    SnapshotTooOldError,
+)
 from herdpy.limits import statement_restarts_max
 
 T = TypeVar("T")
@@ -59,6 +65,8 @@ class StatementRunner:
                     core.recover(error)
                     if isinstance(error, LockTimeoutError):
                         self._count_timeout("lock_timeout")
+                    elif isinstance(error, IntegrityError) and core.identity is not None:
+                        hide_values(error, core.tablespace, core.transaction, core.identity)
                     raise
                 finally:
                     if core.lock_wait is None:

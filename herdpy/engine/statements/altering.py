@@ -32,6 +32,7 @@ from herdpy.log.record import CreateTable as CreateRecord
 from herdpy.log.record import DropTable as DropRecord
 from herdpy.model.schema import Index, Table, View, table_to_plain
 from herdpy.sql import tree
+from herdpy.sql.definitions.checks import with_table_name
 
 
 class Alterations(Definitions):
@@ -79,9 +80,8 @@ class Alterations(Definitions):
         made = self._with_indexes(replace(made, id=number, version=1), table)
         beside = f"_altered_{number}"
         self._check_free_name(beside)
-        beside_made = replace(
-            made, name=beside, checks=tuple(each for each in made.checks if each.is_valid)
-        )
+        checks = (with_table_name(each, beside) for each in made.checks if each.is_valid)
+        beside_made = replace(made, name=beside, checks=tuple(checks))
         self._submit([self._record(beside_made)])
         return beside_made
 

@@ -722,6 +722,7 @@ class Execution:
         *,
         is_insert: bool,
         give: Give | None = None,
+        update: Update | None = None,
     ) -> Write:
         return Write(
             self._tablespace,
@@ -732,6 +733,7 @@ class Execution:
             memory_bytes_max=self._database.config.transaction_bytes_max,
             check_interrupt=self._interrupt.check,
             give=give,
+            update=update,
         )
 
     def _make_batch(self, steps: list[Write], transaction: Transaction) -> Write:
@@ -831,7 +833,12 @@ class Execution:
         if table.is_heap:
             changes: list[Change] = [(None, row) for row in rows]
             write = self._write_of(
-                transaction, table, lambda _: (changes, len(changes)), is_insert=True, give=give
+                transaction,
+                table,
+                lambda _: (changes, len(changes)),
+                is_insert=True,
+                give=give,
+                update=update,
             )
         else:
             write = FreshInsert(

@@ -251,7 +251,7 @@ class Write:
                 if not self._is_as_found(snapshot, found):
                     return RESTART
                 self._check_duplicates(expected, found)
-                if not self._are_free(unique):
+                if not self._are_free(unique, snapshot):
                     return RESTART
                 estimate = partial(self._estimate, changes)
                 return count if self._log_by_parts(changes, self._log, estimate) else SPILL
@@ -265,7 +265,7 @@ class Write:
                 if not self._is_as_found(snapshot, found):
                     return RESTART
                 self._check_duplicates(expected, found)
-                if not self._are_free(unique):
+                if not self._are_free(unique, snapshot):
                     return RESTART
                 if changes and not self._log(changes):
                     return SPILL
@@ -334,10 +334,10 @@ class Write:
                 return wait
         return None
 
-    def _are_free(self, unique: Iterable[UniqueKeys]) -> bool:
+    def _are_free(self, unique: Iterable[UniqueKeys], snapshot: Snapshot) -> bool:
         """Raise 23505 unless the keys that rows get, which are locked, are free.
 
-        False: one is not, and by what has it the statement is to be worked out again.
+        False: a row has one since the snapshot, by which the statement is to be worked out again.
         """
         if not unique:
             return True
@@ -346,7 +346,10 @@ class Write:
             for each in unique:
                 taken = each.first_taken(latest)
                 if taken is not None:
-                    if any(each.store is self.table.stores[number] for number in self.arbiters):
+                    stores = (self.table.stores[number] for number in self.arbiters)
+                    entries = each.store.table
+                    is_new = snapshot.source(entries).get(taken) is None
+                    if is_new and any(each.store is store for store in stores):
                         return False
                     check_absent(each.store.table, taken, taken)
         finally:
@@ -704,18 +707,20 @@ def _updated(
             if old is not None:
                 seen[table.key_of(old)] = old
             continue
+        for key, holds in ((conflict, False), (conflict_of(after), True)):
+            if key is not None:
+                is_held[key] = holds
+        changes.append((old, after))
+        written.append(after)
+        if old is None and table.is_heap:
+            continue  # it gets its key when it is logged
         new_key, before = table.key_of(after), None if old is None else table.key_of(old)
         if before is not None and new_key != before:
             has_moved = True
             left[before] = None
         if new_key != before:
             check_absent(table, new_key, left.get(new_key))
-        for key, holds in ((conflict, False), (conflict_of(after), True)):
-            if key is not None:
-                is_held[key] = holds
-        changes.append((old, after))
         left[new_key] = after
-        written.append(after)
     if has_moved:  # one for each key: a new row may have come in the place of one
         changes = [each for each in effects_of(table, changes).values() if each != (None, None)]
     return changes, {key: row for key, row in seen.items() if key not in left}, written

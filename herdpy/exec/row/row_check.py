@@ -333,11 +333,14 @@ def _duplicate_key(table: Table, key: Key) -> IntegrityError:
         return _duplicate_entry(table.store, key)
     names = ", ".join(table.key_names)
     values = ", ".join(map(shortened, _key_texts(table, key)))
-    return IntegrityError(
-        f'duplicate key: table "{table.name}" has a row with key ({names})=({values})',
+    what = f'duplicate key: table "{table.name}" has a row with'
+    error = IntegrityError(
+        f"{what} key ({names})=({values})",
         sqlstate="23505",
         hint="INSERT … ON CONFLICT DO NOTHING leaves out rows whose key is there.",
     )
+    error.table, error.plain = table.name, f"{what} this key ({names})"
+    return error
 
 
 def _duplicate_entry(store: IndexStore, key: Key) -> IntegrityError:
@@ -352,11 +355,13 @@ def _duplicate_entry(store: IndexStore, key: Key) -> IntegrityError:
         values.append("NULL" if is_null else shortened(texts[place]))
         is_null = False
     names = ", ".join(store.column_names)
-    return IntegrityError(
-        f'duplicate key: table "{store.table_name}" has a row with ({names})='
-        f'({", ".join(values)}), which are unique by "{store.index.name}"',
-        sqlstate="23505",
+    what, by = f'duplicate key: table "{store.table_name}" has a row with', store.index.name
+    error = IntegrityError(
+        f'{what} ({names})=({", ".join(values)}), which are unique by "{by}"', sqlstate="23505"
     )
+    error.table = store.table_name
+    error.plain = f'{what} these values of ({names}), which are unique by "{by}"'
+    return error
 
 
 def _key_texts(table: Table, key: Key) -> Iterator[str]:

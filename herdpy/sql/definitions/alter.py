@@ -418,8 +418,9 @@ def _alter_type(
             expression = read_condition(scan(text))
             default, default_sql = bind_default(expression, kind, column.name, scope)
         except Error as error:
-            what = f'default for column "{column.name}" cannot be cast automatically to type {kind}'
-            raise change.error("42804", what.lower(), node) from error
+            to = f"cannot be cast automatically to type {kind}".lower()
+            what = f'default for column "{column.name}" {to}'
+            raise change.error("42804", what, node) from error
     changed = replace(column, type=kind, default=default, default_sql=default_sql)
     change.retype(ordinal, changed, source)
 

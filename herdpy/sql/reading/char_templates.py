@@ -32,7 +32,7 @@ _FRACTIONS = {
 _NAMES = {"MONTH": ("monthname", 9), "DAY": ("dayname", 9), "MON": ("monthname", 3),
           "DY": ("dayname", 3)}  # fmt: skip
 _HALVES = {"AM": "AM", "PM": "AM", "A.M.": "A.M.", "P.M.": "A.M."}
-_REFUSED = ("Y,YYY",)
+_REFUSED = ("Y,YYY", "IDDD")
 _WORDS = sorted((*_NUMBERS, *_FRACTIONS, *_NAMES, *_HALVES, *_REFUSED), key=len, reverse=True)
 _PIECE = re.compile(
     rf"(FM|fm)?((?i:{'|'.join(map(re.escape, _WORDS))}))(TH|th|SP)?"

@@ -12,6 +12,7 @@ from herdpy.sql.bind_expression import bind_open, bind_type, convert
 from herdpy.sql.reading import syntax
 from herdpy.sql.scope import Scope, StatementContext
 from herdpy.sql.sequences.options import Options, new_sequence
+from herdpy.sql.text import name_text
 
 _SERIALS = {
     "SERIAL": INTEGER, "SERIAL4": INTEGER, "BIGSERIAL": BIGINT, "SERIAL8": BIGINT,
@@ -151,14 +152,17 @@ def bind_setval(node: syntax.Call, scope: Scope) -> tree.Expression:
 def bind_serial_sequence(node: syntax.Call, scope: Scope) -> tree.Expression:
     """Bind pg_get_serial_sequence('table', 'column'): the name of the sequence, NULL for none."""
     names = [_constant(argument, node, scope) for argument in node.arguments]
-    place = syntax.TableName(_folded(names[0]), syntax.start_of(node) or 0)
-    table = scope.context.table(place)
+    name, context = _folded(names[0]), scope.context
+    table = context.catalog.table(name)
+    if table is None:
+        raise no_table(name, context.catalog.table_names(), context.position(node))
     ordinal = table.ordinal(names[1])
     if ordinal is None:
         what = f'column "{names[1]}" of table "{table.name}" does not exist'
         raise scope.error("42703", what, node)
     filling = table.columns[ordinal].filling
-    return tree.Literal(TEXT, filling.sequence if filling and filling.is_owner else None)
+    is_owner = filling is not None and filling.is_owner
+    return tree.Literal(TEXT, name_text(filling.sequence) if filling and is_owner else None)
 
 
 def _sequence_of(argument: syntax.Node, node: syntax.Call, scope: Scope) -> Table:

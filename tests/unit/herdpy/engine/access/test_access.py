@@ -320,6 +320,24 @@ def test_a_dropped_user_can_go_on_with_nothing(engine: Engine) -> None:
     assert caught.value.sqlstate == "57P01"
 
 
+def test_an_error_shows_values_to_who_may_read_them(engine: Engine) -> None:
+    root, ann = session_of(engine), session_of(engine, "ann")
+    run(root, "CREATE TABLE pay (k INT PRIMARY KEY, a INT, pin TEXT, UNIQUE (a, pin))")
+    run(root, "INSERT INTO pay VALUES (1, 1, 'p-4711'), (2, 2, 'p-4711')")
+    run(root, "GRANT INSERT, UPDATE ON pay TO ann")
+    again = "INSERT INTO pay VALUES (1, 7, 'x')"
+    moved = f"{again} ON CONFLICT (k) DO UPDATE SET a = 2"
+    for text in ("UPDATE pay SET a = 2", moved, again):
+        error = refusal(ann, text)
+        assert error.sqlstate == "23505"
+        assert "4711" not in str(error)
+        assert "=(" not in str(error)
+    run(root, "GRANT SELECT ON pay TO ann")
+    for text, values in ((moved, "(a, pin)=(2, p-4711)"), (again, "(k)=(1)")):
+        assert values in refusal(ann, text).message
+        assert values in refusal(root, text).message
+
+
 def test_tables_without_rights_are_not_listed(engine: Engine) -> None:
     root, ann = session_of(engine), session_of(engine, "ann")
     run(root, "GRANT INSERT ON t TO ann")
