@@ -68,6 +68,10 @@ NEVER_SIMULATED = {
     "engine/access/view_text.py",  # of dumps and system tables
     "engine/statements/returned_rows.py",  # of RETURNING, which no life asks for
     "model/reals.py",  # of REAL, which no table of a life has
+    "sql/reading/char_templates.py",  # of queries that no life asks, as the next two
+    "sql/reading/grouping_sets.py",
+    "sql/reading/recursion.py",
+    "sql/sequences/text.py",  # of dumps
     "proto/scram.py",
     "server/listening.py",  # of processes, as the next one
     "server/login/audit_file.py",
