@@ -7,7 +7,7 @@ the others. Page reads raise CorruptionError as page.py says.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, zip_longest
 from operator import gt, lt
 from typing import Any, cast
 
@@ -177,6 +177,13 @@ class TablePages:
     ) -> "TablePages":
         """Build from the manifest's references over mapped segments."""
         return cls.of_entries(table, [open_entry(table, ref, segments) for ref in refs])
+
+    def are_those_of(self, other: "TablePages") -> bool:
+        """Return whether these are the very pages of another one, perhaps by another definition."""
+        if self is other:
+            return True
+        pairs = zip_longest(self.entries(), other.entries())
+        return all(a and b and a.ref == b.ref and a.dead == b.dead for a, b in pairs)
 
     def for_table(self, table: Table) -> "TablePages":
         """Return the pages read by another definition of the table; self when it is the same."""

@@ -353,9 +353,10 @@ def publish(
             current = tables.get(table_id)
             if current is None:  # dropped meanwhile
                 continue
-            done = frozen.tables[table_id].frozen
-            # They are `pages` when an interrupt came behind this very assignment.
-            if current.pages is not pages and current.pages is not frozen.tables[table_id].pages:
+            done, before = frozen.tables[table_id].frozen, frozen.tables[table_id].pages
+            # They are `pages` when an interrupt came behind this very assignment; of another
+            # definition they are when the table was altered meanwhile, which changes no row.
+            if not (current.pages.are_those_of(pages) or current.pages.are_those_of(before)):
                 if any(memtable in current.frozen for memtable in done):
                     raise InvariantViolation("I4: a table adopted pages during a checkpoint")
                 retired += done
@@ -363,6 +364,8 @@ def publish(
             kept = tuple(memtable for memtable in current.frozen if memtable not in done)
             retired += done
             renewed.append(current.memtable)
+            if pages.table.version != current.table.version:
+                pages = pages.for_table(current.table)
             tables[table_id] = TableState(current.table, current.memtable, kept, pages)
         for number, pages in written.staged.items():
             # Else it is committed or given up meanwhile, or this is published already.
