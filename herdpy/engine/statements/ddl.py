@@ -424,8 +424,10 @@ class Definitions(NamedTuple):
         tablespace, transaction, user, lock = self
         lock((planned.name,), Mode.EXCLUSIVE)
         table = self._find(planned.name)
-        if table is None or table.id != planned.id:
+        if table is None:
             raise no_table(planned.name, ())
+        if table.id != planned.id:  # made anew, by TRUNCATE or ALTER, while the lock was waited for
+            raise stale(planned.name)
         rights = rights_of(current_access(tablespace, transaction), user)
         if rights is not None and not rights.owns(table.id):
             raise denied(what, "It takes the table's owner or SUPERUSER.")
