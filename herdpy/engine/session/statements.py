@@ -8,7 +8,7 @@ from herdpy.engine.access.rights import check_superuser
 from herdpy.engine.access.roles import Actor
 from herdpy.engine.session.parts import SessionPart
 from herdpy.engine.state.transactions import Transaction
-from herdpy.engine.statements.execution import Batch
+from herdpy.engine.statements.execution import Batch, Execution
 from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.engine.statements.plan_cache import Prepared, plan_key
 from herdpy.engine.writes.row_writes import looking
@@ -347,10 +347,8 @@ class Statements(SessionPart):
         if transaction.is_autocommit and isinstance(statement, tree.DropRole):
             self._database.end_dropped_users()
 
-    def _create_as(
-        self, statement: tree.CreateTableAs, prepared: Prepared, values: list[Physical]
-    ) -> Result:
-        """Make a table, and insert what its query gives: both or nothing."""
+    def _begin_parts(self, statement: tree.Definition) -> tuple[Transaction, Execution]:
+        """Begin a statement that logs several parts, which core.undo_from undoes until its end."""
         core = self._core
         core.tablespace.check_running()
         core.check_not_lost()
@@ -358,8 +356,16 @@ class Statements(SessionPart):
         self._planner.use_lease()
         self._database.check_room(frees_space=False)
         transaction = core.begin_write(statement, is_of_parts=True)
-        execution = self._planner.execution(transaction)
-        core.undo_from = before = transaction.statement
+        core.undo_from = transaction.statement
+        return transaction, self._planner.execution(transaction)
+
+    def _create_as(
+        self, statement: tree.CreateTableAs, prepared: Prepared, values: list[Physical]
+    ) -> Result:
+        """Make a table, and insert what its query gives: both or nothing."""
+        core = self._core
+        transaction, execution = self._begin_parts(statement)
+        before = transaction.statement
         try:
             execution.define(transaction, statement, Actor(core.identity, None, None))
         except MustWaitError:  # it has had no effect
@@ -382,13 +388,7 @@ class Statements(SessionPart):
     ) -> Result:
         """Change a definition, and what rows it takes: all of it or nothing."""
         core = self._core
-        core.tablespace.check_running()
-        core.check_not_lost()
-        core.current_transaction()
-        self._database.check_room(frees_space=False)
-        transaction = core.begin_write(statement, is_of_parts=True)
-        execution = self._planner.execution(transaction)
-        core.undo_from = transaction.statement
+        transaction, execution = self._begin_parts(statement)
         actor = Actor(core.identity, None, None)
         try:
             made = execution.begin_alter(transaction, statement, actor)

@@ -41,7 +41,14 @@ from herdpy.engine.writes.row_writes import (
     Write,
     looking,
 )
-from herdpy.errors import Error, InternalError, MemoryLimitError, SerializationError, loading
+from herdpy.errors import (
+    Error,
+    IntegrityError,
+    InternalError,
+    MemoryLimitError,
+    SerializationError,
+    loading,
+)
 from herdpy.exec.interfaces import Numbers
 from herdpy.exec.result import Columns, LogicalRow, Result
 from herdpy.exec.row.row_check import (
@@ -455,7 +462,10 @@ class Execution:
         try:
             self.write(transaction, insert, [values], lambda: insert)
         except Error as error:  # it knows the table under the name that it has for this time
-            error.message = error.message.replace(f'"{made.name}"', f'"{table.name}"')
+            names = f'"{made.name}"', f'"{table.name}"'
+            error.message = error.message.replace(*names)
+            if isinstance(error, IntegrityError) and error.plain is not None:
+                error.table, error.plain = table.name, error.plain.replace(*names)
             raise
         alter = Alterations(tablespace, transaction, actor.user, partial(self.lock, transaction))
         step = partial(tablespace.run_writing, partial(alter.finish, statement, made))

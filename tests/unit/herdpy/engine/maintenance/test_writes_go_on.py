@@ -97,3 +97,32 @@ def test_readers_and_commits_go_on_at_every_step(work: str) -> None:
         last = {"update": (299, -1)}.get(work, (len(steps), 200))
         assert (found.pop(299), found.pop(200)) == last
         assert all(found[n] == expected(n) for n in found)
+
+
+@pytest.mark.parametrize("work", ["checkpoint", "compaction"])
+def test_definitions_change_in_place_at_every_step(work: str) -> None:
+    """Pages are the same by another definition; behind it checkpoints and compactions go on."""
+    disk = SimulatedDisk(1)
+    with engine(disk=disk) as db, Background() as background:
+        filled(db)
+        session = db.session(autocommit=True)
+        run(session, "CREATE INDEX t_s ON t (s)")
+        run(session, "UPDATE t SET v = v WHERE id < 200")
+        database, holder = db.database, Holder(disk)
+        function = database.run_checkpoint if work == "checkpoint" else database.run_compaction
+        background.start(lambda: holder.run(function))
+        count = 0
+        while holder.next_step() is not None:
+            run(session, f"ALTER TABLE t ALTER v SET DEFAULT {count}")
+            count += 1
+            holder.step()
+        assert count > (2 if work == "checkpoint" else 0)  # a compaction gives way
+        disk.latency = None
+        run(session, "UPDATE t SET v = v WHERE id < 50")
+        db.database.run_checkpoint()
+        db.database.run_compaction()
+        for _ in range(2):
+            found = rows(db.session(), "SELECT id, v FROM t ORDER BY id")
+            assert found == [(key, expected(key)) for key in range(ROWS)]
+            assert rows(db.session(), "SELECT id FROM t WHERE s = 's7'") == [(7,)]
+            db.reopen()
