@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.access.roles import Actor, change_access
-from herdpy.engine.state.locks import Mode, Resource
+from herdpy.engine.state.locks import Lock, Mode, Resource
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.snapshots import Snapshot, TableSnapshot
 from herdpy.engine.state.staged import Operation
 from herdpy.engine.state.transactions import Transaction
-from herdpy.engine.statements.altering import Alterations
 from herdpy.engine.statements.ddl import Definitions
 from herdpy.engine.statements.fast_paths import MakeRows
 from herdpy.engine.statements.interrupt import StatementInterrupt
@@ -105,8 +104,11 @@ from herdpy.sql.tree import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from herdpy.engine.state.tablespace import Tablespace
+    from herdpy.engine.statements.altering import Alterations
     from herdpy.engine.statements.interfaces import DatabaseServices
     from herdpy.exec.vector.duck import VectorResult
+    from herdpy.model.access import User
 
 T = TypeVar("T")
 Batch = list[tuple[Prepared, list[Physical]]]
@@ -419,7 +421,7 @@ class Execution:
                     definitions.define(statement)
 
         lock = partial(self.lock, transaction)
-        definitions = Alterations(tablespace, transaction, actor.user, lock)
+        definitions = _alterations(tablespace, transaction, actor.user, lock)
         with_log_space(tablespace, step, frees_space=statement.frees_space)
 
     def begin_alter(
@@ -430,7 +432,7 @@ class Execution:
         MustWaitError: it has had no effect. None: there is no rest.
         """
         tablespace = self._tablespace
-        alter = Alterations(tablespace, transaction, actor.user, partial(self.lock, transaction))
+        alter = _alterations(tablespace, transaction, actor.user, partial(self.lock, transaction))
         step = partial(tablespace.run_writing, partial(alter.begin, statement))
         return with_log_space(tablespace, step)
 
@@ -467,7 +469,7 @@ class Execution:
             if isinstance(error, IntegrityError) and error.plain is not None:
                 error.table, error.plain = table.name, error.plain.replace(*names)
             raise
-        alter = Alterations(tablespace, transaction, actor.user, partial(self.lock, transaction))
+        alter = _alterations(tablespace, transaction, actor.user, partial(self.lock, transaction))
         step = partial(tablespace.run_writing, partial(alter.finish, statement, made))
         with_log_space(tablespace, step)
 
@@ -1007,6 +1009,16 @@ class Execution:
         if self._transaction is None:
             raise InternalError("a write without transaction")
         return self._transaction.begun_us
+
+
+def _alterations(
+    tablespace: "Tablespace", transaction: Transaction, user: "User | None", lock: Lock
+) -> "Alterations":
+    """Return what defines and alters; its module takes the binder, which no connection needs."""
+    with loading():
+        from herdpy.engine.statements.altering import Alterations
+
+    return Alterations(tablespace, transaction, user, lock)
 
 
 def _check_of(snapshot: Snapshot) -> Callable[[], object] | None:
