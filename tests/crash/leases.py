@@ -1,5 +1,6 @@
 """LeaseBook: the leases of a history and what each has to keep showing, over every crash (I9)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from herdpy.engine.database import Database
@@ -9,6 +10,8 @@ from herdpy.engine.state.snapshots import Snapshot
 from tests.crash.model import SHAPES, Content, Row, ordered
 
 Rows = dict[str, list[Row]]
+
+_WIDTHS = {name: shape.width for name, shape in SHAPES.items()}
 
 
 @dataclass
@@ -60,7 +63,7 @@ class LeaseBook:
         for number, lease in found.items():
             assert number not in self._ended, f"lease {number} has come again"
             assert number in self._known, f"lease {number}, which was never taken"
-            content = lease_content(database, lease)
+            content = lease_content(database, lease, _WIDTHS)
             expected = self._known[number].content
             assert content == expected, f"I9: lease {number}: {content}, expected {expected}"
         for number, known in self._known.items():
@@ -79,8 +82,13 @@ class LeaseBook:
                 self._known[number].may_end = False
 
 
-def lease_content(database: Database, lease: SnapshotLease) -> Rows:
-    """Return all rows of a lease, by table name, in the order of Content.plain()."""
+def lease_content(
+    database: Database, lease: SnapshotLease, widths: Mapping[str, int] | None = None
+) -> Rows:
+    """Return all rows of a lease, by table name, in the order of Content.plain().
+
+    ``widths`` says how many columns of each table count; without it, all do.
+    """
     space = database.tablespace
     snapshot = Snapshot(space.registry, lambda: space.state, None, fixed=lease)
     found: Rows = {}
@@ -97,7 +105,8 @@ def lease_content(database: Database, lease: SnapshotLease) -> Rows:
             assert rows[::-1] == list(
                 snapshot.source(item.table).range(None, None, is_reverse=True)
             )
-            found[item.table.name] = ordered(row[: SHAPES[item.table.name].width] for row in rows)
+            width = None if widths is None else widths[item.table.name]
+            found[item.table.name] = ordered(row[:width] for row in rows)
     finally:
         snapshot.close()
     return found

@@ -14,7 +14,7 @@ _SEEDS = 100
 _PLANT_RUNS = 600
 _PLANT_SEEDS = {
     "statement cut ignored": 160,
-    "full disk refuses nothing": 120,
+    "full disk refuses nothing": 760,
     "no estimate of pages": 320,
     "list of tablespaces believed before sync": 340,
     "tablespace in doubt served": 230,
