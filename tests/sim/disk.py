@@ -308,6 +308,7 @@ class SimulatedDisk:
         self.capacity_bytes = capacity_bytes  # of the linked files' lengths; None: no limit
         self.trace: list[tuple[str, str, int]] | None = None  # (op, path, bytes); set [] to record
         self.latency: Callable[[str, str], object] | None = None  # before each op, without lock
+        self.on_end: Callable[[], object] | None = None  # once crash_at has come, without lock
         self._rng = random.Random(rng_seed)
         self._mutex = new_mutex()
         self._names: dict[str, _Node] = {"": _DIRECTORY}
@@ -442,21 +443,26 @@ class SimulatedDisk:
             self.step_count += 1
             if self.trace is not None:
                 self.trace.append((op, path, byte_count))
-            if self.crash_at is not None and self.step_count >= self.crash_at:
-                step = f"step {self.step_count} ({op} {path})"
-                self._end = lambda _: SimulatedCrash(f"the power failed in {step}")
+            is_last = self.crash_at is not None and self.step_count >= self.crash_at
+            if is_last:
+                end = SimulatedCrash(f"the power failed in step {self.step_count} ({op} {path})")
+                self._end = lambda _: end
                 if self._rng.random() < 0.5:
                     try:
                         effect()
                     except OSError:
                         pass
-                raise self._end(path)
-            error = self._take_fault(op, path) if self._faults else None
-            if error is None:
-                return effect()
-            if half is not None:
-                half()
-            raise error
+            else:
+                error = self._take_fault(op, path) if self._faults else None
+                if error is None:
+                    return effect()
+                if half is not None:
+                    half()
+                raise error
+        # Before it is raised: what waits on its way out would let a machine without power go on.
+        if self.on_end is not None:
+            self.on_end()
+        raise end
 
     def _look(self, op: str, path: str, effect: Callable[[], T]) -> T:
         """Run effect, which changes nothing, if the disk is alive and no fault is due."""

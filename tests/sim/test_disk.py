@@ -1,12 +1,17 @@
 """SimulatedDisk: what was synced is there after a crash; the rest is sometimes lost or torn."""
 
+import asyncio
 import errno
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
+from herdpy.aio.switching import wait_for
 from tests.sim.disk import KINDS, SECTOR_BYTES, SimulatedCrash, SimulatedDisk
+from tests.sim.loop import SimulatedLoop
+from tests.sim.switching import in_thread
 
 SEEDS = range(1000)
 
@@ -245,6 +250,33 @@ class TestSteps:
             ("unlink", "d/g", 0),
         ]
         assert disk.open_paths == []
+
+    def test_a_machine_without_power_does_nothing_more_while_its_threads_end(self) -> None:
+        loop = SimulatedLoop(1)
+        node = loop.add_node("db")
+        disk = SimulatedDisk(1)
+        disk.crash_at = 2
+        disk.on_end = partial(loop.crash, node)
+        seen: list[str] = []
+
+        def write() -> None:
+            disk.make_directory("d")
+            try:
+                disk.make_directory("e")
+            finally:
+                seen.append("the step has failed")
+                wait_for(asyncio.sleep(0.1))  # as for a mutex
+                seen.append("the thread went on")
+
+        async def answer() -> None:
+            await asyncio.sleep(0.05)
+            seen.append("it was answered")
+
+        in_thread(node, write)
+        node.create_task(answer())
+        loop.run_until_complete(asyncio.sleep(1.0))
+        assert seen == ["the step has failed"]
+        loop.close()
 
     @pytest.mark.parametrize("step", range(1, 9))
     def test_crash_at_each(self, step: int) -> None:

@@ -119,6 +119,7 @@ class Machine:
         node.on_crash.append(self._crashed)
         for host in self.hosts:
             host.disk.latency = host.wait_for_disk
+            host.disk.on_end = partial(self.crash, power=True)
         self._is_suspended = False
         link = StoreLink(world, self.name)
         self.store = node.run(LateStore, world.store_server, link, world.access)

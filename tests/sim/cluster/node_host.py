@@ -382,9 +382,9 @@ class NodeHost:
         if self.crash_after == name:
             self.crash_after = None
             world.happen(f"crash behind step {name}")
+            self.machine.crash(power=True)
             if can_wait():
                 raise SimulatedCrash(f"behind step {name}")
-            self.machine.crash(power=True)
 
     def wait_for_disk(self, op: str, path: str) -> None:
         """Take the time that a step of its disk takes, in a thread."""

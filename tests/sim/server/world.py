@@ -214,6 +214,7 @@ class ServerHost(Telling):
         self.node = node = self.world.loop.add_node(HOST)
         node.on_crash.append(self._crashed)
         self.disk.latency = self._wait_for_disk
+        self.disk.on_end = self.fail_power
         node.create_task(self._live(node)).add_done_callback(raise_of)
 
     async def _live(self, node: Node) -> None:
