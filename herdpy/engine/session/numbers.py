@@ -17,6 +17,9 @@ from herdpy.engine.statements.lock_wait import MustWaitError
 from herdpy.errors import LockTimeoutError, ProgrammingError, no_table
 from herdpy.model.schema import Table
 
+_VALUES_MIN = 64
+"""So many values are kept before those of sequences that are gone are looked for."""
+
 
 class SessionNumbers:
     """Implements exec.interfaces.Numbers."""
@@ -24,6 +27,7 @@ class SessionNumbers:
     __slots__ = (
         "_last",
         "_lock_timeout_s",
+        "_room",
         "_tablespace",
         "_transaction",
         "_values",
@@ -40,8 +44,10 @@ class SessionNumbers:
         self._tablespace = tablespace
         self._transaction = transaction
         self._lock_timeout_s = lock_timeout_s
-        self._values: dict[str, int] = {}
-        self._last: str | None = None
+        self._values: dict[int, int] = {}
+        """What the session was given last, by the sequence's id."""
+        self._room = _VALUES_MIN
+        self._last: int | None = None
         self.is_at_once = False
         """Nothing waits for the disk: on the server's loop. LogSpaceError: it would have to."""
 
@@ -57,14 +63,17 @@ class SessionNumbers:
             value = next_value(tablespace.applier, sequence)
         if value is None:
             reserved = partial(self._reserved, name)
-            value = reserved() if self.is_at_once else with_log_space(tablespace, reserved)
-        self._values[name] = value
-        self._last = name
+            sequence, value = (
+                reserved() if self.is_at_once else with_log_space(tablespace, reserved)
+            )
+        self._note(sequence, value)
+        self._last = sequence.id
         return value
 
     def current_value(self, name: str) -> int:
         """Return what next_value() gave the session last; 55000: it has not."""
-        value = self._values.get(name)
+        sequence = self._standing(name)
+        value = None if sequence is None else self._values.get(sequence.id)
         if value is None:
             raise ProgrammingError(
                 f'currval of sequence "{name}" is not yet defined in this session',
@@ -75,7 +84,7 @@ class SessionNumbers:
 
     def last_value(self) -> int:
         """Return what next_value() gave the session last, of any sequence; 55000."""
-        if self._last is None:
+        if self._last is None or self._last not in self._standing_ids():
             raise ProgrammingError(
                 "lastval is not yet defined in this session",
                 sqlstate="55000",
@@ -90,12 +99,21 @@ class SessionNumbers:
         """
         if value is None or is_called is None:
             return None
-        with_log_space(self._tablespace, partial(self._set, name, value, is_called=is_called))
+        sequence = with_log_space(
+            self._tablespace, partial(self._set, name, value, is_called=is_called)
+        )
         if is_called:
-            self._values[name] = value
+            self._note(sequence, value)
         return value
 
-    def _reserved(self, name: str) -> int:
+    def _note(self, sequence: Table, value: int) -> None:
+        self._values[sequence.id] = value
+        if len(self._values) > self._room:
+            standing = self._standing_ids()
+            self._values = {key: self._values[key] for key in self._values if key in standing}
+            self._room = max(_VALUES_MIN, 2 * len(self._values))
+
+    def _reserved(self, name: str) -> tuple[Table, int]:
         """Reserve values in the log, and give away the first of them."""
         tablespace = self._tablespace
         with tablespace.monitor:
@@ -104,26 +122,38 @@ class SessionNumbers:
             reserve(tablespace, sequence)
             value = next_value(tablespace.applier, sequence)
         assert value is not None
-        return value
+        return sequence, value
 
-    def _set(self, name: str, value: int, *, is_called: bool) -> None:
+    def _set(self, name: str, value: int, *, is_called: bool) -> Table:
         tablespace = self._tablespace
         with tablespace.monitor:
             tablespace.enter()
-            set_value(tablespace, self._found(name), value, is_called=is_called)
+            sequence = self._found(name)
+            set_value(tablespace, sequence, value, is_called=is_called)
+        return sequence
 
     def _found(self, name: str) -> Table:
         """Return the sequence, which no other transaction is changing. Monitor held."""
         tablespace, transaction = self._tablespace, self._transaction()
         if tablespace.locks.is_taken(transaction, (name,)):
             self._wait(name, transaction)
-        if transaction is not None and name in transaction.catalog_changes:
-            found = transaction.catalog_changes[name]
-        else:
-            found = tablespace.applier.state.catalog.table(name)
+        found = self._standing(name)
         if found is None or found.sequence is None:
             raise no_table(name, (), kind="sequence")
         return found
+
+    def _standing_ids(self) -> set[int]:
+        transaction = self._transaction()
+        changes = dict(transaction.catalog_changes) if transaction is not None else {}
+        tables = self._tablespace.applier.state.catalog.tables()
+        found = {table.id for table in tables if table.name not in changes}
+        return found.union(table.id for table in changes.values() if table is not None)
+
+    def _standing(self, name: str) -> Table | None:
+        transaction = self._transaction()
+        if transaction is not None and name in transaction.catalog_changes:
+            return transaction.catalog_changes[name]
+        return self._tablespace.applier.state.catalog.table(name)
 
     def _wait(self, name: str, transaction: Transaction | None) -> None:
         if transaction is None:

@@ -9,9 +9,10 @@ import pytest
 import herdpy
 from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.driver.doctor import examine
+from herdpy.engine.session.numbers import SessionNumbers
 from herdpy.engine.session.session import Session
 from herdpy.engine.writes.nonblocking import PendingWrite
-from herdpy.errors import Error, InternalError
+from herdpy.errors import Error, InternalError, ProgrammingError
 from herdpy.log.record import Reserve, Rows, SetSequence, decode
 from herdpy.model.lsn import START_LSN
 from tests.crash.checks import read_log, replayed_behind
@@ -285,6 +286,32 @@ def test_who_only_reads_takes_no_value(db: Engine) -> None:
         value(session)
     assert caught.value.sqlstate == "25006"
     assert value(session, "SELECT currval('s')") == 1
+
+
+def test_a_sequence_that_is_made_anew_has_given_the_session_nothing(db: Engine) -> None:
+    session = db.session()
+    run(session, "CREATE SEQUENCE other")
+    assert value(session) == 1
+    assert value(session, "SELECT nextval('other')") == 1
+    run(session, "DROP SEQUENCE other")
+    run(session, "CREATE SEQUENCE other")
+    for text in ("SELECT currval('other')", "SELECT lastval()"):
+        with pytest.raises(ProgrammingError) as caught:
+            value(session, text)
+        assert caught.value.sqlstate == "55000"
+    assert value(session, "SELECT currval('s')") == 1
+
+
+def test_a_session_forgets_the_values_of_sequences_that_are_gone(db: Engine) -> None:
+    session = db.session(autocommit=True)
+    numbers = SessionNumbers(db.database.tablespace, lambda: None, lambda: 1.0)
+    assert numbers.next_value("s") == 1
+    for _ in range(200):
+        run(session, "CREATE SEQUENCE other")
+        assert numbers.next_value("other") == 1
+        run(session, "DROP SEQUENCE other")
+    assert numbers.current_value("s") == 1
+    assert len(numbers._values) <= 65
 
 
 def test_what_is_exhausted_may_go_on_when_it_is_set(db: Engine) -> None:
