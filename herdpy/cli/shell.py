@@ -1,7 +1,8 @@
 """Shell: runs scripts and typed input on one connection and writes what comes of them.
 
-Statements run in a thread of their own, so that Ctrl-C reaches the main thread at once: it cancels
-the statement (conn.cancel) and the shell goes on. One Shell belongs to the main thread.
+Scripts and what is typed run in a thread of their own, so that Ctrl-C reaches the main thread at
+once: it cancels the statement (conn.cancel), what would follow is not run, and the shell goes on.
+One Shell belongs to the main thread.
 """
 
 import shlex
@@ -9,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from rich.console import Console
@@ -89,6 +91,31 @@ class Shell:
 
         `where` names the script in errors, with the line.
         """
+        return self._in_thread(partial(self._run_lines, text, where))
+
+    def run_input(self, text: str) -> None:
+        """Run what was typed: a `.` command or statements; errors are printed."""
+        self._in_thread(partial(self._run_typed, text))
+
+    def _in_thread(self, function: Callable[[], T]) -> T:
+        """Run a function in the statement thread; Ctrl-C cancels its statement and what follows."""
+        self._is_cancelled = False
+        # No KeyboardInterrupt from here on: raised between two lines it would lose the statement.
+        before = signal.signal(signal.SIGINT, self._on_interrupt)
+        try:
+            future: Future[T] = self._thread.submit(function)
+            while True:
+                try:
+                    return future.result(_CANCEL_AGAIN_S)  # also where a cancel came too late
+                except TimeoutError:
+                    if future.done():
+                        raise
+                if self._is_cancelled:  # a cancel before the statement has begun is lost
+                    self.connection.cancel()
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _run_lines(self, text: str, where: str) -> bool:
         buffer, first_line = "", 1
         for number, line in enumerate(text.splitlines(keepends=True), 1):
             if not buffer.strip():
@@ -107,8 +134,7 @@ class Shell:
                 buffer = ""
         return self._run_text(buffer, where, first_line)
 
-    def run_input(self, text: str) -> None:
-        """Run what was typed: a `.` command or statements; errors are printed."""
+    def _run_typed(self, text: str) -> None:
         line = text.strip()
         word, _, name = line.rstrip("; ").partition(" ")
         if not name and word.lower() in PLAIN_WORDS:
@@ -144,7 +170,7 @@ class Shell:
         def run() -> str:
             cursor = self.connection.cursor()
             try:
-                self._call(lambda: cursor.execute(text))
+                cursor.execute(text)
                 return self._write_result(cursor, text)
             finally:
                 cursor.close()
@@ -152,12 +178,10 @@ class Shell:
         return self._run_long(run, text, where)
 
     def _run_long(self, run: Callable[[], str], text: str, where: str) -> bool:
-        """Run what _call()s, and write the line that it returns; False: it failed, or Ctrl-C."""
+        """Run a statement, and write the line that it returns; False: it failed, or Ctrl-C."""
         begun_s = time.perf_counter()
-        self._is_cancelled = False
-        # No KeyboardInterrupt from here on: raised between two lines it would lose the statement.
-        before = signal.signal(signal.SIGINT, self._on_interrupt)
         try:
+            self._check_cancelled()  # between two statements of a script
             footer = run()
         except Error as error:
             if self._is_cancelled and isinstance(error, QueryCanceledError):
@@ -165,8 +189,6 @@ class Shell:
             else:
                 print_error(self.errors, error, text, where)
             return False
-        finally:
-            signal.signal(signal.SIGINT, before)
         if self.has_timer:
             took = f"{(time.perf_counter() - begun_s) * 1000:,.1f} ms"
             footer = f"{footer} · {took}" if footer else took
@@ -193,23 +215,14 @@ class Shell:
         verb = _VERBS.get(text.split(None, 1)[0].upper())
         return f"{count_text(cursor.rowcount)} {verb}" if verb else "ok"
 
-    def _call(self, function: Callable[[], T]) -> T:
-        """Run a function in the statement thread, and cancel it when Ctrl-C was pressed."""
-        future: Future[T] = self._thread.submit(function)
-        while True:
-            try:
-                return future.result(_CANCEL_AGAIN_S)  # also where a cancel came too late
-            except TimeoutError:
-                if future.done():
-                    raise
-            if self._is_cancelled:  # a cancel before the statement has begun is lost
-                self.connection.cancel()
-
     def _fetch(self, cursor: Cursor, count: int) -> list[tuple[Any, ...]]:
-        rows = self._call(lambda: cursor.fetchmany(count))
+        rows = cursor.fetchmany(count)
+        self._check_cancelled()
+        return rows
+
+    def _check_cancelled(self) -> None:
         if self._is_cancelled:
             raise QueryCanceledError("the statement was cancelled")
-        return rows
 
     def _on_interrupt(self, _signal: int, _frame: object) -> None:
         self._is_cancelled = True
@@ -241,12 +254,8 @@ class Shell:
         """Insert the rows of a CSV file into a table, all or none; return whether it went well."""
         table = _find(self.tables(), name.strip(';"'))
 
-        def check() -> None:
-            if self._is_cancelled:
-                raise QueryCanceledError("the import was cancelled")
-
         def run() -> str:
-            count = self._call(lambda: import_csv(self.connection, path, table, check))
+            count = import_csv(self.connection, path, table, self._check_cancelled)
             return f"{count_text(count)} inserted" if self.mode == "box" else ""
 
         return self._run_long(run, "", where)

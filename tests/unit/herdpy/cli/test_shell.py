@@ -14,7 +14,8 @@ from rich.console import Console
 
 import herdpy
 from herdpy.cli.prompt import is_ready, prompt_text
-from herdpy.cli.shell import Shell
+from herdpy.cli.shell import COMMANDS, Shell
+from herdpy.driver.connection import Connection
 from herdpy.driver.cursor import Cursor
 from tests.style.test_layers import ROOT
 
@@ -243,34 +244,48 @@ def test_timer(desk: Desk) -> None:
     assert out.endswith(" ms")
 
 
-def test_ctrl_c_cancels_and_the_shell_goes_on(desk: Desk) -> None:
+@pytest.fixture
+def press_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """What presses Ctrl-C in another thread, and goes on when the main thread has heard it."""
+    heard = threading.Event()
+    cancel = Connection.cancel
+
+    def cancelled(connection: Connection) -> None:
+        cancel(connection)
+        heard.set()
+
+    def press() -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        assert heard.wait(30)
+
+    monkeypatch.setattr(Connection, "cancel", cancelled)
+    return press
+
+
+def test_ctrl_c_cancels_and_the_shell_goes_on(desk: Desk, press_ctrl_c: Callable[[], None]) -> None:
     """The signal comes while the shell waits for the rows of a statement."""
     connection = desk.shell.connection
-
-    def interrupt() -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupt()
     stream = desk.shell.console.file
-    desk.shell.console.file = InterruptingFile(interrupt)
+    desk.shell.console.file = InterruptingFile(press_ctrl_c)
     is_well, _, err = desk.run(".mode csv\nSELECT 1;")
     assert not is_well
     assert err == "cancelled\n"
     desk.shell.console.file = stream
     assert not connection.in_transaction
     assert desk.run("SELECT 1;")[0]
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_ctrl_c_that_comes_too_late_says_what_has_happened(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, press_ctrl_c: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert desk.run("CREATE TABLE t (id BIGINT PRIMARY KEY);")[0]
     execute = Cursor.execute
 
     def interrupted(cursor: Cursor, text: str) -> Any:
         found = execute(cursor, text)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        press_ctrl_c()
         return found
 
     monkeypatch.setattr(Cursor, "execute", interrupted)
@@ -279,6 +294,23 @@ def test_ctrl_c_that_comes_too_late_says_what_has_happened(
     assert (is_well, err) == (False, "it was done before it could be cancelled\n")
     assert out == "1 row inserted"
     assert desk.run(".mode csv\nSELECT id FROM t;")[1].splitlines() == ["id", "1"]
+
+
+def test_ctrl_c_between_two_statements_ends_a_script(
+    desk: Desk, press_ctrl_c: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show = Shell.show_tables
+
+    def interrupted(shell: Shell) -> None:
+        show(shell)
+        press_ctrl_c()
+
+    command = COMMANDS[".tables"]._replace(run=interrupted)
+    monkeypatch.setitem(COMMANDS, ".tables", command)
+    is_well, out, err = desk.run(".tables\nCREATE TABLE t (id BIGINT PRIMARY KEY);")
+    assert (is_well, out, err) == (False, "no tables yet", "cancelled\n")
+    monkeypatch.undo()
+    assert desk.run(".tables")[1] == "no tables yet"
 
 
 class InterruptingFile(io.StringIO):
