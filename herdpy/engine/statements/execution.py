@@ -756,17 +756,24 @@ class Execution:
             count = 0
             kept: set[Key] = set()
             seen: dict[Key, Row] = {}
+            entries: dict[int, tuple[Table, dict[Key, None]]] = {}
             for step in steps:
                 self._interrupt.check()
                 changes, affected = step.find(layers.source)
                 layers.add(changes, is_insert=step.is_insert)
                 kept.update(step.kept)
                 seen |= step.seen
+                for table, keys in step.kept_entries:
+                    entries.setdefault(table.id, (table, {}))[1].update(dict.fromkeys(keys))
                 count += affected
             net = layers.net_changes()
             # What an earlier item has inserted is a change, and is locked as one.
             write.kept = [key for key in kept if not layers.has_changed(key)]
             write.seen = {key: row for key, row in seen.items() if not layers.has_changed(key)}
+            write.kept_entries = []
+            for table, found in entries.values():
+                before = source.snapshot.source(table)
+                write.kept_entries.append((table, [k for k in found if before.get(k) is not None]))
             return net, count
 
         write = self._write_of(transaction, steps[0].table, compute, is_insert=False)

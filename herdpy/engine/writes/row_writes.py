@@ -22,7 +22,7 @@ from herdpy.engine.state.staged import Operation
 from herdpy.engine.state.tablespace import Entry, Tablespace
 from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
 from herdpy.engine.state.transactions import Transaction
-from herdpy.engine.writes.unique import UniqueKeys, unique_keys, without_taken
+from herdpy.engine.writes.unique import Kept, UniqueKeys, unique_keys, without_taken
 from herdpy.errors import InternalError, InvariantViolation, ProgrammingError
 from herdpy.exec.row.row_check import check_absent, row_bytes, rows_by_key, too_long_change
 from herdpy.exec.row.select import Resolve
@@ -90,6 +90,7 @@ class Write:
         "is_insert",
         "is_part",
         "kept",
+        "kept_entries",
         "resolve",
         "resolved_as",
         "seen",
@@ -138,6 +139,8 @@ class Write:
         self.is_insert = is_insert and self.resolve is None and update is None
         self.kept: Collection[Key] = ()
         """The keys whose rows the last find() has seen, and leaves as they are."""
+        self.kept_entries: Kept = []
+        """The entries of `arbiters` for which it leaves rows out."""
         self.seen: dict[Key, Row] = {}
         """Rows which it leaves because of what is in them."""
         self.frees_space = False
@@ -174,7 +177,7 @@ class Write:
                 self.give(source, [new or old or () for old, new in changes])
             return changes, count
         if self.arbiters and self.update is None:
-            written = without_taken(self.table, written, source, self.arbiters)
+            written, self.kept_entries = without_taken(self.table, written, source, self.arbiters)
             inserts: list[Change] = [(None, new) for new in written]
             changes = inserts
         if self.give is not None:
@@ -223,7 +226,7 @@ class Write:
                 changes, count = self.find(source)
             except TooLargeError:
                 return SPILL
-            if not (changes or self.kept or self.seen):
+            if not (changes or self.kept or self.kept_entries or self.seen):
                 return count
             if not self.has_room(len(changes)):
                 return SPILL
@@ -240,7 +243,7 @@ class Write:
             unique: Sequence[UniqueKeys] = ()
             if table.unique_stores:
                 unique = unique_keys(table, self._looking(changes))
-            count_seen = len(self.kept) + len(self.seen)
+            count_seen = len(self.seen) + sum(len(keys) for _, keys in self._kept())
             if self.is_part or len(changes) + count_seen > monitor_rows_max:
                 wait = self._lock_by_parts(found) or self._lock_kept_by_parts()
                 wait = wait or self._lock_unique_by_parts(unique)
@@ -258,7 +261,7 @@ class Write:
             with tablespace.monitor:
                 tablespace.enter()
                 tablespace.check_writable()
-                wait = self._lock(found) or self._lock_kept(self.kept)
+                wait = self._lock(found) or self._lock_kept()
                 wait = wait or self._lock_unique(unique)
                 if wait is not None:
                     return wait
@@ -342,8 +345,14 @@ class Write:
         if not unique:
             return True
         latest = self._tablespace.latest(self._transaction)
+        reads_at = self._transaction.reads_at
         try:
             for each in unique:
+                # Else the transaction would see the row which had the key, and its own one.
+                if isinstance(reads_at, TransactionSnapshot) and reads_at.has_changed(
+                    each.store.table.id, latest.state, each.added
+                ):
+                    return False
                 taken = each.first_taken(latest)
                 if taken is not None:
                     stores = (self.table.stores[number] for number in self.arbiters)
@@ -356,8 +365,24 @@ class Write:
             latest.close()
         return True
 
+    def _kept(self) -> Iterator[tuple[Table, Collection[Key]]]:
+        """Yield the keys that are to stay as they are, by what they stand in."""
+        yield self.table, self.kept
+        yield from self.kept_entries
+
+    def _lock_kept(self) -> Ticket[None] | None:
+        for table, keys in self._kept():
+            wait = self._lock_stays(table.id, keys)
+            if wait is not None:
+                return wait
+        return None
+
     def _lock_kept_by_parts(self) -> Ticket[None] | None:
-        return self._by_parts(self.kept, self._lock_kept)
+        for table, keys in self._kept():
+            wait = self._by_parts(keys, partial(self._lock_stays, table.id))
+            if wait is not None:
+                return wait
+        return None
 
     def _by_parts(
         self, keys: Iterable[Key], lock: Callable[[list[Key]], Ticket[None] | None]
@@ -380,9 +405,10 @@ class Write:
         latest = tablespace.latest(transaction)
         try:
             if isinstance(transaction.reads_at, TransactionSnapshot):
-                keys = chain(found, self.kept)
-                return not transaction.reads_at.has_changed(self.table.id, latest.state, keys)
-            return self._is_unchanged(latest.source(self.table), found)
+                read: list[tuple[Table, Iterable[Key]]] = [(self.table, found), *self._kept()]
+                changed = transaction.reads_at.has_changed
+                return not any(changed(table.id, latest.state, keys) for table, keys in read)
+            return self._is_unchanged(latest, found)
         finally:
             latest.close()
 
@@ -390,13 +416,13 @@ class Write:
         """Return the items, and look at the interrupt now and then."""
         return items if len(items) <= CHECK_ROWS else looking(items, self._check_interrupt)
 
-    def _lock_kept(self, keys: Iterable[Key]) -> Ticket[None] | None:
+    def _lock_stays(self, table_id: int, keys: Iterable[Key]) -> Ticket[None] | None:
         """Wait for the other transactions that are just writing a row that is to stay.
 
         Whether it stays is known when they have ended. Only then is it locked, because one of
         several that wait may insert it; a row that no transaction writes costs no lock.
         """
-        locks, transaction, table_id = self._tablespace.locks, self._transaction, self.table.id
+        locks, transaction = self._tablespace.locks, self._transaction
         for key in keys:
             if locks.is_taken(transaction, (table_id, key)):
                 wait = locks.acquire(transaction, (table_id, key), Mode.EXCLUSIVE)
@@ -404,13 +430,16 @@ class Write:
                     return wait
         return None
 
-    def _is_unchanged(self, latest: TableSnapshot, found: dict[Key, Row | None]) -> bool:
+    def _is_unchanged(self, now_all: Snapshot, found: dict[Key, Row | None]) -> bool:
         """Return whether every row is as it was found, to the sign of a zero.
 
-        Of rows that stay it counts that they are there.
+        Of rows and entries that stay it counts that they are there.
         """
-        if any(latest.get(key) is None for key in self.kept):
-            return False
+        for table, keys in self._kept():
+            source = now_all.source(table)
+            if any(source.get(key) is None for key in keys):
+                return False
+        latest = now_all.source(self.table)
         has_floats = any(column.type.is_float for column in self.table.columns)
         for key, row in self._looking(found.items()):
             now = latest.get(key)

@@ -33,29 +33,40 @@ class UniqueKeys(NamedTuple):
         return next((key for key in wanted if source.get(key) is not None), None)
 
 
+Kept = list[tuple[Table, list[Key]]]
+"""Keys of entries that a statement has seen, and leaves as they are, by what they stand in."""
+
+
 def without_taken(
     table: Table, inserts: Iterable[Row], source: TableSnapshot, arbiters: Sequence[int]
-) -> list[Row]:
+) -> tuple[list[Row], Kept]:
     """Return the new rows but for those that have values of a row that is there in these indexes.
 
-    Also of one before them. What another transaction is just writing is seen when it has ended.
+    Also of one before them. With them the entries, of the source, for which rows are left out.
     """
     rows: list[Row] = []
-    stores = [table.stores[number] for number in arbiters]
-    taken: list[set[Key]] = [set() for _ in stores]
-    sources = [source.index(number) for number in arbiters]
+    found = [(table.stores[number], source.index(number)) for number in arbiters]
+    taken: list[set[Key]] = [set() for _ in found]
+    kept: list[dict[Key, None]] = [{} for _ in found]
     for row in inserts:
-        keys = [store.unique_key_of(row) for store in stores]
-        if any(
-            key is not None and (key in known or entries.get(key) is not None)
-            for key, known, entries in zip(keys, taken, sources, strict=True)
-        ):
+        keys = [store.unique_key_of(row) for store, _ in found]
+        is_new = True
+        for number, key in enumerate(keys):
+            if key is None:
+                continue
+            if key in taken[number]:
+                is_new = False
+            elif found[number][1].get(key) is not None:
+                kept[number][key] = None
+                is_new = False
+        if not is_new:
             continue
-        for key, known in zip(keys, taken, strict=True):
+        for number, key in enumerate(keys):
             if key is not None:
-                known.add(key)
+                taken[number].add(key)
         rows.append(row)
-    return rows
+    entries = zip(found, kept, strict=True)
+    return rows, [(store.table, list(known)) for (store, _), known in entries if known]
 
 
 def unique_keys(table: Table, changes: Iterable[tuple[Row | None, Row | None]]) -> list[UniqueKeys]:

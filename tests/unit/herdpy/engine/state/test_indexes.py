@@ -343,6 +343,85 @@ def test_an_upsert_by_a_unique_value_waits_for_who_inserts_it() -> None:
         check(db)
 
 
+_TAKES_B = (
+    "INSERT INTO t VALUES (9, 'b', 1, 1)",
+    "INSERT INTO t SELECT 9, 'b', 1, 1 FROM t WHERE id = 1",
+    "INSERT INTO t VALUES (9, 'b', 1, 1) ON CONFLICT (u) DO NOTHING",
+    "INSERT INTO t VALUES (9, 'b', 1, 1) ON CONFLICT (u) DO UPDATE SET n = 7",
+    "INSERT INTO t VALUES (1, 'a', 1, 1) ON CONFLICT (u) DO UPDATE SET u = 'b'",
+    "UPDATE t SET u = 'b' WHERE id = 1",
+    "UPSERT INTO t VALUES (9, 'b', 1, 1)",
+)
+_BETWEEN = (
+    "DELETE FROM t WHERE u = 'b'",
+    "UPDATE t SET u = 'c' WHERE u = 'b'",
+    "UPDATE t SET id = 20 WHERE u = 'b'",
+    "INSERT INTO t VALUES (3, 'b', 1, 1)",
+)
+
+
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+@pytest.mark.parametrize("between", _BETWEEN)
+@pytest.mark.parametrize("takes", _TAKES_B)
+def test_a_value_that_changed_hands_since_the_snapshot_is_not_taken(
+    db: Engine, session: Session, takes: str, between: str, has_checkpoint: bool
+) -> None:
+    """REPEATABLE READ: else a transaction would see two rows with one value."""
+    run(session, "INSERT INTO t VALUES (1, 'a', 1, 1)")
+    if not between.startswith("INSERT"):
+        run(session, "INSERT INTO t VALUES (2, 'b', 1, 1)")
+    reader = db.session()
+    run(reader, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    rows(reader, ALL)
+    run(session, between)
+    if has_checkpoint:
+        db.database.run_checkpoint()
+    fails(reader, "40001", takes)
+    reader.rollback()
+    check(db)
+
+
+def test_what_the_transaction_itself_gives_up_it_may_take(db: Engine, session: Session) -> None:
+    run(session, "INSERT INTO t VALUES (1, 'a', 1, 1), (2, 'b', 1, 1)")
+    own = db.session()
+    run(own, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    assert len(rows(own, ALL)) == 2
+    run(session, "INSERT INTO t VALUES (3, 'c', 1, 1)")
+    run(own, "UPDATE t SET u = CASE u WHEN 'a' THEN 'b' ELSE 'a' END WHERE id < 3")
+    run(own, "DELETE FROM t WHERE id = 1")
+    run(own, "INSERT INTO t VALUES (5, 'b', 1, 1)")
+    run(own, "INSERT INTO t VALUES (6, 'b', 1, 1) ON CONFLICT (u) DO NOTHING")
+    own.commit()
+    assert rows(session, "SELECT id, u FROM t ORDER BY id") == [(2, "a"), (3, "c"), (5, "b")]
+    check(db)
+
+
+@pytest.mark.parametrize("is_many", [True, False])
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_do_nothing_waits_for_who_gives_the_value_up(is_committed: bool, is_many: bool) -> None:
+    driver = WatchedDriver()
+    with engine(is_threaded=True, driver=driver) as db:
+        first, second = db.session(), db.session(autocommit=True)
+        run(second, "CREATE TABLE t (id BIGINT PRIMARY KEY, u TEXT UNIQUE, n INTEGER)")
+        run(second, "INSERT INTO t VALUES (1, 'a', 1)")
+        run(first, "DELETE FROM t WHERE u = 'a'")
+        text = "INSERT INTO t VALUES (?, ?, 2) ON CONFLICT (u) DO NOTHING"
+
+        def insert() -> None:
+            if is_many:
+                second.execute_many(text, [(2, "a"), (3, "a"), (4, "b")])
+            else:
+                run(second, text, 2, "a")
+
+        with Background() as background:
+            background.start(insert, "second")
+            await_wait(driver, "second")
+            (first.commit if is_committed else first.rollback)()
+        expected = [(2 if is_committed else 1, "a"), *([(4, "b")] if is_many else [])]
+        assert rows(second, "SELECT id, u FROM t ORDER BY id") == expected
+        check(db)
+
+
 def test_a_lost_entry_is_found(db: Engine, session: Session) -> None:
     run(session, "INSERT INTO t VALUES (1, 'a', 5, 1)")
     (table,) = db.database.tablespace.state.catalog.tables()
