@@ -605,14 +605,15 @@ def _bind_group_by(
     if not any(isinstance(item, syntax.GroupingSets) for item in node.group_by):
         return tuple(dict.fromkeys(_bind_keys(node.group_by, outputs, scope))), ()
     places: dict[tree.Expression, int] = {}
+    numbers: dict[int, int] = {}  # by id() of a node, which many sets have and is bound once
     sets: list[tuple[int, ...]] = [()]
     for item in node.group_by:
         found = sets_of(item if isinstance(item, syntax.GroupingSets) else [item])
         _check_set_count(len(sets) * len(found), item, scope)
-        bound = [
-            tuple(places.setdefault(key, len(places)) for key in _bind_keys(keys, outputs, scope))
-            for keys in found
-        ]
+        for key in {id(key): key for keys in found for key in keys}.values():
+            (expression,) = _bind_keys([key], outputs, scope)
+            numbers[id(key)] = places.setdefault(expression, len(places))
+        bound = [[numbers[id(key)] for key in keys] for keys in found]
         sets = [tuple(dict.fromkeys((*first, *more))) for first in sets for more in bound]
     if node.is_group_distinct:
         sets = list({frozenset(each): each for each in reversed(sets)}.values())[::-1]
