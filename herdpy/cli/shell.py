@@ -39,6 +39,8 @@ PLAIN_WORDS = {
     "\\?": ".help", "\\q": ".quit", "\\d": ".tables", "\\dt": ".tables",
 }  # fmt: skip
 """What hands that know other shells type alone on a line."""
+_RESTRICTIONS = ("\\restrict ", "\\unrestrict ")
+"""Of pg_dump: that what follows has no commands of psql, which scripts here never have."""
 _VIEWS = "SELECT view_name, columns, definition FROM sysviews ORDER BY view_name"
 _TABLE_COLUMNS = (
     describe("table", types.TEXT),
@@ -118,6 +120,8 @@ class Shell:
     def _run_lines(self, text: str, where: str) -> bool:
         buffer, first_line = "", 1
         for number, line in enumerate(text.splitlines(keepends=True), 1):
+            if line.startswith(_RESTRICTIONS) and not split_statements(buffer):
+                continue
             if not buffer.strip():
                 buffer, first_line = "", number
                 if line.startswith("."):

@@ -118,6 +118,16 @@ def _check_time_zone(settings: Settings, text: str) -> Settings:
     return settings
 
 
+def _check_search_path(settings: Settings, text: str) -> Settings:
+    names = {name.strip().strip('"').lower() for name in text.split(",")}
+    if not names <= {"", "$user", "public", "pg_catalog"}:
+        raise NotSupportedError(
+            f"search_path is always 'public'; found {text!r:.60}",
+            hint="There is no schema but public. Tablespaces keep tables apart.",
+        )
+    return settings
+
+
 _TRUTHS = {
     **dict.fromkeys(("on", "true", "yes", "1"), True),
     **dict.fromkeys(("off", "false", "no", "0"), False),
@@ -137,6 +147,17 @@ def show_truth(value: bool) -> str:
     return "on" if value else "off"
 
 
+def _switched_off(name: str) -> Callable[[Settings, str], Settings]:
+    """Return what takes every word for off."""
+
+    def change(settings: Settings, text: str) -> Settings:
+        if truth_of(text, name):
+            raise NotSupportedError(f"{name} is always 'off'; found {text!r:.60}")
+        return settings
+
+    return change
+
+
 TRANSACTION_ISOLATION = "transaction_isolation"
 TRANSACTION_READ_ONLY = "transaction_read_only"
 OPTIONS: dict[str, _Option] = {
@@ -145,7 +166,11 @@ OPTIONS: dict[str, _Option] = {
         lambda settings, text: replace(settings, application_name=text),
         "application_name",
     ),
+    "check_function_bodies": _fixed("off", _switched_off("check_function_bodies")),
     "client_encoding": _fixed("UTF8"),
+    "client_min_messages": _fixed("warning"),
+    "default_table_access_method": _fixed("heap"),
+    "default_tablespace": _fixed(""),
     "default_transaction_isolation": _Option(
         lambda settings: settings.isolation.value,
         lambda settings, text: replace(
@@ -164,6 +189,8 @@ OPTIONS: dict[str, _Option] = {
         "idle_in_transaction_timeout_s", "idle_in_transaction_session_timeout"
     ),
     "lock_timeout": _duration("lock_timeout_s", "lock_timeout"),
+    "row_security": _fixed("off", _switched_off("row_security")),
+    "search_path": _fixed("public", _check_search_path),
     "server_encoding": _fixed("UTF8"),
     "standard_conforming_strings": _fixed("on"),
     "statement_timeout": _duration("statement_timeout_s", "statement_timeout"),
@@ -173,6 +200,8 @@ OPTIONS: dict[str, _Option] = {
         "durability",
     ),
     "timezone": _fixed("UTC", _check_time_zone),
+    "transaction_timeout": _fixed("0"),
+    "xmloption": _fixed("content"),
     # Of a transaction, which its session shows and changes; here they are those of the next one.
     TRANSACTION_ISOLATION: _Option(lambda settings: settings.isolation.value),
     TRANSACTION_READ_ONLY: _Option(lambda settings: show_truth(settings.is_read_only)),

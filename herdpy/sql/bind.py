@@ -50,8 +50,31 @@ EXPRESSION_BINDERS[syntax.Call] = bind_call
 
 def bind_statement(node: syntax.Node, context: StatementContext) -> tree.Statement:
     if isinstance(node, syntax.Query):
+        if (call := _set_config_call(node)) is not None:
+            return _bind_set_config(call, context)
         return tree.SelectStatement(bind_query(node, context))
     return BINDERS[type(node)](node, context)
+
+
+def _set_config_call(node: syntax.Query) -> syntax.Call | None:
+    """Return the call of SELECT set_config(…), without anything beside it."""
+    if not isinstance(node, syntax.Select) or len(node.outputs) != 1 or node.sources:
+        return None
+    call = node.outputs[0].expression
+    if not isinstance(call, syntax.Call) or call.name != "set_config" or node.where is not None:
+        return None
+    return call
+
+
+def _bind_set_config(node: syntax.Call, context: StatementContext) -> tree.SetConfig:
+    match node.arguments:
+        case [syntax.String(name), syntax.String(value), syntax.Constant(False)]:
+            return tree.SetConfig(name.lower(), value)
+        case [_, _, syntax.Constant(True)]:
+            raise context.error("0A000", "set_config() for one transaction is not supported", node)
+        case _:
+            what = "set_config() takes two constant texts and FALSE"
+            raise context.error("0A000", what, node, "SET name = value does the same.")
 
 
 def _written(node: syntax.TableName, context: StatementContext) -> Table:

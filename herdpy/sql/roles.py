@@ -40,6 +40,8 @@ _FLAGS = {
     "NOCREATEROLE": ("can_create_roles", False),
 }
 _DIGITS_MAX = 12
+_OWNER_MAX = 8
+"""Behind ALTER TABLE IF EXISTS public.name."""
 _OWN_USER = ("CURRENT_USER", "CURRENT_ROLE", "SESSION_USER")
 
 
@@ -83,7 +85,7 @@ class _Reader(Words):
                 return tree.DropRole(self.names("a role"), if_exists)
             return self._role(is_new=first == "CREATE", is_user=second == "USER")
         is_known = first == "ALTER" and second in ("TABLE", "VIEW", "SEQUENCE")
-        if is_known and "OWNER" in (self.word(3), self.word(5)):
+        if is_known and "OWNER" in self.words[3:_OWNER_MAX]:
             return self._owner(second)
         return None
 
@@ -287,7 +289,18 @@ class _Reader(Words):
             raise self.refused(f"GRANT or REVOKE ON {self.word()}")
         if self.word(1) not in ("TO", "FROM", ","):
             self.accept("TABLE", "SEQUENCE")
-        return self.names("a table"), None
+        tables = [self._relation("a table")]
+        while self.accept(","):
+            tables.append(self._relation("a table"))
+        return tuple(tables), None
+
+    def _relation(self, what: str) -> str:
+        """Read the name of a table, view or sequence."""
+        name = self.name(what)
+        if self.word() == ".":
+            self.expect_public(name, "a table name")
+            name = self.name(what)
+        return name
 
     def _grantees(self, is_revoke: bool) -> tuple[str | None, ...]:
         self.expect("FROM" if is_revoke else "TO")
@@ -300,12 +313,16 @@ class _Reader(Words):
                 return tuple(found)
 
     def _owner(self, kind: str) -> tree.ChangeOwner | None:
+        """Read ALTER … OWNER TO role; None: it is another ALTER."""
         self.index += 2
-        if self.accept_all("IF", "EXISTS"):
-            raise self.refused(f"ALTER {kind} IF EXISTS")
-        table = self.name(f"a {kind.lower()}")
+        if_exists = self.accept_all("IF", "EXISTS")
+        if kind == "TABLE":
+            self.accept("ONLY")
+        table = self._relation(f"a {kind.lower()}")
         if not self.accept("OWNER"):
             return None
         self.expect("TO")
+        if if_exists:
+            raise self.refused(f"ALTER {kind} IF EXISTS … OWNER TO")
         owner = None if self.accept(*_OWN_USER) else self.name("a role")
         return tree.ChangeOwner(table, owner, kind.lower())

@@ -593,6 +593,7 @@ class AlterTable(Definition, frozen=True):
 
     Ids of new indexes are 0, and a name may be empty, as in CreateTable. With `rows` the table is
     made anew: what they give goes to the columns `ordinals`, what these leave out gets defaults.
+    `sequences` are to be made, by the ordinals of the columns that they fill; as in CreateTable.
     None for both tables: there is none, and IF EXISTS. `lost` and `retyped` are ordinals of old
     columns; is_cascade: with the views that read what is lost. `tested` are the CHECKs that rows
     which are there have to fulfil.
@@ -607,6 +608,7 @@ class AlterTable(Definition, frozen=True):
     retyped: tuple[int, ...] = ()
     is_cascade: bool = False
     tested: tuple[str, ...] = ()
+    sequences: tuple[tuple[int, SequenceDefinition], ...] = ()
 
     @property
     def verb(self) -> str:
@@ -751,6 +753,10 @@ class SetOption(SessionStatement, frozen=True):
 
     name: str
     value: str | None
+
+
+class SetConfig(SetOption, frozen=True):
+    """SELECT set_config('name', 'value', false): SET which returns what SHOW would."""
 
 
 class SetCharacteristics(SessionStatement, frozen=True):

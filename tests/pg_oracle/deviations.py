@@ -247,8 +247,8 @@ def _nested(depth: int) -> str:
 
 DEVIATIONS: tuple[Deviation, ...] = (
     Deviation(
-        "A right on the tablespace holds for all of its tables; there are no schemas"
-        " and no rights on columns. REVOKE by an owner or a superuser takes a right"
+        "A right on the tablespace holds for all of its tables; there is no schema"
+        " but public and no rights on columns. REVOKE by an owner or a superuser takes a right"
         " away, of every grantor, and REVOKE of a role takes no CASCADE. There is no"
         " SET ROLE and no current_user.",
         "A tablespace has its own users, and a right on all that it holds is what a server"
@@ -283,7 +283,9 @@ DEVIATIONS: tuple[Deviation, ...] = (
     Deviation(
         "In REPEATABLE READ an INSERT of a key that was committed since the snapshot is"
         " 40001, where PostgreSQL says 23505; so is a definition of a table that was"
-        " made, dropped or truncated since. A row that a compaction has moved, while"
+        " made, dropped or truncated since. A unique value that was given up since is"
+        " 40001 for who takes it, where PostgreSQL shows that transaction two rows with"
+        " one value. A row that a compaction has moved, while"
         " two checkpoints wrote changes of its table, counts as changed.",
         "The program is to run its transaction again either way; pages keep no versions"
         " of their rows (ADR 67).",

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from string import Formatter
 
 from herdpy.model.types import FLOAT_KINDS, MOMENT_KINDS, NUMERIC_KINDS, Kind
 from tests.pg_oracle.rules import (
@@ -47,9 +48,16 @@ class Node:
         if self.parameter is not None and parameters is not None:
             parameters.append(as_python(*self.parameter))
             return self.template.partition("\0")[2]
-        texts = [part.text(tail, parameters) for part in self.parts]
         template = self.template.partition("\0")[0]
-        return template.format(*texts, tail=tail) if texts or "{tail}" in template else template
+        if not self.parts and "{tail}" not in template:
+            return template
+        shown: list[str] = []
+        for before, name, _, _ in Formatter().parse(template):  # as parameters stand in the text
+            shown.append(before)
+            if name is not None:
+                is_part = name.isdecimal()
+                shown.append(self.parts[int(name)].text(tail, parameters) if is_part else tail)
+        return "".join(shown)
 
     def replaced(self, old: "Node", new: "Node") -> "Node":
         """Return it with `new` wherever `old` stands (by identity)."""

@@ -207,14 +207,10 @@ class Statements(SessionPart):
         match statement:
             case tree.TransactionStatement():
                 core.control(statement)
-            case tree.SetOption(name, value) if name in _OF_TRANSACTION:
-                self._set_in_transaction(name, value)
-            case tree.SetOption(name, value):
-                changed = change_option(core.settings, core.defaults, name, value)
-                if value is None:
-                    changed = capped(changed, core.maxima)
-                check_within(changed, core.maxima)
-                core.settings = changed
+            case tree.SetOption(name):
+                self._set(statement)
+                if isinstance(statement, tree.SetConfig):
+                    return self._show(name, "set_config")
             case tree.SetCharacteristics(modes):
                 for name, value in characteristics(modes):
                     core.settings = change_option(core.settings, core.defaults, name, value)
@@ -233,6 +229,17 @@ class Statements(SessionPart):
                 raise InternalError(f"no way to run {statement.__class__.__name__}")
         return Result()
 
+    def _set(self, statement: tree.SetOption) -> None:
+        core, name, value = self._core, statement.name, statement.value
+        if name in _OF_TRANSACTION:
+            self._set_in_transaction(name, value)
+            return
+        changed = change_option(core.settings, core.defaults, name, value)
+        if value is None:
+            changed = capped(changed, core.maxima)
+        check_within(changed, core.maxima)
+        core.settings = changed
+
     def _set_in_transaction(self, name: str, value: str | None) -> None:
         """Run SET of what is the transaction's, or RESET, which outside of one does nothing."""
         core = self._core
@@ -245,7 +252,7 @@ class Statements(SessionPart):
             is_read_only = core.settings.is_read_only if value is None else truth_of(value, name)
         core.set_transaction(tree.TransactionModes(isolation, is_read_only))
 
-    def _show(self, name: str) -> Result:
+    def _show(self, name: str, heading: str | None = None) -> Result:
         if name == "tables":
             tables = self._planner.visible_tables()
             rows = [(table.name,) for table in tables if table.sequence is None]
@@ -260,7 +267,7 @@ class Statements(SessionPart):
             row = (self._transaction_options()[name],)
         else:
             row = (show_option(self._core.settings, name),)
-        return Result(((name, TEXT),), iter([row]), row_count=1)
+        return Result(((heading or name, TEXT),), iter([row]), row_count=1)
 
     def _transaction_options(self) -> dict[str, str]:
         """Return what the transaction has, or the next one."""

@@ -62,9 +62,15 @@ class Alterations(Definitions):
         if made.name != table.name:
             self._check_free_name(made.name)
         transaction = self.transaction
+        number = self.tablespace.applier.next_table_id
+        if statement.sequences:
+            self.lock(ACCESS_LOCK, Mode.SHARED)  # who drops the owner
+        owner = current_access(self.tablespace, transaction).owner(table.id)
+        made, sequences = self._with_sequences(made, statement.sequences, number, owner)
+        number += len(sequences)
         if statement.rows is None:
-            made = self._with_indexes(replace(made, version=table.version + 1), table)
-            self._submit([self._record(made), *self._views(statement, made)])
+            made = self._with_indexes(replace(made, version=table.version + 1), table, number)
+            self._submit([*sequences, self._record(made), *self._views(statement, made)])
             return made
         reads_at = transaction.reads_at
         if isinstance(reads_at, TransactionSnapshot) and not reads_at.is_unchanged(
@@ -76,13 +82,12 @@ class Alterations(Definitions):
                 hint="Run the transaction again.",
             )
         self._views(statement, made)  # which may refuse it
-        number = self.tablespace.applier.next_table_id
-        made = self._with_indexes(replace(made, id=number, version=1), table)
+        made = self._with_indexes(replace(made, id=number, version=1), table, number + 1)
         beside = f"_altered_{number}"
         self._check_free_name(beside)
         checks = (with_table_name(each, beside) for each in made.checks if each.is_valid)
         beside_made = replace(made, name=beside, checks=tuple(checks))
-        self._submit([self._record(beside_made)])
+        self._submit([*sequences, self._record(beside_made)])
         return beside_made
 
     def finish(self, statement: tree.AlterTable, beside: Table) -> None:
@@ -140,14 +145,6 @@ class Alterations(Definitions):
     def _record(self, table: Table) -> CreateRecord:
         return CreateRecord(None, self.transaction.statement, table_to_plain(table))
 
-    def _check_free_name(self, name: str) -> None:
-        """Lock a name that a table is to have; 42P07 when it is one's."""
-        self.lock((name,), Mode.EXCLUSIVE)
-        found = self._find(name)
-        if found is not None:
-            raise exists(found, None)
-        self._check_no_index(name)
-
     def _check_new_index(self, name: str) -> None:
         """Raise 42P07 for a name of an index or table."""
         self._check_no_index(name)
@@ -155,13 +152,12 @@ class Alterations(Definitions):
         if found is not None:
             raise exists(found, None)
 
-    def _with_indexes(self, made: Table, table: Table) -> Table:
-        """Return what a table is to be, whose new indexes have names; and ids, behind its own.
+    def _with_indexes(self, made: Table, table: Table, number: int) -> Table:
+        """Return what a table is to be, whose new indexes have names; and ids from number on.
 
         42P07: a name is another one's.
         """
         kept = {each.name for each in table.indexes}
-        number = max(self.tablespace.applier.next_table_id, made.id + 1)
         indexes: list[Index] = []
         known = replace(made, indexes=tuple(each for each in made.indexes if each.name))
         for index in made.indexes:

@@ -137,28 +137,48 @@ class Definitions(NamedTuple):
             lock(ACCESS_LOCK, Mode.SHARED)
             rights_of(current_access(tablespace, transaction), owner)
         owner_name = None if owner is None else owner.name
-        records: list[Definition] = []
-        filled = list(table.columns)
-        number, taken = table.id, {table.name}
-        for ordinal, definition in sequences:
-            column = filled[ordinal]
-            assert column.filling is not None
-            of_column = self._free_name(table.name, column.name, "seq", taken)
-            lock((of_column,), Mode.EXCLUSIVE)
-            taken.add(of_column)
-            filled[ordinal] = replace(column, filling=replace(column.filling, sequence=of_column))
-            made = _sequence_table(number, of_column, definition)
-            records.append(
-                CreateRecord(None, transaction.statement, table_to_plain(made), owner_name)
-            )
-            number += 1
-        table = replace(table, id=number, columns=tuple(filled))
+        table, records = self._with_sequences(table, sequences, table.id, owner_name)
+        table = replace(table, id=table.id + len(records))
         for number, index in enumerate(indexes, table.id + 1):
             named = self._named(table, index)
             table = replace(table, indexes=(*table.indexes, replace(named, id=number)))
         check_constraints(table)
         record = CreateRecord(None, transaction.statement, table_to_plain(table), owner_name)
         tablespace.submit_definitions(transaction, *records, record)
+
+    def _with_sequences(
+        self,
+        table: Table,
+        sequences: Sequence[tuple[int, SequenceDefinition]],
+        number: int,
+        owner_name: str | None,
+    ) -> tuple[Table, list[Definition]]:
+        """Return a table whose columns new sequences fill, and these; ids from number on."""
+        records: list[Definition] = []
+        columns, taken = list(table.columns), {table.name}
+        for ordinal, definition in sequences:
+            column = columns[ordinal]
+            assert column.filling is not None
+            name = column.filling.sequence
+            if name:
+                self._check_free_name(name)
+            else:
+                name = self._free_name(table.name, column.name, "seq", taken)
+                self.lock((name,), Mode.EXCLUSIVE)
+            taken.add(name)
+            columns[ordinal] = replace(column, filling=replace(column.filling, sequence=name))
+            made = _sequence_table(number + len(records), name, definition)
+            statement = self.transaction.statement
+            records.append(CreateRecord(None, statement, table_to_plain(made), owner_name))
+        return replace(table, columns=tuple(columns)), records
+
+    def _check_free_name(self, name: str) -> None:
+        """Lock a name that a table is to have; 42P07 when it is one's."""
+        self.lock((name,), Mode.EXCLUSIVE)
+        found = self._find(name)
+        if found is not None:
+            raise exists(found, None)
+        self._check_no_index(name)
 
     def _new(
         self,

@@ -12,6 +12,7 @@ from typing import Any
 from herdpy.errors import Error, not_a
 from herdpy.limits import alterations_max, checks_max, columns_max, indexes_max
 from herdpy.model.schema import Check, Column, Filling, FillKind, Index, Table
+from herdpy.model.sequences import SequenceDefinition
 from herdpy.model.types import Kind, Physical
 from herdpy.sql import tree
 from herdpy.sql.bind import (
@@ -33,6 +34,7 @@ from herdpy.sql.reading import syntax
 from herdpy.sql.reading.reader import read_condition
 from herdpy.sql.reading.tokens import scan
 from herdpy.sql.scope import Named, Scope, StatementContext, suggestion
+from herdpy.sql.sequences.binding import bind_default_of_sequence, bind_identity
 from herdpy.sql.text import literal_text
 
 
@@ -108,13 +110,22 @@ class _Change:
         self._is_rewritten = False
         self.tested: list[str] = []
         """CHECKs that rows which are there have to fulfil."""
+        self.sequences: dict[str, SequenceDefinition] = {}
+        """Of new identities, by the names of their columns."""
 
     def statement(self, kind: str) -> tree.AlterTable:
         found, made = self._found, self.table
         if self._retyped and made.checks:
             plan_checks(made)  # they may have no meaning over the new types
+        sequences = tuple(
+            (ordinal, self.sequences[column.name])
+            for ordinal, column in enumerate(made.columns)
+            if column.name in self.sequences
+        )
         if not (self._is_rewritten or self._changes_entries()):
-            return tree.AlterTable(kind, found, made, tested=tuple(self.tested))
+            return tree.AlterTable(
+                kind, found, made, tested=tuple(self.tested), sequences=sequences
+            )
         sources = [
             (ordinal, source)
             for ordinal, source in enumerate(self._sources)
@@ -133,6 +144,7 @@ class _Change:
             tuple(sorted(self._lost)),
             tuple(sorted(self._retyped)),
             self.is_cascade,
+            sequences=sequences,
         )
 
     def _changes_entries(self) -> bool:
@@ -193,6 +205,25 @@ class _Change:
             self._lost.add(source.ordinal)
         self._is_rewritten = True
         self._set_columns(columns, lambda ordinal: ordinal - (ordinal > place))
+
+    def set_key(self, node: syntax.PrimaryKey) -> None:
+        """Give a table that has no key one, in the place of its hidden column."""
+        table = self.table
+        if not table.is_heap:
+            what = f'multiple primary keys for table "{table.name}" are not allowed'
+            raise self.error("42P16", what, node)
+        columns, key = list(table.columns), list[int]()
+        for name, start in node.columns:
+            ordinal = self.ordinal(name, syntax.Column(name, None, start))
+            if ordinal in key:
+                raise self.error("42701", "the primary key names a column twice", node)
+            columns[ordinal] = replace(columns[ordinal], not_null=True)
+            key.append(ordinal)
+        (hidden,) = table.key
+        del columns[hidden], self._sources[hidden]
+        self.table = replace(table, key=tuple(key))
+        self._is_rewritten = True
+        self._set_columns(columns, lambda ordinal: ordinal - (ordinal > hidden))
 
     def _set_columns(self, columns: Sequence[Column], place_of: Callable[[int], int]) -> None:
         self.table = replace(
@@ -350,6 +381,8 @@ def _add_column(change: _Change, node: syntax.AddColumn) -> None:
 def _add_constraint(change: _Change, node: syntax.AddConstraint) -> None:
     if isinstance(node.constraint, syntax.Check):
         change.add_check(node.constraint, is_valid=node.is_valid)
+    elif isinstance(node.constraint, syntax.PrimaryKey):
+        change.set_key(node.constraint)
     else:
         change.add_index(node.constraint)
 
@@ -360,11 +393,12 @@ def _alter_column(change: _Change, node: syntax.AlterColumn) -> None:
     if node.type is not None:
         _alter_type(change, node, node.type, ordinal)
     elif node.has_default:
-        column = replace(column, filling=_without_default(change, column, node))
         default: Physical = None
         default_sql: str | None = None
-        if node.default is not None:
-            scope = Scope(context, clause="DEFAULT")
+        scope = Scope(context, clause="DEFAULT")
+        filling = bind_default_of_sequence(node.default, column.type, column.name, scope)
+        column = replace(column, filling=_filling(change, column, node, filling))
+        if node.default is not None and filling is None:
             default, default_sql = bind_default(node.default, column.type, column.name, scope)
         change.put(ordinal, replace(column, default=default, default_sql=default_sql))
     elif node.is_not_null is not None:
@@ -375,14 +409,47 @@ def _alter_column(change: _Change, node: syntax.AlterColumn) -> None:
         change.put(ordinal, replace(column, not_null=node.is_not_null))
 
 
-def _without_default(change: _Change, column: Column, node: syntax.AlterColumn) -> Filling | None:
-    """Return what is left of a column's sequence when the column gets another default."""
+def _filling(
+    change: _Change, column: Column, node: syntax.AlterColumn, wanted: Filling | None
+) -> Filling | None:
+    """Return what fills a column that gets this default of a sequence, or another default.
+
+    The sequence that goes with the column goes on doing so.
+    """
     filling = column.filling
-    if filling is None:
-        return None
-    if filling.is_identity:
+    if filling is not None and filling.is_identity:
         raise _is_identity(change, column, node)
-    return replace(filling, kind=FillKind.NONE) if filling.is_owner else None
+    if filling is None or not filling.is_owner:
+        return wanted
+    if wanted is None:
+        return replace(filling, kind=FillKind.NONE)
+    if wanted.sequence != filling.sequence:
+        raise change.error(
+            "0A000",
+            f'column "{column.name}" of table "{change.table.name}" has sequence '
+            f'"{filling.sequence}": another one is not supported',
+            node,
+            "ALTER SEQUENCE … OWNED BY NONE first.",
+        )
+    return replace(wanted, is_owner=True)
+
+
+def _add_identity(change: _Change, node: syntax.AddIdentity) -> None:
+    ordinal = change.ordinal(node.name, node)
+    table, column = change.table, change.table.columns[ordinal]
+    of_table = f'column "{column.name}" of relation "{table.name}"'
+    if column.filling is not None and column.filling.is_identity:
+        raise change.error("55000", f"{of_table} is already an identity column", node)
+    scope = Scope(change.context, clause="IDENTITY")
+    filling, sequence = bind_identity(node.identity, column.type, scope)
+    has_default = column.default is not None or column.default_sql is not None
+    if has_default or column.filling is not None:
+        raise change.error("55000", f"{of_table} already has a default value", node)
+    if not column.not_null:
+        what = f"{of_table} must be declared NOT NULL before identity can be added"
+        raise change.error("55000", what, node)
+    change.sequences[column.name] = sequence
+    change.put(ordinal, replace(column, filling=filling))
 
 
 def _is_identity(change: _Change, column: Column, node: syntax.AlterColumn) -> Error:
@@ -462,6 +529,7 @@ _ACTIONS: dict[type[syntax.Node], Callable[[_Change, Any], None]] = {
     syntax.RenamePart: _rename_part,
     syntax.AddColumn: _add_column,
     syntax.AddConstraint: _add_constraint,
+    syntax.AddIdentity: _add_identity,
     syntax.AlterColumn: _alter_column,
     syntax.ValidateConstraint: _validate,
     syntax.DropPart: _drop_part,

@@ -16,7 +16,7 @@ from herdpy.limits import statement_nodes_max
 from herdpy.model.python_values import shortened
 from herdpy.sql.reading import syntax
 from herdpy.sql.reading.extent import OTHER_SIGNS, Budget
-from herdpy.sql.reading.refusals import NO_SCHEMAS, refusal, wrong_hint
+from herdpy.sql.reading.refusals import NO_SCHEMAS, PUBLIC, refusal, wrong_hint
 from herdpy.sql.reading.syntax import Node, Query
 from herdpy.sql.reading.tokens import Scanned
 from herdpy.sql.reading.words import FUNCTION_WORDS, NO_NAMES, RESERVED, Words, words_of
@@ -210,6 +210,17 @@ class ExpressionReader(Words):
         start = self.tokens[self.index].start
         return self.name(), start
 
+    def relation_name(self) -> tuple[str, int]:
+        """Read the name of a table, view, index or sequence, as placed_name()."""
+        begin = self.index
+        found = self.placed_name()
+        if self.words[self.index] != ".":
+            return found
+        if found[0] != PUBLIC:
+            self.index = begin  # an error says where the schema stands
+        self.expect_public(found[0], "a table name")
+        return self.placed_name()
+
     def placed_names(self) -> list[tuple[str, int]]:
         self.expect("(")
         found = [self.placed_name()]
@@ -375,6 +386,12 @@ class ExpressionReader(Words):
         token = self.tokens[self.index]
         kind, word = token.kind, token.word
         if kind == "word":
+            if word == "PG_CATALOG" and self.words[self.index + 1 : self.index + 4 : 2] == [
+                ".",
+                "(",
+            ]:
+                self.index += 2  # the schema of all functions
+                return None
             if self.words[self.index + 1] == "(" or word == "CASE" or word == "ARRAY":
                 return None
             return self._constant(word, token.start) or self._column()
@@ -417,7 +434,8 @@ class ExpressionReader(Words):
             self.index += 1
             table, name = name, self.label()
             if self.words[self.index] == ".":
-                raise self.refused("a column name with a schema", NO_SCHEMAS)
+                self.expect_public(table, "a column name")
+                table, name = name, self.label()
             if self.words[self.index] == "(":
                 raise self.refused("a function with a schema", NO_SCHEMAS)
         return syntax.Column(name, table, start)

@@ -3,7 +3,6 @@
 from herdpy.errors import ProgrammingError
 from herdpy.sql.reading import syntax
 from herdpy.sql.reading.read_expression import ExpressionReader
-from herdpy.sql.reading.refusals import NO_SCHEMAS
 
 _DIGITS_MAX = 19
 _NUMBERS = ("INCREMENT", "MINVALUE", "MAXVALUE", "START", "CACHE", "RESTART")
@@ -13,12 +12,7 @@ class SequenceReader(ExpressionReader):
     """Reads the options of a sequence; one thread."""
 
     def table_name(self) -> syntax.TableName:
-        begin = self.index
-        name, start = self.placed_name()
-        if self.words[self.index] == ".":
-            self.index = begin
-            raise self.refused("a table name with a schema", NO_SCHEMAS)
-        return syntax.TableName(name, start)
+        return syntax.TableName(*self.relation_name())
 
     def create_sequence(self) -> syntax.Node:
         self.expect_all("CREATE", "SEQUENCE")
@@ -51,11 +45,11 @@ class SequenceReader(ExpressionReader):
             return None
         options = syntax.SequenceOptions({}, start)
         if self.accept("("):
-            options = self.sequence_options()
+            options = self.sequence_options(may_be_named=True)
             self.expect(")")
         return syntax.Identity(is_always, options, start)
 
-    def sequence_options(self) -> syntax.SequenceOptions:
+    def sequence_options(self, *, may_be_named: bool = False) -> syntax.SequenceOptions:
         """Read options, each once, up to what is none."""
         start = self.tokens[self.index].start
         found: dict[str, syntax.OptionValue] = {}
@@ -82,6 +76,10 @@ class SequenceReader(ExpressionReader):
                 self.index += 1
                 self.expect("BY")
                 value = self._owner()
+            elif word == "SEQUENCE" and may_be_named:
+                self.index += 1
+                self.expect("NAME")
+                value, _ = self.relation_name()
             elif word in ("SEQUENCE", "LOGGED", "UNLOGGED"):
                 raise self.refused(f"the option {word} of a sequence")
             else:
@@ -111,7 +109,11 @@ class SequenceReader(ExpressionReader):
         """Read table.column, or NONE."""
         name, _ = self.placed_name()
         if self.accept("."):
-            return name, self.name()
+            column = self.name()
+            if self.words[self.index] == ".":
+                self.expect_public(name, "a table name")
+                return column, self.name()
+            return name, column
         if name != "none":
             raise self.unexpected()
         return None

@@ -294,9 +294,9 @@ class Reader(SequenceReader):
         self.expect_all("DROP", "INDEX")
         self.accept("CONCURRENTLY")
         if_exists = self.accept_all("IF", "EXISTS")
-        names = [self.placed_name()]
+        names = [self.relation_name()]
         while self.accept(","):
-            names.append(self.placed_name())
+            names.append(self.relation_name())
         self.accept_any(("CASCADE", "RESTRICT"))  # nothing depends on an index
         return syntax.DropIndex(names, if_exists)
 
@@ -471,8 +471,10 @@ class Reader(SequenceReader):
                 raise self.refused("ADD UNIQUE USING INDEX")
             unique = syntax.Unique(self.placed_names(), is_distinct, name, start)
             return syntax.AddConstraint(unique, True)
-        if self.words[self.index] == "PRIMARY":
-            raise self.refused("ALTER TABLE … ADD PRIMARY KEY", INSTEAD["PRIMARY"])
+        if self.accept_all("PRIMARY", "KEY"):
+            if self.words[self.index] == "USING":
+                raise self.refused("ADD PRIMARY KEY USING INDEX")
+            return syntax.AddConstraint(syntax.PrimaryKey(self.placed_names(), start), True)
         self._refuse_feature()
         if has_name:
             raise self.unexpected()
@@ -482,7 +484,7 @@ class Reader(SequenceReader):
         checks: list[syntax.Check] = []
         column = yield from self._column_definition(uniques, checks)
         if column.key_count:
-            raise self.refused("ALTER TABLE … ADD PRIMARY KEY", INSTEAD["PRIMARY"])
+            raise self.refused("ALTER TABLE … ADD COLUMN … PRIMARY KEY", INSTEAD["PRIMARY"])
         return syntax.AddColumn(column, uniques, checks, if_not_exists)
 
     def _alter_column(self, name: str, start: int) -> Steps:
@@ -501,8 +503,13 @@ class Reader(SequenceReader):
                 raise self.refused("COLLATE")
             using = (yield self.expression()) if self.accept("USING") else None
             return syntax.AlterColumn(name, start, type=type_name, using=using)
+        if self.accept("ADD"):
+            identity = self.identity()
+            if identity is None:
+                raise self.refused("ALTER TABLE … ALTER … ADD of anything but an identity")
+            return syntax.AddIdentity(name, start, identity)
         word, following = self.words[self.index], self.words[self.index + 1]
-        if word in ("SET", "DROP", "ADD", "RESET", "RESTART"):
+        if word in ("SET", "DROP", "RESET", "RESTART"):
             raise self.refused(f"ALTER TABLE … ALTER … {word} {following}".rstrip())
         raise self.unexpected()
 

@@ -14,9 +14,11 @@ INSTEAD_OF_REPLACING: Final = (
     "UPSERT INTO … VALUES replaces the whole row whose key is there, also columns that it does not "
     f"name. {INSTEAD_OF_UPDATING}"
 )
+PUBLIC: Final = "public"
+"""The one schema, which may stand before the name of a table, view, index or sequence."""
 NO_SCHEMAS: Final = (
-    "There are no schemas: write the table's name alone. A table of another tablespace is read and "
-    'written by a connection to that one: connect(…, tablespace="NAME"), herd://host/NAME.'
+    "There is no schema but public: write the table's name alone. A table of another tablespace is "
+    'read and written by a connection to that one: connect(…, tablespace="NAME"), herd://host/NAME.'
 )
 _NO_ROWS_CHOSEN = "Choose the rows in a subquery: WHERE key IN (SELECT key … {} …)."
 
@@ -27,7 +29,7 @@ INSTEAD: Final[dict[str, str]] = {
     "FOR": "UPDATE the rows and see how many it found; a conflict is 40001, to be repeated.",
     "INTO": "CREATE TABLE name AS SELECT …",
     "ONLY": "There is no inheritance: leave ONLY out.",
-    "PRIMARY": "CREATE TABLE with the key, INSERT INTO it … SELECT, and DROP the other table.",
+    "PRIMARY": "ADD COLUMN, UPDATE the rows, and ADD PRIMARY KEY (column).",
     "PERCENT": "Write LIMIT with a number of rows.",
     "PIVOT": "Write one sum(…) FILTER (WHERE …) for each column.",
     "QUALIFY": "Put the query into FROM and test the window function's column in WHERE.",

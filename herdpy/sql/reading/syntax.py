@@ -395,7 +395,7 @@ class Delete(Node):
     returning: list[Output] | None
 
 
-OptionValue = int | bool | TypeName | tuple[str, str] | None
+OptionValue = int | bool | TypeName | tuple[str, str] | str | None
 
 
 class SequenceOptions(Node):
@@ -449,6 +449,13 @@ class Unique(Node):
     start: int
 
 
+class PrimaryKey(Node):
+    """ADD [CONSTRAINT name] PRIMARY KEY (columns)."""
+
+    columns: list[tuple[str, int]]
+    start: int
+
+
 class Check(Node):
     """CHECK (condition), with its constraint's name if it has one; `text` is the condition's."""
 
@@ -495,10 +502,18 @@ class AddColumn(Node):
 
 
 class AddConstraint(Node):
-    """ADD of a UNIQUE or CHECK; of the latter `is_valid` False is NOT VALID."""
+    """ADD of a constraint; of a CHECK `is_valid` False is NOT VALID."""
 
-    constraint: Unique | Check
+    constraint: Unique | Check | PrimaryKey
     is_valid: bool
+
+
+class AddIdentity(Node):
+    """ALTER [COLUMN] name ADD GENERATED … AS IDENTITY."""
+
+    name: str
+    start: int
+    identity: "Identity"
 
 
 class AlterColumn(Node):

@@ -9,6 +9,7 @@ from typing import Final
 from herdpy.errors import Error, NotSupportedError, ProgrammingError
 from herdpy.limits import identifier_bytes_max
 from herdpy.model.python_values import shortened
+from herdpy.sql.reading.refusals import NO_SCHEMAS, PUBLIC
 from herdpy.sql.reading.tokens import Scanned, Token, token_name
 
 _AHEAD_MAX: Final = 6
@@ -110,6 +111,12 @@ class Words:
         while self.accept(","):
             names.append(self.name(what))
         return tuple(names)
+
+    def expect_public(self, schema: str, what: str) -> None:
+        """Read the dot behind the name of a schema, which has to be `public`."""
+        if schema != PUBLIC:
+            raise self.refused(f"{what} with a schema", NO_SCHEMAS)
+        self.expect(".")
 
     def string(self, what: str) -> str:
         if self.kinds[self.index] != "string":

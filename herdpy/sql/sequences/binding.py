@@ -10,6 +10,7 @@ from herdpy.model.types import BIGINT, BOOLEAN, INTEGER, SMALLINT, TEXT, Kind, S
 from herdpy.sql import tree
 from herdpy.sql.bind_expression import bind_open, bind_type, convert
 from herdpy.sql.reading import syntax
+from herdpy.sql.reading.refusals import PUBLIC
 from herdpy.sql.scope import Scope, StatementContext
 from herdpy.sql.sequences.options import Options, new_sequence
 from herdpy.sql.text import name_text
@@ -39,16 +40,25 @@ def bind_filling(
         raise scope.error("42601", what, node)
     if identity is None:
         return (Filling(FillKind.DEFAULT, ""), new_sequence(kind.kind, {})) if is_serial else None
+    return bind_identity(identity, kind, scope)
+
+
+def bind_identity(
+    identity: syntax.Identity, kind: SqlType, scope: Scope
+) -> tuple[Filling, SequenceDefinition]:
+    """Return what fills an identity column, and its sequence; its name is "" unless given."""
     if not kind.is_integer:
         what = "identity column type must be smallint, integer, or bigint"
-        raise scope.error("22023", what, node)
+        raise scope.error("22023", what, identity)
     for word in ("RESTART", "OWNED"):
         if word in identity.options.found:
             what = f"an identity column has no option {word}"
             raise scope.error("42601", what, identity)
     found, values = _options(identity.options, scope)
     how = FillKind.ALWAYS if identity.is_always else FillKind.BY_DEFAULT
-    return Filling(how, ""), new_sequence(found or kind.kind, values)
+    name = identity.options.found.get("SEQUENCE")
+    named = Filling(how, name if isinstance(name, str) else "")
+    return named, new_sequence(found or kind.kind, values)
 
 
 def bind_default_of_sequence(
@@ -111,7 +121,7 @@ def _options(node: syntax.SequenceOptions, scope: Scope) -> tuple[Kind | None, O
                 what = "sequence type must be smallint, integer, or bigint"
                 raise scope.error("22023", what, value)
             kind = found.kind
-        elif word not in ("OWNED", "RESTART") and not isinstance(value, tuple):
+        elif word not in ("OWNED", "RESTART") and not isinstance(value, tuple | str):
             values[word] = value
     return kind, values
 
@@ -197,7 +207,10 @@ def _constant(argument: syntax.Node, node: syntax.Call, scope: Scope) -> str:
 
 
 def _folded(name: str) -> str:
-    """Return a name in a text as SQL reads it: in lower case unless quoted."""
+    """Return a name in a text as SQL reads it: in lower case unless quoted; without `public.`."""
+    schema, dot, rest = name.partition(".")
+    if dot and schema.lower() == PUBLIC:
+        name = rest
     if len(name) > 1 and name[0] == name[-1] == '"':
         return name[1:-1].replace('""', '"')
     return name.lower()

@@ -313,6 +313,15 @@ def test_ctrl_c_between_two_statements_ends_a_script(
     assert desk.run(".tables")[1] == "no tables yet"
 
 
+def test_what_pg_dump_says_to_psql_alone_is_passed_over(desk: Desk) -> None:
+    text = "--\n-- PostgreSQL\n\n\\restrict aB1\nSELECT 1 AS one;\n"
+    text += "\\unrestrict aB1\nSELECT 2 AS two;\n"
+    is_well, out, err = desk.run(f".mode csv\n{text}")
+    assert (is_well, err) == (True, "")
+    assert out.split() == ["one", "1", "two", "2"]
+    assert not desk.run("\\connect x\n")[0]
+
+
 class InterruptingFile(io.StringIO):
     """Presses Ctrl-C at the first thing that is written, the heading of the columns."""
 

@@ -153,6 +153,7 @@ STATEMENTS: dict[str, list[Case]] = {
     "RollbackTo": [],
     "Release": [],
     "SetOption": [Case("SET lock_timeout = '1s'"), Case("RESET lock_timeout")],
+    "SetConfig": [Case("SELECT set_config('lock_timeout', '1s', false)")],
     "SetCharacteristics": [Case("SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE")],
     "ShowOption": [
         Case("SHOW lock_timeout"),
