@@ -71,7 +71,9 @@ class Faults:
                 [self.hang_up, self.cut, self.power_failure],
                 [self.slow_link, self.cancel, self.power_failure],
                 [self.slow_link, self.hang_up, self.kill],
+                [self.checkpoint_behind_lost_answers],
                 [self.checkpoint_behind_lost_answers, self.cut],
+                [self.checkpoint_behind_lost_answers, self.slow_disk],
                 everything,
             )
         )

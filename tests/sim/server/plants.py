@@ -183,7 +183,7 @@ PLANTS: dict[str, Plant] = {
         TransactionSnapshot, "has_changed", see_no_change, ("lists", "bank", "content", "errors")
     ),
     "token outcome lost in a checkpoint": Plant(
-        CommitTokens, "to_plain", _forget_outcomes, ("refusal", "token")
+        CommitTokens, "to_plain", _forget_outcomes, ("refusal", "token", "lists", "errors")
     ),
     "retry of UNKNOWN": Plant(pool, "is_repeatable", _repeat_unknown, ("refusal", "lists")),
     "cancel that half-undoes": Plant(
