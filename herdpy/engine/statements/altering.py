@@ -18,15 +18,13 @@ from herdpy.engine.access.view_text import (
 )
 from herdpy.engine.state.locks import Mode
 from herdpy.engine.state.tablespace import Definition
-from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
 from herdpy.engine.statements.ddl import (
     Definitions,
     check_constraints,
     exists,
     replacing,
-    stale,
 )
-from herdpy.errors import NotSupportedError, ProgrammingError, SerializationError
+from herdpy.errors import NotSupportedError, ProgrammingError
 from herdpy.limits import altered_views_max
 from herdpy.log.record import CreateTable as CreateRecord
 from herdpy.log.record import DropTable as DropRecord
@@ -58,7 +56,7 @@ class Alterations(Definitions):
             self.lock(ACCESS_LOCK, Mode.SHARED)  # who grants
         table = self._owned(planned, f'alter {planned.kind} "{planned.name}"')
         if table != planned:
-            raise stale(table.name)
+            raise self._stale(table.name)
         if made.name != table.name:
             self._check_free_name(made.name)
         transaction = self.transaction
@@ -69,21 +67,17 @@ class Alterations(Definitions):
         made, sequences = self._with_sequences(made, statement.sequences, number, owner)
         number += len(sequences)
         if statement.rows is None:
+            if any(not index.id for index in made.indexes):
+                self._check_unchanged(table)
             made = self._with_indexes(replace(made, version=table.version + 1), table, number)
             self._submit([*sequences, self._record(made), *self._views(statement, made)])
             return made
-        reads_at = transaction.reads_at
-        if isinstance(reads_at, TransactionSnapshot) and not reads_at.is_unchanged(
-            table.id, self.tablespace.state
-        ):
-            raise SerializationError(
-                f'could not serialize access: table "{table.name}" was changed by a transaction '
-                "that committed after this one's snapshot was taken",
-                hint="Run the transaction again.",
-            )
+        self._check_unchanged(table)
         self._views(statement, made)  # which may refuse it
         made = self._with_indexes(replace(made, id=number, version=1), table, number + 1)
         beside = f"_altered_{number}"
+        while self._find(beside) is not None or self._catalog().indexed_by(beside) is not None:
+            beside += "_"
         self._check_free_name(beside)
         checks = (with_table_name(each, beside) for each in made.checks if each.is_valid)
         beside_made = replace(made, name=beside, checks=tuple(checks))

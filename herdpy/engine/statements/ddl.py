@@ -18,6 +18,7 @@ from herdpy.engine.state.catalog import Catalog
 from herdpy.engine.state.locks import Lock, Mode
 from herdpy.engine.state.snapshots import PlanIsStaleError
 from herdpy.engine.state.tablespace import Definition, Tablespace
+from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
 from herdpy.engine.state.transactions import Transaction
 from herdpy.errors import (
     Error,
@@ -103,7 +104,7 @@ class Definitions(NamedTuple):
         for table in statement.tables:
             lock((table.name,), Mode.SHARED)
             if self._find(table.name) != table:
-                raise stale(table.name)
+                raise self._stale(table.name)
         found = self._find(name)
         columns = (*statement.columns, _NO_KEY)
         if found is None:
@@ -171,6 +172,28 @@ class Definitions(NamedTuple):
             statement = self.transaction.statement
             records.append(CreateRecord(None, statement, table_to_plain(made), owner_name))
         return replace(table, columns=tuple(columns)), records
+
+    def _check_unchanged(self, table: Table) -> None:
+        """Raise 40001 when rows, which are locked, are not those of the transaction's snapshot.
+
+        What is made of all rows, as entries are, has the newest, and would contradict it.
+        """
+        reads_at = self.transaction.reads_at
+        if isinstance(reads_at, TransactionSnapshot) and not reads_at.is_unchanged(
+            table.id, self.tablespace.state
+        ):
+            raise _changed_since(table.name)
+
+    def _stale(self, name: str) -> Error:
+        """Return the error of a table that is not the one that the statement was planned with."""
+        reads_at = self.transaction.reads_at
+        if isinstance(reads_at, TransactionSnapshot) and reads_at.is_taken:
+            return _changed_since(name)  # another plan would be of the same snapshot
+        return PlanIsStaleError(
+            f'table "{name}" was changed before the statement ran',
+            sqlstate="40001",
+            hint="Run the statement again.",
+        )
 
     def _check_free_name(self, name: str) -> None:
         """Lock a name that a table is to have; 42P07 when it is one's."""
@@ -410,9 +433,8 @@ class Definitions(NamedTuple):
         if transaction.cut == number and len(table.indexes) > len(planned.indexes):
             return table.stores[-1]
         if table.version != planned.version:
-            raise PlanIsStaleError(
-                f'table "{table.name}" was changed', hint="Run the statement again."
-            )
+            raise self._stale(table.name)
+        self._check_unchanged(table)
         index = self._named(table, statement.index)
         lock((index.name,), Mode.EXCLUSIVE)
         if self._catalog().indexed_by(index.name) is not None:
@@ -447,7 +469,7 @@ class Definitions(NamedTuple):
         if table is None:
             raise no_table(planned.name, ())
         if table.id != planned.id:  # made anew, by TRUNCATE or ALTER, while the lock was waited for
-            raise stale(planned.name)
+            raise self._stale(planned.name)
         rights = rights_of(current_access(tablespace, transaction), user)
         if rights is not None and not rights.owns(table.id):
             raise denied(what, "It takes the table's owner or SUPERUSER.")
@@ -592,12 +614,11 @@ def _with_filling(table: Table, column: Column, filling: Filling | None) -> Tabl
     return replace(table, version=table.version + 1, columns=columns)
 
 
-def stale(name: str) -> Error:
-    """Return the error of a table that is not the one that the statement was planned with."""
-    return PlanIsStaleError(
-        f'table "{name}" was changed before the statement ran',
-        sqlstate="40001",
-        hint="Run the statement again.",
+def _changed_since(name: str) -> Error:
+    return SerializationError(
+        f'could not serialize access: table "{name}" was changed by a transaction '
+        "that committed after this one's snapshot was taken",
+        hint="Run the transaction again.",
     )
 
 

@@ -106,7 +106,8 @@ class _Change:
         ]
         """By column what it has of a row that is there; None: its default."""
         self._lost: set[int] = set()
-        self._retyped: set[int] = set()
+        self._retyped: dict[str, int] = {}
+        """Places before the statement of columns with another type, by their names."""
         self._is_rewritten = False
         self.tested: list[str] = []
         """CHECKs that rows which are there have to fulfil."""
@@ -142,7 +143,7 @@ class _Change:
             tree.Query(tree.Select(outputs, self._ref), columns),
             tuple(ordinal for ordinal, _ in sources),
             tuple(sorted(self._lost)),
-            tuple(sorted(self._retyped)),
+            tuple(sorted(self._retyped.values())),
             self.is_cascade,
             sequences=sequences,
         )
@@ -238,9 +239,11 @@ class _Change:
 
     def retype(self, ordinal: int, column: Column, source: tree.Expression) -> None:
         """Give a column another type, and what it has of a row that is there."""
+        before = self._sources[ordinal]
+        assert isinstance(before, tree.ColumnRef)
         self.put(ordinal, column)
         self._sources[ordinal] = source
-        self._retyped.add(ordinal)
+        self._retyped[column.name] = before.ordinal
         self._is_rewritten = True
 
     def old_scope(self) -> Scope:
@@ -259,6 +262,10 @@ class _Change:
         source = self._sources[ordinal]
         assert source is not None
         return source
+
+    def is_retyped(self, ordinal: int) -> bool:
+        """Tell whether the statement has given a column another type already."""
+        return self.table.columns[ordinal].name in self._retyped
 
     def is_new(self, ordinal: int) -> bool:
         """Tell whether the statement itself adds a column."""
@@ -286,6 +293,8 @@ class _Change:
         return self.error("42704", what, node)
 
     def add_index(self, node: syntax.Unique) -> None:
+        if node.name is not None and any(each.name == node.name for each in self.table.indexes):
+            raise self.error("42P07", f'index "{node.name}" exists already', node)
         if len(self.table.indexes) >= indexes_max:
             what = f'table "{self.table.name}" has {indexes_max} indexes, more are not allowed'
             raise self.error("54000", what, node)
@@ -468,6 +477,9 @@ def _alter_type(
             f'column "{column.name}" has a sequence: its type must be smallint, integer, or bigint'
         )
         raise change.error("22023", what, node)
+    if change.is_retyped(ordinal):
+        what = f'cannot alter type of column "{column.name}" twice'
+        raise change.error("0A000", what, node)
     source = change.source(ordinal)
     if node.using is not None:
         scope = change.old_scope()

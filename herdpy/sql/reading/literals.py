@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 from herdpy.limits import shared_text_max
 
 _PIECE: Final = re.compile(
-    r"""( (?: [ \t\r\n\f\v]++ | [A-Za-z_][A-Za-z_0-9]*+ | "[^"]*+" | [(),.;=<>*] )*+ )
+    r"""( (?: [ \t\r\n\f\v]++ | [A-Za-z_][A-Za-z_0-9]*+ | "[^"\0]*+" | [(),.;=<>*] )*+ )
     (?: (?<![A-Za-z_0-9.])
         (?: ( -?[0-9]{1,18}+ (?: \.[0-9]{1,18}+ )?+ )(?![A-Za-z_0-9.$\x80-\U0010ffff])
-        |   ( '[^']*+ (?: ''[^']*+ )*+ )' )
+        |   ( '[^'\0]*+ (?: ''[^'\0]*+ )*+ )' )
     |   \Z
     |   (.) )""",
     re.VERBOSE | re.DOTALL,

@@ -381,6 +381,50 @@ def test_a_value_that_changed_hands_since_the_snapshot_is_not_taken(
     check(db)
 
 
+@pytest.mark.parametrize("between", _BETWEEN)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE INDEX i ON t (n)",
+        "CREATE UNIQUE INDEX i ON t (id, n)",
+        "ALTER TABLE t ADD UNIQUE (u, n)",
+    ],
+)
+def test_an_index_is_not_made_of_rows_that_the_snapshot_lacks(
+    db: Engine, session: Session, text: str, between: str
+) -> None:
+    """Its entries are of the newest rows: a search by them would miss rows that are read."""
+    run(session, "INSERT INTO t VALUES (1, 'a', 1, 1)")
+    if not between.startswith("INSERT"):
+        run(session, "INSERT INTO t VALUES (2, 'b', 1, 1)")
+    reader = db.session()
+    run(reader, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    assert rows(reader, ALL)
+    run(session, between)
+    fails(reader, "40001", text)
+    fails(reader, "25P02", text)
+    reader.rollback()
+    run(reader, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    before = rows(reader, ALL)
+    run(reader, "UPDATE t SET n = 7 WHERE id = 1")
+    run(reader, text)
+    assert rows(reader, "SELECT id FROM t WHERE n = 7") == [(1,)]
+    reader.commit()
+    assert len(rows(session, ALL)) == len(before)
+    check(db)
+
+
+def test_a_table_that_was_defined_anew_since_the_snapshot_is_for_another_transaction(
+    db: Engine, session: Session
+) -> None:
+    reader = db.session()
+    run(reader, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    rows(reader, ALL)
+    run(session, "ALTER TABLE t ALTER n SET DEFAULT 4")
+    fails(reader, "40001", "CREATE INDEX i ON t (n)")
+    fails(reader, "25P02", "CREATE INDEX i ON t (n)")
+
+
 def test_what_the_transaction_itself_gives_up_it_may_take(db: Engine, session: Session) -> None:
     run(session, "INSERT INTO t VALUES (1, 'a', 1, 1), (2, 'b', 1, 1)")
     own = db.session()
