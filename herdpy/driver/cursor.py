@@ -98,7 +98,8 @@ class Cursor:
     def executemany(self, text: str, rows: Iterable[Parameters]) -> "Cursor":
         """Run one statement for each row of parameters; all of them or, on an error, none.
 
-        `rows` may be a generator and is read once. `rowcount` is the sum.
+        `rows` may be a generator and is read once. `rowcount` is the sum. Each row sees what those
+        before it have changed; keys and unique values of UPDATE are compared when all are done.
         """
         session = self._ready()
         checked_text("the statement", text)

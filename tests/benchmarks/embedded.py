@@ -309,12 +309,16 @@ def statements(bench: Bench, world: World) -> None:
     name = "an INSERT with its values in the text"
     bench.compare(name, ours, peer, count=500, rounds=5, bar=10)
 
-    table = "CREATE TABLE made (id INTEGER PRIMARY KEY, a TEXT, b TEXT, x REAL);"
+    table = "CREATE TABLE made (id INTEGER PRIMARY KEY, a TEXT, b TEXT, x DOUBLE PRECISION);"
     rows = [f"INSERT INTO made VALUES ({i}, 'name {i}', NULL, {i}.25);" for i in range(2_000)]
     script = "\n".join(("BEGIN TRANSACTION;", table, *rows, "COMMIT;"))
 
     def load(connection: Any) -> None:
-        connection.executescript(script)
+        if hasattr(connection, "executescript"):
+            connection.executescript(script)
+        else:  # of an older commit
+            for statement in script.splitlines():
+                connection.execute(statement)
         connection.execute("DROP TABLE made")
 
     bench.compare(

@@ -716,8 +716,11 @@ def _updated(
     there = [None if key is None else entries.get(key) for key in conflicts]
     if store is not None:
         there = [None if entry is None else source.get(store.key_of(entry)) for entry in there]
-    pairs = [(old, new) for old, new in zip(there, rows, strict=True) if old is not None]
-    updated = iter(update(source, pairs))
+    pairs: dict[Key | None, tuple[Row, Row]] = {}  # the first new row for each that is there
+    for conflict, old, new in zip(conflicts, there, rows, strict=True):
+        if old is not None:
+            pairs.setdefault(conflict, (old, new))
+    updated = dict(zip(pairs, update(source, list(pairs.values())), strict=True))
     changes: list[Change] = []
     is_held: dict[
         Key, bool
@@ -727,11 +730,15 @@ def _updated(
     written: list[Row] = []
     has_moved = False
     for conflict, old, new in zip(conflicts, there, rows, strict=True):
-        after = new if old is None else next(updated)
+        after: Row | None = new
         if conflict is not None and conflict in is_held:
             if is_held[conflict]:
                 raise twice_error(table)
-            old, after = None, new  # the statement has given the row that was there other values
+            old = None  # the statement has given the row that was there other values
+        elif conflict in updated:
+            after = updated.pop(conflict)
+        elif old is not None:  # it stayed, for the new row before this one
+            (after,) = update(source, [(old, new)])
         if after is None:
             if old is not None:
                 seen[table.key_of(old)] = old
