@@ -64,7 +64,7 @@ class Alterations(Definitions):
         if statement.sequences:
             self.lock(ACCESS_LOCK, Mode.SHARED)  # who drops the owner
         owner = current_access(self.tablespace, transaction).owner(table.id)
-        made, sequences = self._with_sequences(made, statement.sequences, number, owner)
+        made, sequences = self._with_sequences(made, statement.sequences, number, owner, table)
         number += len(sequences)
         if statement.rows is None:
             if any(not index.id for index in made.indexes):

@@ -153,9 +153,23 @@ class Definitions(NamedTuple):
         sequences: Sequence[tuple[int, SequenceDefinition]],
         number: int,
         owner_name: str | None,
+        before: Table | None = None,
     ) -> tuple[Table, list[Definition]]:
-        """Return a table whose columns new sequences fill, and these; ids from number on."""
+        """Return a table whose columns new sequences fill, and these; ids from number on.
+
+        Others that its columns, unlike those of before, take values of are kept from going; 42P01.
+        """
         records: list[Definition] = []
+        made_here = {ordinal for ordinal, _ in sequences}
+        known = {each.filling.sequence for each in before.columns if each.filling} if before else {}
+        for ordinal, column in enumerate(table.columns):
+            filling = column.filling
+            if filling is None or ordinal in made_here or filling.sequence in known:
+                continue
+            self.lock((filling.sequence,), Mode.SHARED)
+            found = self._find(filling.sequence)
+            if found is None or found.sequence is None:
+                raise no_table(filling.sequence, (), kind="sequence")
         columns, taken = list(table.columns), {table.name}
         for ordinal, definition in sequences:
             column = columns[ordinal]

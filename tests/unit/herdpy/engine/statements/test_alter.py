@@ -210,6 +210,38 @@ def test_the_sequence_of_a_new_identity_has_the_owner_of_the_table() -> None:
         assert rows(admin, "SELECT sequence_name FROM syssequences") == []
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE TABLE s (id INTEGER DEFAULT nextval('q'))",
+        "ALTER TABLE t ALTER n SET DEFAULT nextval('q')",
+    ],
+)
+def test_a_sequence_that_a_default_is_about_to_use_does_not_go(text: str) -> None:
+    driver = WatchedDriver()
+    with engine(is_threaded=True, driver=driver) as db:
+        first, second = db.session(), db.session(autocommit=True)
+        run(second, "CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER)")
+        run(second, "CREATE SEQUENCE q")
+        run(first, text)
+        assert rows(second, "SELECT nextval('q')") == [(1,)]
+        with Background() as background:
+            background.start(lambda: fails(second, "2BP01", "DROP SEQUENCE q"), "second")
+            while driver.waits.get(timeout=60) != "second":
+                pass
+            first.commit()
+        run(second, "DROP SEQUENCE q CASCADE")
+        run(second, "CREATE SEQUENCE q")
+        run(second, "BEGIN")
+        run(second, "DROP SEQUENCE q")
+        again = text.replace("TABLE s", "TABLE u")
+        with Background() as background:
+            background.start(lambda: fails(first, "42P01", again), "first")
+            while driver.waits.get(timeout=60) != "first":
+                pass
+            run(second, "COMMIT")
+
+
 def test_no_name_of_a_table_is_in_the_way(db: Engine, session: Session) -> None:
     first = table_of(db).id
     for number in range(first, first + 40):
