@@ -39,6 +39,7 @@ from zlib import crc32
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
+from herdpy.aio.switching import can_wait
 from tests.sim.disk import SimulatedCrash
 from tests.sim.network import Network, SimulatedServer, SimulatedTransport
 
@@ -236,7 +237,10 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         for server in list(node.servers.values()):
             server.die()
         for callback in node.on_crash:
-            self.world.run(callback)
+            if can_wait():  # in a thread of the node, which would go on no more where it waits
+                self.world.run(self.call_soon, callback)
+            else:
+                self.world.run(callback)
 
     def pause(self, node: Node, seconds: float) -> None:
         """Let nothing of this node run for a while (SIGSTOP, a long garbage collection)."""

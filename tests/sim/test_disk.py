@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from herdpy.aio.switching import wait_for
+from herdpy.aio.switching import can_wait, wait_for
 from tests.sim.disk import KINDS, SECTOR_BYTES, SimulatedCrash, SimulatedDisk
 from tests.sim.loop import SimulatedLoop
 from tests.sim.switching import in_thread
@@ -259,6 +259,11 @@ class TestSteps:
         disk.on_end = partial(loop.crash, node)
         seen: list[str] = []
 
+        def crashed() -> None:
+            seen.append("it is started again" if not can_wait() else "a thread starts it again")
+
+        node.on_crash.append(crashed)
+
         def write() -> None:
             disk.make_directory("d")
             try:
@@ -275,7 +280,7 @@ class TestSteps:
         in_thread(node, write)
         node.create_task(answer())
         loop.run_until_complete(asyncio.sleep(1.0))
-        assert seen == ["the step has failed"]
+        assert seen == ["the step has failed", "it is started again"]
         loop.close()
 
     @pytest.mark.parametrize("step", range(1, 9))
