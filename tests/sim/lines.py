@@ -10,7 +10,7 @@ import ast
 import gc
 import importlib
 import inspect
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from types import CodeType, FunctionType, ModuleType
@@ -34,6 +34,13 @@ LINED = (
     "herdpy.server.requests.requests",
 )
 """What threads have in common: the log, what applies it, and the requests that wait for it."""
+OUTCOMES = (
+    "bookie.runtime.ticket",
+    "herdpy.engine.state.tablespace",
+    "herdpy.log.syncer",
+    "herdpy.server.requests.requests",
+)
+"""What a commit passes between the log and the client that is told of it."""
 _HOOK = "_at_line_of_a_simulation"
 _NEVER = {"__del__"}
 """The collector calls it, whenever that comes."""
@@ -45,12 +52,12 @@ class _Lined(NamedTuple):
 
 
 @contextmanager
-def preempted(at_line: Callable[[], object]) -> Generator[None]:
-    """Have at_line() called before each statement of the functions of LINED, in the block.
+def preempted(at_line: Callable[[], object], modules: Sequence[str] = LINED) -> Generator[None]:
+    """Have at_line() called before each statement of the functions of these modules, in the block.
 
     The collector rests meanwhile: threads of former worlds, which it ends, have statements, too.
     """
-    found = _all_lined()
+    found = [each for name in modules for each in _lined_of(name)]
     before = [(each.function, each.function.__code__) for each in found]
     spaces = [each.function.__globals__ for each in found]
     for space in spaces:
@@ -73,8 +80,8 @@ def preempted(at_line: Callable[[], object]) -> Generator[None]:
 
 
 @cache
-def _all_lined() -> list[_Lined]:
-    return [each for name in LINED for each in _lined(importlib.import_module(name))]
+def _lined_of(name: str) -> list[_Lined]:
+    return [*_lined(importlib.import_module(name))]
 
 
 def _lined(module: ModuleType) -> Iterator[_Lined]:

@@ -14,7 +14,7 @@ with it the loop's callbacks stop, too, and wait for mutexes as any thread.
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -26,7 +26,7 @@ from bookie.runtime.ticket import Ticket
 from herdpy.aio.switching import can_wait, switched, wait_for, wait_for_ticket
 from tests.fixtures.shared_plans import own_plans
 from tests.sim.disk import SimulatedCrash
-from tests.sim.lines import preempted
+from tests.sim.lines import LINED, preempted
 from tests.sim.loop import Node, SimulatedLoop
 
 T = TypeVar("T")
@@ -54,13 +54,21 @@ def in_thread(node: Node, function: Callable[[], T]) -> "asyncio.Task[T]":
 class LinePreemption:
     """Stops threads, and callbacks of the loop, before statements that chance chooses.
 
-    `share`: of the statements of tests/sim/lines.py; 0: none is, and nothing is prepared for it.
+    `share`: of the statements of `modules`, some of tests/sim/lines.py; 0: none is, and nothing is
+    prepared for it.
     """
 
-    def __init__(self, loop: SimulatedLoop, rng: random.Random, share: float) -> None:
+    def __init__(
+        self,
+        loop: SimulatedLoop,
+        rng: random.Random,
+        share: float,
+        modules: Sequence[str] = LINED,
+    ) -> None:
         self._loop = loop
         self._rng = rng
         self._share = share
+        self._modules = modules
         self.count = 0
         """How often something was stopped."""
         self._left = 0
@@ -75,7 +83,7 @@ class LinePreemption:
             return
         self._draw()
         # A statement that is planned is stopped elsewhere than one that is known.
-        with own_plans(), preempted(self._at_line):
+        with own_plans(), preempted(self._at_line, self._modules):
             yield
 
     def _draw(self) -> None:

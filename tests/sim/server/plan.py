@@ -3,6 +3,8 @@
 import random
 from dataclasses import dataclass
 
+from tests.sim.lines import LINED, OUTCOMES
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldPlan:
@@ -52,6 +54,8 @@ class WorldPlan:
     """Pages of few rows, statements in parts of three rows."""
     line_share: float
     """Of the statements of the log and what applies it, before which a thread is stopped."""
+    line_modules: tuple[str, ...]
+    """Where these statements stand."""
     has_indexes: bool
     """The tables have indexes, and accounts are read by one."""
     job_rows: int = 2
@@ -90,4 +94,5 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         register_share=rng.choice((0.0, 0.2, 0.5)),
         line_share=rng.choice((*[0.0] * 3, 0.02, 0.1, 0.1)),
         has_indexes=rng.random() < 0.4,
+        line_modules=rng.choice((LINED, OUTCOMES)),
     )

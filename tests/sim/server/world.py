@@ -94,7 +94,9 @@ class World:
         self.happened: Counter[str] = Counter()
         self.is_rough = True
         self.host = ServerHost(self)
-        self.lines = LinePreemption(self.loop, random.Random(f"lines {seed}"), plan.line_share)
+        self.lines = LinePreemption(
+            self.loop, random.Random(f"lines {seed}"), plan.line_share, plan.line_modules
+        )
         self._placed = ExitStack()
         self._placed.enter_context(self.mutexes.placed())
         self._placed.enter_context(self.lines.placed())
