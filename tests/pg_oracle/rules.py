@@ -590,8 +590,8 @@ def _subqueries() -> Iterator[Rule]:
 def _series() -> Iterator[Rule]:
     for kind in (K.INTEGER, K.BIGINT):
         text = (
-            "(SELECT sum(o.x * o.n) FROM generate_series({0} % 20, {1} % 20, nullif({2} % 3, 0))"
-            " WITH ORDINALITY AS o (x, n))"
+            "(SELECT CAST(sum(o.x * o.n) AS bigint) FROM generate_series({0} % 20, {1} % 20,"
+            " nullif({2} % 3, 0)) WITH ORDINALITY AS o (x, n))"
         )
         label = f"generate_series ({NAMES[kind]})"
         yield Rule(label, K.BIGINT, (kind, kind, K.INTEGER), text, False, False)
