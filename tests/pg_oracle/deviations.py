@@ -124,12 +124,17 @@ _OF_DOUBLES = ("sqrt(", "exp(", "ln(", "log(", "log10(", "power(", "pow(", "stdd
 
 
 def _is_of_doubles(difference: Difference) -> bool:
-    label = difference.label
-    if not (label.startswith(_OF_DOUBLES) or " ^ " in label):
-        return False
+    is_double = _kinds(difference) == (K.DOUBLE, K.DECIMAL) and _is_near(difference)
+    if not _computes_doubles(difference.label):
+        # A CASE, say, has the type of such a part, which is an error where it stands alone.
+        return is_double and any(_computes_doubles(part.label) for part in difference.node.parts)
     if difference.ours.sqlstate is not None or difference.theirs.sqlstate is not None:
         return "22003" in (difference.ours.sqlstate, difference.theirs.sqlstate)
-    return _kinds(difference) == (K.DOUBLE, K.DECIMAL) and _is_near(difference)
+    return is_double
+
+
+def _computes_doubles(label: str) -> bool:
+    return label.startswith(_OF_DOUBLES) or " ^ " in label
 
 
 def _is_overflow(difference: Difference) -> bool:
