@@ -14,7 +14,8 @@ FILES = sorted(Path(__file__).parent.glob("*.test"))
 # Where a constant must stand, or where two strings are one.
 _TYPES = r"\b(?:date|timestamp|timestamptz|interval|real|float4|smallint|int2)"
 _FIXED_BEFORE = re.compile(
-    rf"({_TYPES}|zone|escape|\be|date_(?:trunc|part)\(|to_char\(.*,|val\(|serial_sequence\(.*|'\s*)$",
+    rf"({_TYPES}|zone|escape|\be|date_(?:trunc|part)\(|to_char\(.*,|val\(|serial_sequence\(.*|'\s*"
+    r"|set_config\(.*)$",
     re.IGNORECASE,
 )
 _FIXED_AFTER = re.compile(r"::interval|\s+AT TIME|\s*\n\s*'")

@@ -503,14 +503,15 @@ class SessionCore:
             self.statement = None
         self._statement_us = None
 
-    def settle_numbers(self) -> None:
+    def settle_numbers(self, transaction: Transaction) -> None:
         """Wait until all that was given away of sequences is as durable as the session's commits.
 
         For values that are not in a commit: the program may use them elsewhere.
         """
         if self.settings.durability is Durability.SYNC:
             tablespace = self.tablespace
-            outcome = with_log_space(tablespace, tablespace.settle_numbers)
+            settle = partial(tablespace.settle_numbers, transaction)
+            outcome = with_log_space(tablespace, settle)
             if outcome is not None:
                 self.wait_for(outcome, Durability.SYNC)
 

@@ -60,7 +60,7 @@ class SessionNumbers:
         with tablespace.monitor:
             tablespace.enter()
             sequence = self._found(name)
-            value = next_value(tablespace.applier, sequence)
+            value = self._given(sequence)
         if value is None:
             reserved = partial(self._reserved, name)
             sequence, value = (
@@ -113,6 +113,16 @@ class SessionNumbers:
             self._values = {key: self._values[key] for key in self._values if key in standing}
             self._room = max(_VALUES_MIN, 2 * len(self._values))
 
+    def _given(self, sequence: Table) -> int | None:
+        """Give the next reserved value to the transaction; None: there is none. Monitor held."""
+        tablespace, transaction = self._tablespace, self._transaction()
+        if transaction is not None:
+            tablespace.check_numbers(transaction)
+        value = next_value(tablespace.applier, sequence)
+        if transaction is not None and value is not None:
+            transaction.numbered_by = tablespace.applier
+        return value
+
     def _reserved(self, name: str) -> tuple[Table, int]:
         """Reserve values in the log, and give away the first of them."""
         tablespace = self._tablespace
@@ -120,7 +130,7 @@ class SessionNumbers:
             tablespace.enter()
             sequence = self._found(name)
             reserve(tablespace, sequence)
-            value = next_value(tablespace.applier, sequence)
+            value = self._given(sequence)
         assert value is not None
         return sequence, value
 

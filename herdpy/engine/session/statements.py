@@ -134,7 +134,7 @@ class Statements(SessionPart):
         self._database.check_room()
         transaction = core.begin_write("nextval() or setval()")
         result = planner.select(transaction, prepared, values)
-        core.settle_numbers()
+        core.settle_numbers(transaction)
         core.finish_write(transaction)
         return result
 

@@ -453,6 +453,15 @@ class Tablespace:
             self.check_writable()
         if transaction.is_undone:
             raise transaction.abort_error or absent_error()
+        self.check_numbers(transaction)
+
+    def check_numbers(self, transaction: Transaction) -> None:
+        """Raise 40001 when sequences gave a transaction values before the log was opened anew.
+
+        What was reserved for them may be lost, and come again. Monitor held.
+        """
+        if transaction.numbered_by is not None and transaction.numbered_by is not self.applier:
+            raise absent_error()
 
     def _complete(self, entry: Entry) -> None:
         """Put before an entry what the log lacks of its transaction."""
@@ -1268,13 +1277,15 @@ class Tablespace:
         asker = Transaction(Durability.NONE, begun_us=self.clock.wall_us(), is_autocommit=True)
         self.submit(Entry(records, [encode(each) for each in records], asker, ends=True))
 
-    def settle_numbers(self) -> Ticket[None] | None:
+    def settle_numbers(self, transaction: Transaction) -> Ticket[None] | None:
         """Return what to wait for until all that sequences gave away is durable; None: it is.
 
-        LogSpaceError, or why nothing can be written: nothing happened.
+        40001: what they gave the transaction is not there any more. LogSpaceError, or why nothing
+        can be written: nothing happened.
         """
         with self.monitor:
             self.enter()
+            self.check_numbers(transaction)
             if self.applier.sequence_lsn <= self.durable_lsn:
                 return None
             return self._submit_alone(_NOTHING)

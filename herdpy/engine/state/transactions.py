@@ -161,6 +161,7 @@ class Transaction:
         "locks",
         "logged",
         "new_rows",
+        "numbered_by",
         "numbers",
         "outcome",
         "reads_at",
@@ -242,6 +243,8 @@ class Transaction:
         """The rows of the INSERT that is being logged, and their keys."""
         self.locks: list[Resource] = []
         self.waits_for: Waiter | None = None
+        self.numbered_by: object | None = None
+        """The applier whose sequences gave it values; another one may give them, too."""
         self.outcome: Ticket[None] = Ticket()
         self.abort_error: Exception | None = None
         self.token: UsedToken | None = None

@@ -11,9 +11,12 @@ from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.driver.doctor import examine
 from herdpy.engine.session.numbers import SessionNumbers
 from herdpy.engine.session.session import Session
+from herdpy.engine.state.tablespace import Entry
+from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.writes.nonblocking import PendingWrite
-from herdpy.errors import Error, InternalError, ProgrammingError
-from herdpy.log.record import Reserve, Rows, SetSequence, decode
+from herdpy.errors import Error, InternalError, ProgrammingError, SerializationError
+from herdpy.log.record import Reserve, RollbackTo, Rows, SetSequence, decode
+from herdpy.model.durability import Durability
 from herdpy.model.lsn import START_LSN
 from tests.crash.checks import read_log, replayed_behind
 from tests.fixtures.backups import backed_up, restored
@@ -300,6 +303,23 @@ def test_a_sequence_that_is_made_anew_has_given_the_session_nothing(db: Engine) 
             value(session, text)
         assert caught.value.sqlstate == "55000"
     assert value(session, "SELECT currval('s')") == 1
+
+
+def test_values_of_before_are_not_used_when_the_log_was_opened_anew(db: Engine) -> None:
+    """What was reserved for them may not be in the log that goes on, and is given away again."""
+    tablespace = db.database.tablespace
+    transaction = Transaction(Durability.SYNC, begun_us=0, is_autocommit=False)
+    numbers = SessionNumbers(tablespace, lambda: transaction, lambda: 1.0)
+    assert numbers.next_value("s") == 1
+    db.database.reopen()
+    with pytest.raises(SerializationError):
+        numbers.next_value("s")
+    with pytest.raises(SerializationError):
+        tablespace.settle_numbers(transaction)
+    entry = Entry([RollbackTo(tx=1, statement=1)], [b""], transaction, ends=False)
+    with pytest.raises(SerializationError):
+        tablespace.run(lambda: tablespace.submit(entry))
+    assert value(db.session(autocommit=True)) == 1  # its reservation was not durable
 
 
 def test_a_session_forgets_the_values_of_sequences_that_are_gone(db: Engine) -> None:
