@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from bookie.runtime.ticket import Ticket
 from herdpy.engine.session.core import SessionCore
+from herdpy.engine.session.numbers import SessionNumbers
 from herdpy.engine.session.parts import SessionPart, statement
 from herdpy.engine.session.planner import Planner
 from herdpy.engine.session.runner import StatementRunner
@@ -27,7 +28,6 @@ from herdpy.engine.statements.query_checks import QueryChecks
 from herdpy.engine.writes.inserts import FreshInsert
 from herdpy.engine.writes.row_writes import RESTART, Change, Write
 from herdpy.errors import InterfaceError, MemoryLimitError, ProgrammingError
-from herdpy.exec.interfaces import Numbers
 from herdpy.exec.row.row_check import rows_by_key
 from herdpy.model.schema import Table
 from herdpy.model.types import Row
@@ -97,6 +97,7 @@ class Ingests(SessionPart):
         core.database.check_room()
         core.current_transaction()
         transaction = core.begin_write("INGEST")
+        transaction.numbered_by = transaction.numbered_by or ingest.numbered_by
         if ingest.log_bytes > _LOG_BYTES_AHEAD:
             # Else the first attempt would do all its work to learn that there is no room.
             tablespace = core.tablespace
@@ -130,7 +131,7 @@ class Ingest:
         now_us: int,
         memory_bytes_max: int,
         write: "Callable[[Ingest], int]",
-        numbers: Numbers,
+        numbers: SessionNumbers,
         staging: Staging | None = None,
     ) -> None:
         """write(ingest) runs the statement and returns the number of rows.
@@ -146,6 +147,8 @@ class Ingest:
         self._maker: RowMaker | None = None
         self._write = write
         self._numbers = numbers
+        self.numbered_by: object | None = None
+        """Whose sequences gave its rows values, as a transaction's."""
         self._staging = staging
         self._staged: _Staged | None = None
         self._is_over = False
@@ -180,7 +183,9 @@ class Ingest:
         maker = self._maker
         if maker is None or not maker.schema.equals(batch.schema):
             maker = self._maker = RowMaker(self.table, batch.schema, self._now_us, self._numbers)
+        self._numbers.numbered_by = self.numbered_by
         self.rows += maker.rows(batch, len(self.rows) + 1)
+        self.numbered_by = self._numbers.numbered_by
 
     def finish(self) -> int:
         """Write what was added; return how many rows were. Errors: nothing was written.

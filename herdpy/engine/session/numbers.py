@@ -32,6 +32,7 @@ class SessionNumbers:
         "_transaction",
         "_values",
         "is_at_once",
+        "numbered_by",
     )
 
     def __init__(
@@ -47,6 +48,8 @@ class SessionNumbers:
         self._values: dict[int, int] = {}
         """What the session was given last, by the sequence's id."""
         self._room = _VALUES_MIN
+        self.numbered_by: object | None = None
+        """As a transaction's, of values that are taken before there is one: of an ingest's rows."""
         self._last: int | None = None
         self.is_at_once = False
         """Nothing waits for the disk: on the server's loop. LogSpaceError: it would have to."""
@@ -115,12 +118,11 @@ class SessionNumbers:
 
     def _given(self, sequence: Table) -> int | None:
         """Give the next reserved value to the transaction; None: there is none. Monitor held."""
-        tablespace, transaction = self._tablespace, self._transaction()
-        if transaction is not None:
-            tablespace.check_numbers(transaction)
+        tablespace, holder = self._tablespace, self._transaction() or self
+        tablespace.check_numbers(holder.numbered_by)
         value = next_value(tablespace.applier, sequence)
-        if transaction is not None and value is not None:
-            transaction.numbered_by = tablespace.applier
+        if value is not None:
+            holder.numbered_by = tablespace.applier
         return value
 
     def _reserved(self, name: str) -> tuple[Table, int]:

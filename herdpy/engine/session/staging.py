@@ -240,6 +240,7 @@ class Staging(SessionPart):
             if now_us is None:  # one time for all rows of one commit
                 now_us = self._staged.jobs[stage.job].at_us
             rows = batch.slice(known)
+            self._core.numbers.numbered_by = None  # each part is logged as it comes
             for piece in stage_records(number, stage, rows, now_us, self._core.numbers):
                 self._log(lambda piece=piece: self._rows_records(number, piece), Durability.NONE)
         self._database.after_staging()

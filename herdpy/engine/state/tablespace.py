@@ -453,14 +453,14 @@ class Tablespace:
             self.check_writable()
         if transaction.is_undone:
             raise transaction.abort_error or absent_error()
-        self.check_numbers(transaction)
+        self.check_numbers(transaction.numbered_by)
 
-    def check_numbers(self, transaction: Transaction) -> None:
+    def check_numbers(self, numbered_by: object | None) -> None:
         """Raise 40001 when sequences gave a transaction values before the log was opened anew.
 
         What was reserved for them may be lost, and come again. Monitor held.
         """
-        if transaction.numbered_by is not None and transaction.numbered_by is not self.applier:
+        if numbered_by is not None and numbered_by is not self.applier:
             raise absent_error()
 
     def _complete(self, entry: Entry) -> None:
@@ -1285,7 +1285,7 @@ class Tablespace:
         """
         with self.monitor:
             self.enter()
-            self.check_numbers(transaction)
+            self.check_numbers(transaction.numbered_by)
             if self.applier.sequence_lsn <= self.durable_lsn:
                 return None
             return self._submit_alone(_NOTHING)

@@ -322,6 +322,18 @@ def test_values_of_before_are_not_used_when_the_log_was_opened_anew(db: Engine) 
     assert value(db.session(autocommit=True)) == 1  # its reservation was not durable
 
 
+def test_rows_of_an_ingest_from_before_are_not_written_either(db: Engine) -> None:
+    session = db.session(autocommit=True)
+    ingest = session.begin_ingest("t", "append")
+    ingest.add(pa.RecordBatch.from_pylist([{"v": 1}, {"v": 2}]))
+    db.database.reopen()
+    with pytest.raises(SerializationError):
+        ingest.finish()
+    ingest = session.begin_ingest("t", "append")
+    ingest.add(pa.RecordBatch.from_pylist([{"v": 3}]))
+    assert ingest.finish() == 1
+
+
 def test_a_session_forgets_the_values_of_sequences_that_are_gone(db: Engine) -> None:
     session = db.session(autocommit=True)
     numbers = SessionNumbers(db.database.tablespace, lambda: None, lambda: 1.0)
