@@ -223,6 +223,7 @@ class Ingest:
         self._staged = staged = _Staged(staging, self._now_us)
         staged.begin(self.table, self.mode)
         if self.rows:
+            self._numbers.numbered_by = self.numbered_by
             staged.add_rows(self.rows)
             self.rows = []
 

@@ -116,6 +116,10 @@ class SessionNumbers:
             self._values = {key: self._values[key] for key in self._values if key in standing}
             self._room = max(_VALUES_MIN, 2 * len(self._values))
 
+    def check(self) -> None:
+        """Raise 40001 when the values that were given last are not to be written. Monitor held."""
+        self._tablespace.check_numbers((self._transaction() or self).numbered_by)
+
     def _given(self, sequence: Table) -> int | None:
         """Give the next reserved value to the transaction; None: there is none. Monitor held."""
         tablespace, holder = self._tablespace, self._transaction() or self

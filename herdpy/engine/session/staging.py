@@ -240,7 +240,7 @@ class Staging(SessionPart):
             if now_us is None:  # one time for all rows of one commit
                 now_us = self._staged.jobs[stage.job].at_us
             rows = batch.slice(known)
-            self._core.numbers.numbered_by = None  # each part is logged as it comes
+            self._core.numbers.numbered_by = None  # what is staged already is in the log
             for piece in stage_records(number, stage, rows, now_us, self._core.numbers):
                 self._log(lambda piece=piece: self._rows_records(number, piece), Durability.NONE)
         self._database.after_staging()
@@ -441,7 +441,11 @@ class Staging(SessionPart):
         return number, job.table
 
     def _rows_records(self, number: int, rows: StageRows) -> list[Record]:
-        """Return the record, and before it the reservation of its row ids. Monitor held."""
+        """Return the record, and before it the reservation of its row ids. Monitor held.
+
+        40001: the rows have values of sequences from before the log was opened anew.
+        """
+        self._core.numbers.check()
         stage = self._staged.stages.get(number)
         if stage is None or not stage.table.is_heap:
             return [rows]

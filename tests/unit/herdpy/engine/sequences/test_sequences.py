@@ -9,6 +9,7 @@ import pytest
 import herdpy
 from bookie.runtime.memory_disk import MemoryDisk
 from herdpy.driver.doctor import examine
+from herdpy.engine.session.ingest import FEW_ROWS
 from herdpy.engine.session.numbers import SessionNumbers
 from herdpy.engine.session.session import Session
 from herdpy.engine.state.tablespace import Entry
@@ -332,6 +333,25 @@ def test_rows_of_an_ingest_from_before_are_not_written_either(db: Engine) -> Non
     ingest = session.begin_ingest("t", "append")
     ingest.add(pa.RecordBatch.from_pylist([{"v": 3}]))
     assert ingest.finish() == 1
+
+
+def test_nor_are_they_staged(db: Engine) -> None:
+    run(
+        db.session(autocommit=True),
+        "CREATE TABLE h (v BIGINT, id BIGINT GENERATED ALWAYS AS IDENTITY)",
+    )
+    session = db.session(autocommit=True)
+    ingest = session.begin_ingest("h", "append")
+    ingest.add(pa.RecordBatch.from_pylist([{"v": 1}, {"v": 2}]))
+    db.database.reopen()
+    many = pa.RecordBatch.from_pylist([{"v": i} for i in range(FEW_ROWS + 1)])
+    with pytest.raises(SerializationError):
+        ingest.add(many)
+    ingest = session.begin_ingest("h", "append")
+    ingest.add(many)
+    assert ingest.finish() == many.num_rows
+    counts = rows(session, "SELECT count(*), count(DISTINCT id) FROM h")
+    assert counts == [(many.num_rows, many.num_rows)]
 
 
 def test_a_session_forgets_the_values_of_sequences_that_are_gone(db: Engine) -> None:
