@@ -88,6 +88,7 @@ def test_a_leader_is_moved_and_a_program_sees_no_error(tmp_path: Path) -> None:
         assert cluster.leader().node == second
 
 
+@pytest.mark.timeout(400)  # two clusters, and some twenty commands as processes
 def test_what_a_killed_leader_has_told_is_there(tmp_path: Path) -> None:
     skip_without_zookeeper()
     data = tmp_path / "cluster"

@@ -652,10 +652,17 @@ class Tablespace:
 
     def apply_rest(self) -> None:
         """Go on with a large COMMIT, some rows for each time that the monitor is held."""
-        while self.is_applying:
+        if self.is_applying:
+            self._apply_all()
+
+    def _apply_all(self) -> None:
+        """Apply what is durable, in parts. Only who holds the monitor sees whether that is all."""
+        while True:
             self.let_others_in()
             with self.monitor:
                 self.enter()
+                if not self.is_applying:
+                    return
 
     def _note(self, noted: Noted) -> None:
         """Fill in a row that was noted; repeatable."""
@@ -850,8 +857,9 @@ class Tablespace:
                 if self._incoming is not None:
                     self._take(self._incoming)
                 self.drain()
-            if self.is_applying:
-                self.apply_rest()
+                is_part = self.is_applying
+            if is_part:
+                self._apply_all()
         except MemoryError:
             raise  # what is not applied stays in the queue
         except Exception as error:

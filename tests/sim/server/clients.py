@@ -189,6 +189,8 @@ class Client:
         self._positions: dict[int, Any] = {}
         """How far its connections have seen the log."""
         self._is_repeatable = False  # the transaction has one snapshot
+        self.is_in_pool = False
+        """A pool commits what it has done, or is about to."""
 
     def start(self) -> "asyncio.Task[None]":
         return in_thread(self.node, self._run)
@@ -466,7 +468,9 @@ class Client:
             attempts.append(number)
             history.end(number, Fate.RUNNING)
             reads.clear()
+            self.is_in_pool = False
             self._act(connection, number, reads)
+            self.is_in_pool = True
 
         if self.pool is None:
             options = {
@@ -484,6 +488,8 @@ class Client:
         except Error as error:
             self._failed((attempts or [first])[-1], error, is_committing=True)
             return
+        finally:
+            self.is_in_pool = False
         history.end(attempts[-1], Fate.COMMITTED)
         history.reads += reads
         self.world.acknowledge()

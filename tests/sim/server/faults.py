@@ -41,6 +41,7 @@ class Faults:
             self.kill_connection,
             self.reopen,
             self.reopen_amid_commits,
+            self.fail_log_amid_commits,
             self.full_disk,
             self.checkpoint_behind_lost_answers,
         ]
@@ -62,6 +63,9 @@ class Faults:
                 [self.kill_connection, self.slow_link],
                 [self.kill_connection, self.full_disk],
                 [self.reopen_amid_commits, self.failing_disk],
+                [self.fail_log_amid_commits],
+                [self.fail_log_amid_commits, self.slow_disk],
+                [self.fail_log_amid_commits, self.slow_link],
                 [self.full_disk, self.cancel],
                 [self.block, self.cut],
                 [self.clock_jump, self.power_failure, self.cut],
@@ -194,22 +198,34 @@ class Faults:
         except Error as error:
             self.world.say(f"KILL {kind}: {error.sqlstate} {error.message}")
 
-    def checkpoint_behind_lost_answers(self, looks_left: int = 200) -> None:
-        """Let no answer out as soon as COMMITs are in the log, checkpoint, and end this life."""
-        database, network = self.world.host.served, self.world.loop.network
-        node = self.world.host.node
-        if database is not None and _is_not_durable(database.tablespace):
-            ways = tuple((HOST, client.node.name) for client in self.clients)
-            for way in ways:
-                network.block(*way)
-            self.world.happen("checkpoint behind lost answers")
-            assert node is not None
-            self._aside(node, partial(self._checkpoint, database))
-            self.world.loop.call_later(0.05, self._kill_amid_faults)
-            self.world.loop.call_later(0.05, self._open, ways)
+    def _amid_commits(
+        self,
+        act: Callable[[Database], None],
+        looks_left: int = 200,
+        is_time: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Act as soon as COMMITs are in the log that are not durable, and it is time, if ever."""
+        database = self.world.host.served
+        if database is not None and _is_not_durable(database.tablespace) and is_time():
+            act(database)
         elif looks_left and self.world.is_rough:
-            again = partial(self.checkpoint_behind_lost_answers, looks_left - 1)
+            again = partial(self._amid_commits, act, looks_left - 1, is_time)
             self.world.loop.call_later(0.000_5, again)
+
+    def checkpoint_behind_lost_answers(self) -> None:
+        """Let no answer out as soon as COMMITs are in the log, checkpoint, and end this life."""
+        self._amid_commits(self._checkpoint_unheard)
+
+    def _checkpoint_unheard(self, database: Database) -> None:
+        network, node = self.world.loop.network, self.world.host.node
+        ways = tuple((HOST, client.node.name) for client in self.clients)
+        for way in ways:
+            network.block(*way)
+        self.world.happen("checkpoint behind lost answers")
+        assert node is not None
+        self._aside(node, partial(self._checkpoint, database))
+        self.world.loop.call_later(0.05, self._kill_amid_faults)
+        self.world.loop.call_later(0.05, self._open, ways)
 
     def _kill_amid_faults(self) -> None:
         if self.world.is_rough:  # else it may be closing in good order
@@ -221,16 +237,29 @@ class Faults:
         except Error as error:
             self.world.say(f"checkpoint: {error.sqlstate} {error.message}")
 
-    def reopen_amid_commits(self, looks_left: int = 200) -> None:
+    def reopen_amid_commits(self) -> None:
         """Open the log anew as soon as COMMITs are in it that are not durable; it may lose them."""
-        database = self.world.host.served
-        if database is not None and _is_not_durable(database.tablespace):
-            if self.rng.random() < 0.7:
-                kind = self.rng.choice(("write", "sync"))
-                self.world.host.disk.fail(kind, EIO, path=f"{database.entry.folder}/log")
-            self.reopen()
-        elif looks_left and self.world.is_rough:
-            self.world.loop.call_later(0.000_5, self.reopen_amid_commits, looks_left - 1)
+        self._amid_commits(self._reopen_under)
+
+    def _reopen_under(self, database: Database) -> None:
+        if self.rng.random() < 0.7:
+            self._fail_log(database, self.rng.choice(("write", "sync")))
+        self.reopen()
+
+    def fail_log_amid_commits(self) -> None:
+        """Let the sync of COMMITs fail: clients are told that their outcome is not known.
+
+        Where clients have pools, of a pool's COMMIT.
+        """
+        is_pooled = self.world.plan.is_pooled
+        self._amid_commits(
+            partial(self._fail_log, kind="sync"),
+            is_time=lambda: not is_pooled or any(each.is_in_pool for each in self.clients),
+        )
+
+    def _fail_log(self, database: Database, kind: str) -> None:
+        self.world.host.disk.fail(kind, EIO, path=f"{database.entry.folder}/log")
+        self.world.happen("failing disk")
 
     def reopen(self) -> None:
         """Open the log anew, under the statements that run; it may fail at any step."""

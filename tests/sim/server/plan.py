@@ -92,7 +92,7 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         is_relaxed=rng.random() < 0.2,
         has_small_sizes=rng.random() < 0.25,
         register_share=rng.choice((0.0, 0.2, 0.5)),
-        line_share=rng.choice((*[0.0] * 3, 0.02, 0.1, 0.1)),
+        line_share=rng.choice((*[0.0] * 3, 0.02, 0.1, 0.3, 0.3)),
         has_indexes=rng.random() < 0.4,
         line_modules=rng.choice((LINED, OUTCOMES)),
     )

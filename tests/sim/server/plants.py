@@ -12,9 +12,7 @@ from herdpy.engine.state.commit_tokens import CommitTokens, PlainTokens
 from herdpy.engine.state.locks import LockTable
 from herdpy.engine.state.tablespace import Entry, Tablespace
 from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
-from herdpy.engine.state.transactions import OwnVersion, Transaction, TransactionState
-from herdpy.engine.statements.plan_cache import Prepared
-from herdpy.engine.writes.nonblocking import PendingWrite
+from herdpy.engine.state.transactions import OwnVersion, Transaction
 from herdpy.engine.writes.row_writes import Write
 from herdpy.engine.writes.unique import UniqueKeys
 from herdpy.errors import Retry
@@ -23,8 +21,6 @@ from herdpy.log.syncer import InlineSyncer
 from herdpy.model.durability import Durability
 from herdpy.model.lsn import Lsn
 from herdpy.model.types import Key
-from herdpy.proto import messages
-from herdpy.server.requests.requests import Requests
 from tests.fixtures.plants import Plant
 from tests.fixtures.transaction_plants import (
     keep_a_row,
@@ -112,20 +108,6 @@ def _go_on_from_the_log(right: Any) -> Any:
     return resume
 
 
-def _ended_is_told(right: Any) -> Any:
-    """A write whose transaction has ended is taken for one whose outcome is there."""
-
-    def write_row(
-        self: Requests, message: messages.Execute, plan: Prepared, parameters: Any
-    ) -> Any:
-        begun = right(self, message, plan, parameters)
-        if isinstance(begun, PendingWrite) and begun.transaction.state is TransactionState.ENDED:
-            return self.end_write(message, begun)
-        return begun
-
-    return write_row
-
-
 def _never_taken(right: Any) -> Any:
     return lambda self, latest: None
 
@@ -152,7 +134,6 @@ def _are_entries(rows: dict[Key, OwnVersion]) -> bool:
 
 
 PLANTS: dict[str, Plant] = {
-    "what has ended taken for told": Plant(Requests, "write_row", _ended_is_told, ("errors",)),
     "a sync that does nothing": Plant(
         FileLog, "_sync_dirty", _nothing, ("durability", "content", "position")
     ),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from itertools import count
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -420,6 +421,61 @@ def test_who_goes_on_with_a_commit_sees_that_it_is_not_over(
     assert len(seen) >= ROWS // PART
     assert all(seen[1:])
     assert not space.is_applying
+
+
+class SharedMonitor:
+    """The monitor of a tablespace, to which another thread comes as soon as a visitor has left it.
+
+    `other` goes on until it stops, holding the monitor, and says so by `is_amid`. It goes on when
+    another one has to wait for the monitor.
+    """
+
+    def __init__(self, monitor: Any, other: Thread) -> None:
+        self._monitor = monitor
+        self._other = other
+        self.is_amid, self.may_go_on = Event(), Event()
+
+    def stop(self) -> None:
+        self.is_amid.set()
+        self.may_go_on.wait()
+
+    def __enter__(self) -> None:
+        if not self._monitor.acquire(False):
+            self.may_go_on.set()
+            self._monitor.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._monitor.release()
+        if self._other.ident is None:
+            self._other.start()
+            self.is_amid.wait()
+
+
+def test_all_is_applied_where_another_thread_is_amid_it(db: Engine) -> None:
+    """What is behind a large COMMIT is not applied as soon as that is: sim-server, seed 107."""
+    sessions = filled(db), db.session()
+    run(sessions[0], STATEMENTS["UPDATE"])
+    run(sessions[1], "INSERT INTO small VALUES (1, 1)")
+    space = db.database.tablespace
+    large, small = (each.transaction for each in sessions)
+    assert large is not None
+    assert small is not None
+    with space.monitor:
+        space.log_commit(large)
+        space.log_commit(small)
+    other = Thread(target=space.finish)
+    monitor, shared = space.monitor, SharedMonitor(space.monitor, other)
+    large.outcome.on_done(shared.stop)
+    space.monitor = shared  # type: ignore[assignment]
+    try:
+        space.apply_log()
+        assert shared.is_amid.is_set()
+        assert space.state.lsn == space.log.last_lsn
+    finally:
+        shared.may_go_on.set()
+        other.join()
+        space.monitor = monitor
+    assert rows(db.session(), "SELECT id FROM small") == [(1,)]
 
 
 def test_a_part_of_a_commit_that_breaks_stops_the_tablespace(
