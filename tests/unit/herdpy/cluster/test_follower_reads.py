@@ -148,7 +148,7 @@ def test_reads_of_a_node_that_follows(cluster: ServedCluster, nodes: list[Node])
 
 def test_a_leader_is_no_node_that_follows(cluster: ServedCluster, nodes: list[Node]) -> None:
     first, second = nodes
-    error = refusal(cluster.url(first, read="follower"))
+    error = refusal(cluster.url(first, read="follower", retry_timeout_s="1"))
     assert error.sqlstate == "25006"
     assert "node n1 leads it, and a node that follows is asked for" in error.message
     with herdpy.connect(cluster.url(first, second, read="nearest")) as connection:

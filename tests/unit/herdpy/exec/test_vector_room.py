@@ -47,7 +47,7 @@ def test_long_texts_of_a_whole_vector_are_refused(connection: herdpy.Connection,
     ("text", "longest"),
     [
         ("repeat(s, 100000)", 600_000),
-        ("lpad(s, 1000000, 'x')", 1_000_000),
+        ("lpad(s, 200000, 'x')", 200_000),
         ("replace(repeat(s, 5000), 'b', 'ccccccccccccccccccccc')", 130_000),
         ("repeat(s, 5000) || repeat(s, 5000) || repeat(s, 5000)", 90_000),
         ("concat(repeat(s, 5000), repeat(s, 5000), repeat(s, 5000))", 90_000),
