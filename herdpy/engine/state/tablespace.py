@@ -1129,9 +1129,9 @@ class Tablespace:
                 self._release(transaction)  # an interrupt may have come before it
             if transaction.state is not TransactionState.ACTIVE:
                 return
-            transaction.is_undone = True
-            if reason is not None:
+            if reason is not None:  # first: who sees that it is undone, without the monitor, has it
                 transaction.abort_error = reason
+            transaction.is_undone = True
             if transaction.id is not None and transaction.id in self.applier.transactions:
                 self.log_rollback(transaction)
             if len(transaction.locks) <= self.locks_at_once:

@@ -1,7 +1,9 @@
 """Savepoints: what ROLLBACK TO undoes, wherever it is by then, and what it leaves."""
 
 import random
+import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from herdpy.engine.maintenance import checkpoint
 from herdpy.engine.maintenance.checkpoint import OpenTransaction
 from herdpy.engine.session.session import Session
 from herdpy.engine.state import tablespace
+from herdpy.engine.state.transactions import Transaction
 from herdpy.engine.writes import row_writes, spilled_writes
 from herdpy.errors import Error, Retry
 from herdpy.limits import savepoints_max
@@ -307,6 +310,51 @@ def test_a_cursor_says_why_its_transaction_was_rolled_back(session: Session, db:
     with pytest.raises(Error, match="25P03"):
         result.fetch_many(1)
     assert refused(session, "ROLLBACK TO a") == "25P02"  # it has heard it by now
+
+
+class Watched(Transaction):
+    """A transaction that is looked at as soon as it says that it is undone, by any thread."""
+
+    __slots__ = ()
+
+    @property
+    def is_undone(self) -> bool:
+        return bool(_IS_UNDONE.__get__(self))
+
+    @is_undone.setter
+    def is_undone(self, value: bool) -> None:
+        _IS_UNDONE.__set__(self, value)
+        _look()
+
+
+_IS_UNDONE: Any = vars(Transaction)["is_undone"]
+
+
+def _look() -> None:
+    """See test_a_cursor_says_why_while_its_transaction_is_being_rolled_back()."""
+
+
+def test_a_cursor_says_why_while_its_transaction_is_being_rolled_back(
+    session: Session, db: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks without the monitor: sim-server, seed 9001476."""
+    run(session, UPDATE, 12, 1)
+    result = session.execute(ALL, ())
+    assert result.fetch_many(1) == [(1, 12)]
+    transaction = session.transaction
+    assert transaction is not None
+    transaction.__class__ = Watched
+    told: list[str | None] = []
+
+    def look() -> None:
+        with pytest.raises(Error) as caught:
+            result.fetch_many(1)
+        told.append(caught.value.sqlstate)
+
+    monkeypatch.setattr(sys.modules[__name__], "_look", look)
+    reason = Error("idle for too long", sqlstate="25P03", retry=Retry.SAFE)
+    db.database.tablespace.rollback(transaction, reason)
+    assert told == ["25P03"]
 
 
 def test_a_cursor_of_an_inner_savepoint_ends_with_the_outer_one(session: Session) -> None:
