@@ -118,8 +118,8 @@ def idle(path: Path, count: int) -> None:
         thread.start()
     for thread in committers:
         thread.join()
+    time.sleep(_SETTLE_S)  # a thread that was joined may be in the system's list for a moment
     threads = len(os.listdir("/proc/self/task")) - before
-    time.sleep(_SETTLE_S)
     begun_s, used_s = time.perf_counter(), time.process_time()
     time.sleep(_IDLE_S)
     share = (time.process_time() - used_s) / (time.perf_counter() - begun_s)

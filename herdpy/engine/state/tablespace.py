@@ -453,7 +453,8 @@ class Tablespace:
             self.check_writable()
         if transaction.is_undone:
             raise transaction.abort_error or absent_error()
-        self.check_numbers(transaction.numbered_by)
+        if transaction.numbered_by is not None:
+            self.check_numbers(transaction.numbered_by)
 
     def check_numbers(self, numbered_by: object | None) -> None:
         """Raise 40001 when sequences gave a transaction values before the log was opened anew.

@@ -22,7 +22,7 @@ from herdpy.engine.state.transaction_snapshot import TransactionSnapshot
 from herdpy.engine.state.transactions import Transaction, own_visible
 from herdpy.engine.writes.row_writes import RESTART, Change, TooLargeError, Write, change_parts
 from herdpy.engine.writes.staged_input import numbered_rows, row_records
-from herdpy.errors import OperationalError, Retry
+from herdpy.errors import InvariantViolation, OperationalError, Retry
 from herdpy.exec.row.row_check import check_absent
 from herdpy.limits import page_rows_max
 from herdpy.log.record import BeginSpill, Record, StageRows, encode
@@ -255,7 +255,9 @@ class SpilledWrite:
         number = self._stages.get((table.id, operation))
         if number is None:
             number = self._begin(table, operation, statement)
-        stage = tablespace.state.staged.stages[number]
+        stage = tablespace.state.staged.stages.get(number)
+        if stage is None:  # or the log was opened anew under it, which its session looks after
+            raise InvariantViolation(f"I4: a transaction without its stage {number}")
         has_hidden = operation is not Operation.APPEND
         for piece in row_records(number, stage, rows, has_hidden=has_hidden):
             self._log(partial(self._submit_rows, table, piece, statement, is_new=not has_hidden))

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from bookie.runtime.ticket import Ticket
+from herdpy.config import Config
 from herdpy.engine.database import Database
 from herdpy.engine.maintenance.file_logs import LogSite, LogSource, open_file_log
 from herdpy.engine.maintenance.recovery import restore
@@ -23,6 +24,7 @@ from herdpy.engine.state import tablespace as tablespace_module
 from herdpy.engine.state.locks import Owner
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.tablespace import Tablespace
+from herdpy.engine.writes.spilled_writes import SpilledWrite
 from herdpy.errors import (
     CorruptionError,
     Error,
@@ -430,6 +432,35 @@ def test_a_statement_that_waits_for_a_lock_is_told() -> None:
         run(b, "UPDATE t SET v = 2 WHERE id = 1")
         b.commit()
         assert rows(a, "SELECT v FROM t") == [(2,)]
+
+
+@pytest.mark.parametrize("autocommit", [False, True])
+def test_a_statement_that_spills_is_told(
+    monkeypatch: pytest.MonkeyPatch, *, autocommit: bool
+) -> None:
+    """Its stage is gone with its transaction: sim-server, seed 10001228."""
+    config = Config(transaction_memory_bytes=20_000, log_file_bytes_first=64 * 1024)
+    with engine(config=config) as db:
+        session = db.session(autocommit=autocommit)
+        table(session, *((number, 0) for number in range(400)))
+        if not autocommit:
+            session.commit()
+        begin = SpilledWrite._begin
+
+        def begin_and_reopen(self: SpilledWrite, *given: Any) -> int:
+            number = begin(self, *given)
+            monkeypatch.undo()
+            db.database.reopen()
+            return number
+
+        monkeypatch.setattr(SpilledWrite, "_begin", begin_and_reopen)
+        with pytest.raises(SerializationError) as caught:
+            run(session, "UPDATE t SET v = 1")
+        assert caught.value.retry is Retry.SAFE
+        session.rollback()
+        assert rows(session, "SELECT sum(v) FROM t") == [(0,)]
+        run(session, "UPDATE t SET v = 2")
+        assert rows(session, "SELECT sum(v) FROM t") == [(800,)]
 
 
 def test_a_commit_that_waits_for_its_sync_is_answered_once(seed: int) -> None:
