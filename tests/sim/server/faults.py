@@ -121,7 +121,8 @@ class Faults:
     def block(self) -> None:
         """Let nothing through one way, or both ways, for a while."""
         network, name = self.world.loop.network, self._client().node.name
-        ways = self.rng.choice((((name, HOST),), ((HOST, name),), ((name, HOST), (HOST, name))))
+        both = ((name, HOST), (HOST, name))
+        ways = self.rng.choice((both[:1], both[1:], both, both))
         for way in ways:
             network.block(*way)
         self.world.happen("one-way partition" if len(ways) == 1 else "partition")
