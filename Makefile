@@ -90,7 +90,7 @@ layers: setup ## the import rule and the house's own rules
 unit: setup ## tests of one module each, of the simulated world, of findings, of what judges kill-cluster and pg-regress, and of slt
 	$(IN_MEMORY) $(PYTEST) tests/unit tests/sim tests/findings tests/kill_cluster tests/pg_regress tests/slt -m "not integration and not long" --turn $(TURN)
 
-exhaustive: setup ## all of which `make check` and `make integration` take a fifth, by turn: every step, line, planted fault
+exhaustive: setup ## all of which `make check` and `make integration` take a third, by turn: every step, line, planted fault
 	$(IN_MEMORY) $(PYTEST) tests/unit tests/sim tests/findings tests/crash tests/damage tests/integration -m "exhaustive and not long"
 
 findings: setup ## each finding's test passes here and fails on the commit of the finding: make findings OLD=62f20b8

@@ -18,7 +18,7 @@ from tests.fixtures.engines import TABLESPACE
 
 _SEED_VARIABLE = "HERDPY_SEED"
 _RESERVE_BYTES = 2 * 1024 * 1024
-_TURNS = 5
+_TURNS = 3
 _FOREIGN_THREADS = ("pytest_timeout", "MainThread", "Dummy")
 
 hypothesis.settings.register_profile(
@@ -51,7 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--turn",
         type=int,
         metavar="N",
-        help="of the tests marked exhaustive, run one in five: those whose turn it is in run N",
+        help="of the tests marked exhaustive, run one in three: those whose turn it is in run N",
     )
     parser.addoption(
         "--longest-first",

@@ -32,8 +32,8 @@ from tests.sim.loop import Node, SimulatedLoop
 T = TypeVar("T")
 _MOMENT_S = 0.0001
 _STOPS_S = (0.0, 0.000_1, 0.002, 0.02)
-_LONG_STOPS_SHARE_MAX = 0.1
-"""Where more of the statements are stopped at, stops are as much shorter: lives come to an end."""
+_WHOLE_STOPS_SHARE_MAX = 0.1
+"""Beyond this share of the statements stops are shorter: in all they take as long."""
 STOP_S_MAX = max(_STOPS_S)
 """So long is a thread stopped between two statements, at the most."""
 
@@ -70,7 +70,7 @@ class LinePreemption:
         self._loop = loop
         self._rng = rng
         self._share = share
-        self._length = min(1.0, _LONG_STOPS_SHARE_MAX / share) if share else 1.0
+        self._stop_scale = min(1.0, _WHOLE_STOPS_SHARE_MAX / share) if share else 1.0
         self._modules = modules
         self.count = 0
         """How often something was stopped."""
@@ -100,7 +100,7 @@ class LinePreemption:
         loop = self._loop
         if loop.is_closed():
             return
-        pause_s = self._rng.choice(_STOPS_S) * self._rng.random() * self._length
+        pause_s = self._rng.choice(_STOPS_S) * self._rng.random() * self._stop_scale
         if can_wait():
             self.count += 1
             wait_for(asyncio.sleep(pause_s))

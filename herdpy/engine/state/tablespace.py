@@ -453,7 +453,7 @@ class Tablespace:
             self.check_writable()
         if transaction.is_undone:
             raise transaction.abort_error or absent_error()
-        if transaction.numbered_by is not None:
+        if transaction.numbered_by is not None:  # no call for the others: each INSERT comes here
             self.check_numbers(transaction.numbered_by)
 
     def check_numbers(self, numbered_by: object | None) -> None:
@@ -632,9 +632,7 @@ class Tablespace:
     def finish(self) -> None:
         """Apply what an interrupt, or a lack of memory, has left of what is durable."""
         if self._queue:
-            with self.monitor:
-                self.enter()
-            self.apply_rest()
+            self._apply_all()
 
     @property
     def rows_at_once(self) -> int:
@@ -657,7 +655,11 @@ class Tablespace:
             self._apply_all()
 
     def _apply_all(self) -> None:
-        """Apply what is durable, in parts. Only who holds the monitor sees whether that is all."""
+        """Apply all that is durable, some rows for each time that the monitor is held.
+
+        Only the holder of the monitor can tell whether that is all: another thread that has just
+        ended the large COMMIT may still be applying what is behind it. Waits; takes the monitor.
+        """
         while True:
             self.let_others_in()
             with self.monitor:
@@ -1130,7 +1132,7 @@ class Tablespace:
                 self._release(transaction)  # an interrupt may have come before it
             if transaction.state is not TransactionState.ACTIVE:
                 return
-            if reason is not None:  # first: who sees that it is undone, without the monitor, has it
+            if reason is not None:  # first: a cursor reads both without the monitor
                 transaction.abort_error = reason
             transaction.is_undone = True
             if transaction.id is not None and transaction.id in self.applier.transactions:

@@ -256,8 +256,11 @@ class SpilledWrite:
         if number is None:
             number = self._begin(table, operation, statement)
         stage = tablespace.state.staged.stages.get(number)
-        if stage is None:  # or the log was opened anew under it, which its session looks after
-            raise InvariantViolation(f"I4: a transaction without its stage {number}")
+        if stage is None:  # where the log was opened anew the statement's runner raises 40001
+            tx = self._transaction.id
+            raise InvariantViolation(
+                f"I4: transaction {tx} has no stage {number}, table {table.id}"
+            )
         has_hidden = operation is not Operation.APPEND
         for piece in row_records(number, stage, rows, has_hidden=has_hidden):
             self._log(partial(self._submit_rows, table, piece, statement, is_new=not has_hidden))

@@ -189,8 +189,8 @@ class Client:
         self._positions: dict[int, Any] = {}
         """How far its connections have seen the log."""
         self._is_repeatable = False  # the transaction has one snapshot
-        self.is_in_pool = False
-        """A pool commits what it has done, or is about to."""
+        self.is_committed_by_pool = False
+        """Its pool's COMMIT is under way, or comes next."""
 
     def start(self) -> "asyncio.Task[None]":
         return in_thread(self.node, self._run)
@@ -468,9 +468,9 @@ class Client:
             attempts.append(number)
             history.end(number, Fate.RUNNING)
             reads.clear()
-            self.is_in_pool = False
+            self.is_committed_by_pool = False
             self._act(connection, number, reads)
-            self.is_in_pool = True
+            self.is_committed_by_pool = True
 
         if self.pool is None:
             options = {
@@ -489,7 +489,7 @@ class Client:
             self._failed((attempts or [first])[-1], error, is_committing=True)
             return
         finally:
-            self.is_in_pool = False
+            self.is_committed_by_pool = False
         history.end(attempts[-1], Fate.COMMITTED)
         history.reads += reads
         self.world.acknowledge()

@@ -205,7 +205,10 @@ class Faults:
         looks_left: int = 200,
         is_time: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Act as soon as COMMITs are in the log that are not durable, and it is time, if ever."""
+        """Act as soon as COMMITs are in the log that are not durable, and is_time() agrees.
+
+        Looked at every half millisecond of simulated time, looks_left times.
+        """
         database = self.world.host.served
         if database is not None and _is_not_durable(database.tablespace) and is_time():
             act(database)
@@ -255,7 +258,9 @@ class Faults:
         is_pooled = self.world.plan.is_pooled
         self._amid_commits(
             partial(self._fail_log, kind="sync"),
-            is_time=lambda: not is_pooled or any(each.is_in_pool for each in self.clients),
+            is_time=lambda: (
+                not is_pooled or any(each.is_committed_by_pool for each in self.clients)
+            ),
         )
 
     def _fail_log(self, database: Database, kind: str) -> None:
