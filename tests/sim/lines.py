@@ -57,7 +57,7 @@ def preempted(at_line: Callable[[], object], modules: Sequence[str] = LINED) -> 
 
     The collector rests meanwhile: threads of former worlds, which it ends, have statements, too.
     """
-    found = [each for name in modules for each in _lined_of(name)]
+    found = [each for name in modules for each in _lined(importlib.import_module(name))]
     before = [(each.function, each.function.__code__) for each in found]
     spaces = [each.function.__globals__ for each in found]
     for space in spaces:
@@ -79,21 +79,13 @@ def preempted(at_line: Callable[[], object], modules: Sequence[str] = LINED) -> 
             space.pop(_HOOK, None)
 
 
-@cache
-def _lined_of(name: str) -> list[_Lined]:
-    return [*_lined(importlib.import_module(name))]
-
-
 def _lined(module: ModuleType) -> Iterator[_Lined]:
-    """Yield a module's functions, each with the code that calls the hook.
+    """Yield a module's functions as they are now, each with the code that calls the hook.
 
-    LookupError: one has no such code, so that it would be stopped nowhere.
+    A planted fault may be in the place of one now, and not the next time. LookupError: one has no
+    such code, so that it would be stopped nowhere.
     """
-    path = inspect.getsourcefile(module)
-    assert path is not None
-    tree = _Hooks().visit(ast.parse(inspect.getsource(module), path))
-    made = compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
-    codes = {(each.co_qualname, each.co_firstlineno): each for each in _codes(made)}
+    path, codes = _hooked_codes(module)
     for function in _functions(module, module.__name__):
         old = function.__code__
         if old.co_filename != path or function.__name__ in _NEVER:
@@ -102,6 +94,16 @@ def _lined(module: ModuleType) -> Iterator[_Lined]:
         if code is None or code.co_freevars != old.co_freevars:
             raise LookupError(f"{module.__name__}: no code with lines for {old.co_qualname}")
         yield _Lined(function, code)
+
+
+@cache
+def _hooked_codes(module: ModuleType) -> tuple[str, dict[tuple[str, int], CodeType]]:
+    """Return a module's path, and its code with the calls: by name and first line."""
+    path = inspect.getsourcefile(module)
+    assert path is not None
+    tree = _Hooks().visit(ast.parse(inspect.getsource(module), path))
+    made = compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
+    return path, {(each.co_qualname, each.co_firstlineno): each for each in _codes(made)}
 
 
 class _Hooks(ast.NodeTransformer):

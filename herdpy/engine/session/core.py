@@ -387,10 +387,11 @@ class SessionCore:
         Its locks went with it, and others write: what its steps meet then is no bug of theirs.
         """
         tablespace = self.tablespace
-        if transaction is None or tablespace.failure is not None:
+        if transaction is None:
             return
-        with tablespace.monitor:  # which who opens the log anew has until transactions are undone
-            if transaction.is_undone:
+        # Which who opens the log anew has until transactions are undone, and no failure is left.
+        with tablespace.monitor:
+            if tablespace.failure is None and transaction.is_undone:
                 raise transaction.abort_error or absent_error()
 
     # --- a statement's own, with autocommit ------------------------------------------------------
@@ -541,7 +542,8 @@ class SessionCore:
             return
         if transaction.state is TransactionState.COMMITTING:
             self.wait_for(transaction.outcome, transaction.durability)
-        if transaction.is_undone and transaction.state is TransactionState.ACTIVE:
+        is_lost = transaction.is_undone or transaction.abort_error is not None
+        if is_lost and transaction.state is TransactionState.ACTIVE:  # its ROLLBACK was interrupted
             # What it wrote may be gone, so nothing goes on in it; check_not_lost() tells why.
             self.tablespace.rollback(transaction, transaction.abort_error or half_undone_error())
         if transaction.cut is not None:

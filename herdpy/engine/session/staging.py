@@ -238,7 +238,7 @@ class Staging(SessionPart):
         known = stage.row_count - first_row  # of the batch, from a call whose answer was lost
         if known < batch.num_rows:
             if now_us is None:  # one time for all rows of one commit
-                now_us = self._staged.jobs[stage.job].at_us
+                now_us = self._job(stage.job).at_us
             rows = batch.slice(known)
             self._core.numbers.numbered_by = None  # what is staged already is in the log
             for piece in stage_records(number, stage, rows, now_us, self._core.numbers):

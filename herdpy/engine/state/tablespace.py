@@ -814,6 +814,7 @@ class Tablespace:
         if self.failure is None:
             self.failure = error
         self._complete_applying()
+        self.is_applying = False  # not even where memory lacked: nothing more is applied
         self.locks.wake_all()  # each tries again, and is told
         end = self.log.failed_after
         while self._queue:
@@ -827,7 +828,6 @@ class Tablespace:
                 transaction.abort_error = absent_error()
                 self._undo(transaction, transaction.abort_error)
             self._queue.popleft()
-        self.is_applying = False
 
     def _complete_applying(self) -> None:
         """End what is applied in part: no other change may get its position. Monitor held."""
@@ -1019,6 +1019,7 @@ class Tablespace:
     def _decide_queue(self, end: Lsn) -> None:
         """Tell those who wait what the log has of theirs, and what it has not; repeatable."""
         commits = self.applier.state.staged.commits
+        self.is_applying = False  # not even where memory lacked: the other state has it
         while self._queue:
             entry = self._queue[0]
             record, lsn = entry.changes[-1], _lsn(entry)
@@ -1033,7 +1034,6 @@ class Tablespace:
                 self.end(entry.transaction)
                 entry.transaction.outcome.complete(None)
             self._queue.popleft()
-        self.is_applying = False
 
     # --- transactions: take the monitor themselves ---------------------------------------------
 

@@ -256,8 +256,9 @@ class SpilledWrite:
         if number is None:
             number = self._begin(table, operation, statement)
         stage = tablespace.state.staged.stages.get(number)
-        if stage is None:  # where the log was opened anew the statement's runner raises 40001
-            tx = self._transaction.id
+        tx = self._transaction.id
+        # Gone, or another's by now, where the log was opened anew: the runner raises 40001.
+        if stage is None or stage.tx != tx:
             raise InvariantViolation(
                 f"I4: transaction {tx} has no stage {number}, table {table.id}"
             )

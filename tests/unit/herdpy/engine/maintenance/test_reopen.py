@@ -463,6 +463,68 @@ def test_a_statement_that_spills_is_told(
         assert rows(session, "SELECT sum(v) FROM t") == [(800,)]
 
 
+@pytest.mark.parametrize("autocommit", [False, True])
+def test_a_statement_that_spills_adds_nothing_to_what_has_its_stage_s_number_by_now(
+    monkeypatch: pytest.MonkeyPatch, *, autocommit: bool
+) -> None:
+    """Where the log has lost the stage, the number is given again."""
+    config = Config(transaction_memory_bytes=20_000, log_file_bytes_first=64 * 1024)
+    with engine(config=config) as db:
+        session, other = db.session(autocommit=autocommit), db.session(autocommit=True)
+        table(session, *((number, 0) for number in range(400)))
+        run(other, "CREATE TABLE u (id TEXT PRIMARY KEY)")
+        if not autocommit:
+            session.commit()
+        begin = SpilledWrite._begin
+
+        def begin_and_reopen(self: SpilledWrite, *given: Any) -> int:
+            begin(self, *given)
+            monkeypatch.undo()
+            db.database.reopen()
+            other.staging.begin("u", "upsert", "load")
+            number, _ = other.staging.begin_stage("load", "0", "0")
+            return number
+
+        monkeypatch.setattr(SpilledWrite, "_begin", begin_and_reopen)
+        with pytest.raises(SerializationError) as caught:
+            run(session, "UPDATE t SET v = 1")
+        assert caught.value.retry is Retry.SAFE
+        session.rollback()
+        (stage,) = db.database.tablespace.state.staged.stages.values()
+        assert stage.row_count == 0
+        assert rows(session, "SELECT sum(v) FROM t") == [(0,)]
+
+
+def test_the_reason_is_told_though_the_log_s_failure_was_there_when_it_was_asked_for() -> None:
+    """The failure goes when all transactions are undone, in one hold of the monitor."""
+    with engine() as db:
+        session = session_of(db.database)
+        table(session, (1, 0))
+        session.commit()
+        run(session, "UPDATE t SET v = 1")
+        tablespace, transaction = db.database.tablespace, session.transaction
+        assert transaction is not None
+        tablespace.failure = OperationalError("the log is gone")
+        monitor = tablespace.monitor
+
+        class Reopening:
+            """The monitor, which a thread that opens the log anew has had until now."""
+
+            def __enter__(self) -> None:
+                tablespace.monitor = monitor
+                tablespace.failure = None
+                db.database.reopen()
+                monitor.acquire()
+
+            def __exit__(self, *error: object) -> None:
+                monitor.release()
+
+        tablespace.monitor = Reopening()  # type: ignore[assignment]
+        with pytest.raises(SerializationError):
+            session.check_not_undone(transaction)
+        session.rollback()
+
+
 def test_a_commit_that_waits_for_its_sync_is_answered_once(seed: int) -> None:
     disk = SimulatedDisk(seed)
     with engine(disk=disk, is_threaded=True) as db, Background() as background:

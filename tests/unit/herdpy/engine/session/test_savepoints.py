@@ -327,6 +327,20 @@ class Watched(Transaction):
         _look()
 
 
+class Interrupted(Watched):
+    """A transaction that an interrupt hits just before it is undone."""
+
+    __slots__ = ()
+
+    @property
+    def is_undone(self) -> bool:
+        return bool(_IS_UNDONE.__get__(self))
+
+    @is_undone.setter
+    def is_undone(self, value: bool) -> None:
+        raise KeyboardInterrupt
+
+
 _IS_UNDONE: Any = vars(Transaction)["is_undone"]
 
 
@@ -355,6 +369,27 @@ def test_a_cursor_says_why_while_its_transaction_is_being_rolled_back(
     reason = Error("idle for too long", sqlstate="25P03", retry=Retry.SAFE)
     db.database.tablespace.rollback(transaction, reason)
     assert told == ["25P03"]
+
+
+def test_a_rollback_that_is_interrupted_before_it_undoes_is_ended_by_the_next_statement(
+    session: Session, db: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason is there before it is undone: nothing else would end it, and its locks stay."""
+    run(session, UPDATE, 12, 1)
+    transaction = session.transaction
+    assert transaction is not None
+    transaction.__class__ = Interrupted
+    reason = Error("idle for too long", sqlstate="25P03", retry=Retry.SAFE)
+    with pytest.raises(KeyboardInterrupt):
+        db.database.tablespace.rollback(transaction, reason)
+    transaction.__class__ = Transaction
+    assert not transaction.is_undone
+    with pytest.raises(Error) as caught:
+        run(session, UPDATE, 13, 2)
+    assert caught.value is reason
+    assert db.locks == {}
+    session.rollback()
+    assert rows(session, ALL) == [(1, 10), (2, 20)]
 
 
 def test_a_cursor_of_an_inner_savepoint_ends_with_the_outer_one(session: Session) -> None:
