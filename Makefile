@@ -44,6 +44,9 @@ define parts_beside
     [ $$code -eq 0 ] && echo "*** make {}: $$(($$(date +%s) - begun)) s"'
 endef
 
+# Where a machine forbids it, each process that tests start would compile the product anew, a second of it.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory

@@ -41,9 +41,30 @@ OUTCOMES = (
     "herdpy.server.requests.requests",
 )
 """What a commit passes between the log and the client that is told of it."""
+CHANGES = (
+    "herdpy.engine.maintenance.checkpoint",
+    "herdpy.engine.maintenance.page_commits",
+    "herdpy.engine.session.leasing",
+    "herdpy.engine.session.numbers",
+    "herdpy.engine.session.runner",
+    "herdpy.engine.session.spilled_commits",
+    "herdpy.engine.session.staging",
+    "herdpy.engine.state.memtable",
+    "herdpy.engine.state.page_adoption",
+    "herdpy.engine.state.snapshot_leases",
+    "herdpy.engine.state.snapshots",
+    "herdpy.engine.state.tablespace",
+    "herdpy.engine.state.transaction_snapshot",
+    "herdpy.engine.writes.inserts",
+    "herdpy.engine.writes.keyed",
+    "herdpy.engine.writes.nonblocking",
+    "herdpy.engine.writes.row_writes",
+    "herdpy.engine.writes.spilled_writes",
+    "herdpy.engine.writes.staging_uses",
+    "herdpy.engine.writes.unique",
+)
+"""What a statement changes, what reads it meanwhile, and what puts it into pages."""
 _HOOK = "_at_line_of_a_simulation"
-_NEVER = {"__del__"}
-"""The collector calls it, whenever that comes."""
 
 
 class _Lined(NamedTuple):
@@ -88,7 +109,7 @@ def _lined(module: ModuleType) -> Iterator[_Lined]:
     path, codes = _hooked_codes(module)
     for function in _functions(module, module.__name__):
         old = function.__code__
-        if old.co_filename != path or function.__name__ in _NEVER:
+        if old.co_filename != path:
             continue  # of another module, or written by a decorator
         code = codes.get((old.co_qualname, old.co_firstlineno))
         if code is None or code.co_freevars != old.co_freevars:

@@ -13,10 +13,12 @@ with it the loop's callbacks stop, too, and wait for mutexes as any thread.
 
 import asyncio
 import random
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from types import FrameType
 from typing import Any, TypeVar
 
 from greenlet import getcurrent
@@ -98,7 +100,7 @@ class LinePreemption:
             return
         self._draw()
         loop = self._loop
-        if loop.is_closed():
+        if loop.is_closed() or _is_of_collector():
             return
         pause_s = self._rng.choice(_STOPS_S) * self._rng.random() * self._stop_scale
         if can_wait():
@@ -107,6 +109,19 @@ class LinePreemption:
         elif loop.can_stop():
             self.count += 1
             loop.stop_until(loop.create_future(), pause_s)
+
+
+def _is_of_collector() -> bool:
+    """Return whether what runs was called as an object went, whenever that comes: for the caller.
+
+    Nothing may be raised there, and a world that ends raises in the threads that are stopped.
+    """
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
 
 
 class Mutexes:

@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass
 
-from tests.sim.lines import LINED, OUTCOMES
+from tests.sim.lines import CHANGES, LINED, OUTCOMES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,5 +94,5 @@ def draw_plan(rng: random.Random) -> WorldPlan:
         register_share=rng.choice((0.0, 0.2, 0.5)),
         line_share=rng.choice((*[0.0] * 3, 0.02, 0.1, 0.3, 0.3)),
         has_indexes=rng.random() < 0.4,
-        line_modules=rng.choice((LINED, OUTCOMES)),
+        line_modules=rng.choice((LINED, OUTCOMES, CHANGES)),
     )
