@@ -51,7 +51,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 .PHONY: full-disk help setup fmt lint proto types layers unit contract sql dbapi exhaustive faces check suites second-tablespace second-tablespace-sample crash crash-sample damage kill kill-server kill-staging kill-bookies kill-cluster restarts sim sim-ledger sim-recovery sim-server sim-storage fuzz fuzz-cost ends fuzz-wire integration long interrupts threads \
-        findings compat pg-oracle pg-regress slt docs reference interpreters bare test demo cluster-demo interop soak spark spark-big spark-faults bench-wire bench-server bench-memory bench-calls bench-embedded bench-tablespaces \
+        findings compat pg-oracle pg-regress slt docs reference environments interpreters bare test demo cluster-demo interop soak spark spark-big spark-faults bench-wire bench-server bench-memory bench-calls bench-embedded bench-tablespaces \
         bench-ledger bench-recovery bench-herddb bench-cluster bench-network bench-neighbours bench-spark big clean
 
 help: ## list the targets
@@ -226,21 +226,29 @@ docs: setup ## run every example and every code block, check references
 reference: setup ## write docs/reference/ anew from the code
 	$(PY) -m tests.style.generate_reference
 
-interpreters: setup ## unit, contract and DB-API suites on every other Python found, or: make interpreters ON=3.11 SUITES=tests/dbapi
+environments: setup ## .venvs/ of every other Python found, for interpreters: make environments ON=3.11
 	@set -e; own=$$($(PY) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 	for version in $(or $(ON),$(VERSIONS)); do \
 	    if [ $$version = $$own ]; then continue; fi; \
-	    if ! python=$$(.ci/find-python $$version); then \
-	        echo "*** SKIPPED: no Python $$version that starts was found; herdpy is not tested on it"; \
-	        continue; \
-	    fi; \
+	    if ! python=$$(.ci/find-python $$version); then continue; fi; \
 	    venv=.venvs/$$version; \
 	    if [ ! $$venv/.stamp -nt pyproject.toml ]; then \
-	        echo "interpreters: $$venv with $$python"; \
+	        echo "environments: $$venv with $$python"; \
 	        rm -rf $$venv && "$$python" -m venv $$venv; \
 	        $$venv/bin/python -m pip install $(PIP_FLAGS) -e '.[test]'; \
 	        touch $$venv/.stamp; \
 	    fi; \
+	done
+
+interpreters: environments ## unit, contract and DB-API suites on every other Python found, or: make interpreters ON=3.11 SUITES=tests/dbapi
+	@set -e; own=$$($(PY) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	for version in $(or $(ON),$(VERSIONS)); do \
+	    if [ $$version = $$own ]; then continue; fi; \
+	    if ! .ci/find-python $$version >/dev/null; then \
+	        echo "*** SKIPPED: no Python $$version that starts was found; herdpy is not tested on it"; \
+	        continue; \
+	    fi; \
+	    venv=.venvs/$$version; \
 	    echo "interpreters: $$($$venv/bin/python --version)"; \
 	    $(IN_MEMORY) $$venv/bin/python -m pytest -q -n 2 -m "not exhaustive and not long" $(or $(SUITES),tests/unit tests/contract tests/dbapi); \
 	done
@@ -253,7 +261,7 @@ test: export HERDPY_EXAMPLES := 100
 test: export NO_SAMPLES := yes
 test: setup ## everything that must pass before a push, each part with its seconds
 	$(call part,lint)
-	$(call parts_beside,types 'kill N=10' 'kill-staging N=10' 'fuzz-wire N=50000 SEED=1')
+	$(call parts_beside,'environments ON=$(lastword $(VERSIONS))' types 'kill N=10' 'kill-staging N=10' 'fuzz-wire N=50000 SEED=1')
 	$(call part,suites)
 	$(call part,integration)
 	$(call part,docs)

@@ -84,6 +84,11 @@ def test_what_cannot_begin_says_why(tmp_path: Path) -> None:
             assert ran.returncode == 1
             assert f"cannot listen on 127.0.0.1:{port}" in ran.stderr
             assert f"choose another port ({option})" in ran.stderr
+    elsewhere = ["--host", "not-a-host.invalid", "--port", "0"]
+    ran = subprocess.run([*command, *elsewhere], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 1
+    assert "cannot listen on not-a-host.invalid:0: " in ran.stderr
+    assert "choose an address of this machine" in ran.stderr
 
 
 def test_a_log_of_which_nothing_is_read_holds_up_nothing(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from herdpy.engine.session.numbers import SessionNumbers
 from herdpy.engine.session.parts import SessionPart, statement
 from herdpy.engine.session.planner import Planner
 from herdpy.engine.session.runner import StatementRunner
-from herdpy.engine.session.staging import RIGHTS, Staging, is_possible
+from herdpy.engine.session.staging import RIGHTS, Staging, StatementJob, is_possible
 from herdpy.engine.state.locks import Mode
 from herdpy.engine.state.log_space import prepare_log
 from herdpy.engine.state.page_adoption import FEW_ROWS
@@ -97,10 +97,12 @@ class Ingests(SessionPart):
         core.database.check_room()
         core.current_transaction()
         transaction = core.begin_write("INGEST")
+        tablespace = core.tablespace
+        with tablespace.monitor:  # what the transaction has of its own may be of another log
+            tablespace.check_numbers(ingest.numbered_by)
         transaction.numbered_by = transaction.numbered_by or ingest.numbered_by
         if ingest.log_bytes > _LOG_BYTES_AHEAD:
             # Else the first attempt would do all its work to learn that there is no room.
-            tablespace = core.tablespace
             if tablespace.check_limit is not None:
                 tablespace.check_limit(ingest.log_bytes)
             prepare_log(tablespace, ingest.log_bytes)
@@ -235,31 +237,30 @@ class Ingest:
 class _Staged:
     def __init__(self, staging: Staging, now_us: int) -> None:
         self._staging = staging
-        self._now_us = now_us
-        self._job = staging.new_job()
+        self._job = StatementJob(staging.new_job(), now_us)
         self._stage = 0
         self._count = 0
         self._is_settled = True  # nothing is in the log, or nothing is left to end
 
     def begin(self, table: Table, operation: Operation) -> None:
         self._is_settled = False
-        self._stage = self._staging.begin_statement(self._job, table, operation)
+        self._stage = self._staging.begin_statement(self._job.name, table, operation)
 
     def add(self, batch: "pa.RecordBatch") -> None:
-        self._count = self._staging.add(self._stage, self._count, batch, self._now_us)
+        self._count = self._staging.add(self._stage, self._count, batch, self._job)
 
     def add_rows(self, rows: Sequence[Row]) -> None:
-        self._count = self._staging.add_rows(self._stage, rows)
+        self._count = self._staging.add_rows(self._stage, rows, self._job)
 
     def finish(self) -> int:
-        self._staging.commit_statement(self._job, self._stage)
+        self._staging.commit_statement(self._stage, self._job)
         self._is_settled = True
         return self._count
 
     def drop(self) -> None:
         """Give up what is not committed; repeatable."""
         if not self._is_settled:
-            self._staging.drop_statement(self._job)
+            self._staging.drop_statement(self._job.name)
             self._is_settled = True
 
 

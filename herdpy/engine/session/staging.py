@@ -7,14 +7,14 @@ repeated: begin() and begin_stage() by their names, add() by the number of rows 
 the job and its stages.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from herdpy.engine.maintenance.page_commits import Planned, commit_at_rest
 from herdpy.engine.session.parts import SessionPart, statement
-from herdpy.engine.state.error_messages import check_share
+from herdpy.engine.state.error_messages import absent_error, check_share
 from herdpy.engine.state.locks import Mode
 from herdpy.engine.state.log_space import with_log_space
 from herdpy.engine.state.page_adoption import (
@@ -90,6 +90,14 @@ _STAGES = "staging: {:,} stages are open"
 _LATER = "commit or abort those that are not needed; SELECT * FROM sysstagings shows jobs"
 _MEMORY_COPIES = 8
 """How many times their bytes in the log rows take as rows of a memtable, about."""
+
+
+class StatementJob(NamedTuple):
+    """The job of a statement that stages its rows."""
+
+    name: str
+    now_us: int
+    """The statement's time."""
 
 
 class Staging(SessionPart):
@@ -220,14 +228,18 @@ class Staging(SessionPart):
 
     @statement("STAGING rows")
     def add(
-        self, number: int, first_row: int, batch: "pa.RecordBatch", now_us: int | None = None
+        self,
+        number: int,
+        first_row: int,
+        batch: "pa.RecordBatch",
+        statement: StatementJob | None = None,
     ) -> int:
         """Stage rows; return how many the stage has then. `first_row` is how many it had before.
 
         Rows that are there already are not taken twice. 40001: rows before these were lost in a
-        crash of the server; begin the attempt again. now_us: of the statement, if they are one's.
+        crash of the server; begin the attempt again. `statement`: whose they are, if one's.
         """
-        stage = self._stage(number)
+        stage = self._stage(number, statement)
         if stage.is_finished:
             if first_row + batch.num_rows <= stage.row_count:
                 return stage.row_count
@@ -237,14 +249,14 @@ class Staging(SessionPart):
         self._check_room(stage, batch.nbytes)
         known = stage.row_count - first_row  # of the batch, from a call whose answer was lost
         if known < batch.num_rows:
-            if now_us is None:  # one time for all rows of one commit
-                now_us = self._job(stage.job).at_us
+            # One time for all rows of one commit.
+            now_us = self._job(stage.job).at_us if statement is None else statement.now_us
             rows = batch.slice(known)
             self._core.numbers.numbered_by = None  # what is staged already is in the log
-            for piece in stage_records(number, stage, rows, now_us, self._core.numbers):
-                self._log(lambda piece=piece: self._rows_records(number, piece), Durability.NONE)
+            pieces = stage_records(number, stage, rows, now_us, self._core.numbers)
+            self._log_rows(number, pieces, statement)
         self._database.after_staging()
-        found = self._stage(number).row_count
+        found = self._stage(number, statement).row_count
         if found < first_row + batch.num_rows:
             raise OperationalError(
                 f"staging: another call adds to stage {number}", sqlstate="40001", retry=Retry.SAFE
@@ -284,7 +296,10 @@ class Staging(SessionPart):
 
     @statement("STAGING {1.name}")
     def begin_statement(self, job: str, table: Table, operation: Operation) -> int:
-        """Begin a job of one stage, for a statement with too many rows for memory."""
+        """Begin a job of one stage, for a statement with too many rows for memory.
+
+        Not durably: where the log is opened anew, another may get the number of its stage.
+        """
         at_us, (user, user_id) = self._database.clock.wall_us(), plain_user(self._core.identity)
         place = (job, table.id, table.version, operation.value, at_us)
         record = BeginStaging(*place, user, is_statement=True, user_id=user_id)
@@ -297,18 +312,22 @@ class Staging(SessionPart):
         return self._begin_stage(job, "0", "0", durability=Durability.NONE)[0]
 
     @statement("STAGING rows")
-    def add_rows(self, stage: int, rows: Sequence[Row]) -> int:
+    def add_rows(self, number: int, rows: Sequence[Row], statement: StatementJob) -> int:
         """Stage whole rows that are converted and checked; return how many there are then."""
-        for piece in row_records(stage, self._stage(stage), rows):
-            self._log(lambda piece=piece: self._rows_records(stage, piece), Durability.NONE)
-        return self._stage(stage).row_count
+        stage = self._stage(number, statement)
+        self._log_rows(number, row_records(number, stage, rows), statement)
+        return self._stage(number, statement).row_count
 
-    @statement("STAGING {0}")
-    def commit_statement(self, job: str, stage: int) -> None:
+    @statement("STAGING rows")
+    def commit_statement(self, number: int, statement: StatementJob) -> None:
         """Commit it with the token of the session's statement; 25001 in a transaction."""
-        if not self._stage(stage).is_finished:  # before a wait for the table's lock
-            self._log(lambda: [FinishStage(stage)], Durability.NONE)
-        self._commit_now(self._job(job), [stage], self._core.begin_alone())
+
+        def finish() -> list[Record]:
+            stage = self._stage(number, statement)
+            return [] if stage.is_finished else [FinishStage(number)]
+
+        self._log(finish, Durability.NONE)  # before a wait for the table's lock
+        self._commit_now(self._job(statement.name), [number], self._core.begin_alone())
 
     def drop_statement(self, job: str) -> None:
         """Give it up, whatever state the session is in; without effect when it is not there."""
@@ -384,8 +403,9 @@ class Staging(SessionPart):
             "them; commit_position() returns that position",
         )
 
-    def _stage(self, number: int) -> Stage:
+    def _stage(self, number: int, statement: StatementJob | None = None) -> Stage:
         stage = self._staged.stages.get(number)
+        _check_own(stage, statement)
         if stage is None:
             raise OperationalError(
                 f"staging: there is no stage {number}: its job has ended, its attempt was "
@@ -440,13 +460,24 @@ class Staging(SessionPart):
         self._stage(number)
         return number, job.table
 
-    def _rows_records(self, number: int, rows: StageRows) -> list[Record]:
+    def _log_rows(
+        self, number: int, pieces: Iterable[StageRows], statement: StatementJob | None
+    ) -> None:
+        for piece in pieces:
+            make = partial(self._rows_records, number, piece, statement)
+            self._log(make, Durability.NONE)
+
+    def _rows_records(
+        self, number: int, rows: StageRows, statement: StatementJob | None
+    ) -> list[Record]:
         """Return the record, and before it the reservation of its row ids. Monitor held.
 
-        40001: the rows have values of sequences from before the log was opened anew.
+        40001: the rows have values of sequences from before the log was opened anew, or their
+        statement's stage is lost with it.
         """
         self._core.numbers.check()
         stage = self._staged.stages.get(number)
+        _check_own(stage, statement)
         if stage is None or not stage.table.is_heap:
             return [rows]
         return numbered_rows(self._tablespace.applier, stage.table, rows)
@@ -643,6 +674,16 @@ def _given_up(name: str) -> ProgrammingError:
 
 def _of_another_user(name: str) -> ProgrammingError:
     return ProgrammingError(f"staging: job {name!r} is another user's", sqlstate="42501")
+
+
+def _check_own(stage: Stage | None, statement: StatementJob | None) -> None:
+    """Raise 40001 where a stage is not the statement's own.
+
+    Its beginning was not durable: a log that is opened anew may not have it, and another's stage
+    may have its number by now.
+    """
+    if statement is not None and stage is not None and stage.job != statement.name:
+        raise absent_error()
 
 
 def _lost_rows(number: int, stage: Stage, expected: int) -> OperationalError:

@@ -87,7 +87,8 @@ class StatementInterrupt:
             on_late()
         return QueryCanceledError(
             f"the statement ran longer than statement_timeout ({self._timeout_s:g} s)",
-            hint="SET statement_timeout = '30s' allows more; 0 switches it off.",
+            hint="SET statement_timeout = '30s' allows more, up to the role's maximum; 0 switches "
+            "it off where there is none.",
         )
 
     def on_cancel(self, callback: Callable[[], object] | None) -> None:

@@ -572,7 +572,8 @@ def translate_error(text: str, sql: str) -> Error:
         )
     if kind == "Out of Memory Error":
         return MemoryLimitError(
-            f"the query needs more memory: {message}", hint="Raise memory_bytes_max."
+            f"the query needs more memory: {message}",
+            hint="Raise memory_bytes_max, or the role's query_memory.",
         )
     rest = rest.removeprefix(_IN_CALLBACK)
     if rest.startswith("herdpy:"):  # raised by a macro of sql/functions.py, or vector_room.py

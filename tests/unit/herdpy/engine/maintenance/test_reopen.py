@@ -10,8 +10,10 @@ import random
 import threading
 from collections.abc import Callable
 from errno import EIO
+from functools import partial
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from bookie.runtime.ticket import Ticket
@@ -22,6 +24,7 @@ from herdpy.engine.maintenance.recovery import restore
 from herdpy.engine.session.session import Session
 from herdpy.engine.state import tablespace as tablespace_module
 from herdpy.engine.state.locks import Owner
+from herdpy.engine.state.page_adoption import FEW_ROWS
 from herdpy.engine.state.snapshots import SnapshotRegistry
 from herdpy.engine.state.tablespace import Tablespace
 from herdpy.engine.writes.spilled_writes import SpilledWrite
@@ -493,6 +496,39 @@ def test_a_statement_that_spills_adds_nothing_to_what_has_its_stage_s_number_by_
         (stage,) = db.database.tablespace.state.staged.stages.values()
         assert stage.row_count == 0
         assert rows(session, "SELECT sum(v) FROM t") == [(0,)]
+
+
+@pytest.mark.parametrize("goes_on_by", ["rows", "its end"])
+def test_an_ingest_goes_on_in_no_other_one_s_stage(seed: int, goes_on_by: str) -> None:
+    """The beginning of its stage was lost with the log: the next ingest gets the number."""
+
+    def batch(first: int, value: int) -> pa.RecordBatch:
+        ids = range(first, first + FEW_ROWS + 1)
+        return pa.record_batch({"id": ids, "v": [value] * len(ids)})
+
+    disk = SimulatedDisk(seed)
+    with engine(disk=disk) as db:
+        a, b = db.session(autocommit=True), db.session(autocommit=True)
+        table(a)
+        lost = a.begin_ingest("t", "append")
+        lost.add(batch(0, 1))
+        disk.fail("write", EIO, times=10**6, path="/log/")
+        with pytest.raises(OperationalError):
+            run(b, "INSERT INTO t VALUES (-1, 0)")
+        disk.heal()
+        db.database.reopen()
+        other = b.begin_ingest("t", "append")
+        other.add(batch(1_000_000, 2))
+        go_on = partial(lost.add, batch(100_000, 1)) if goes_on_by == "rows" else lost.finish
+        with pytest.raises(SerializationError) as caught:
+            go_on()
+        assert caught.value.retry is Retry.SAFE
+        lost.abort()
+        other.add(batch(2_000_000, 2))
+        assert other.finish() == 2 * (FEW_ROWS + 1)
+        found = rows(a, "SELECT v, count(*) FROM t GROUP BY v")
+        assert found == [(2, 2 * (FEW_ROWS + 1))]
+        assert db.database.tablespace.state.staged.jobs == {}
 
 
 def test_the_reason_is_told_though_the_log_s_failure_was_there_when_it_was_asked_for() -> None:

@@ -335,6 +335,18 @@ def test_rows_of_an_ingest_from_before_are_not_written_either(db: Engine) -> Non
     assert ingest.finish() == 1
 
 
+def test_nor_in_a_transaction_that_has_values_of_the_log_that_goes_on(db: Engine) -> None:
+    session = db.session(autocommit=True)
+    ingest = session.begin_ingest("t", "append")
+    ingest.add(pa.RecordBatch.from_pylist([{"v": 1}, {"v": 2}]))
+    db.database.reopen()
+    session.begin()
+    run(session, "INSERT INTO t (v) VALUES (3)")
+    with pytest.raises(SerializationError):
+        ingest.finish()
+    session.rollback()
+
+
 def test_nor_are_they_staged(db: Engine) -> None:
     run(
         db.session(autocommit=True),

@@ -13,6 +13,7 @@ from herdpy.errors import (
     ProgrammingError,
     QueryCanceledError,
 )
+from tests.fixtures.counted_calls import count_calls
 from tests.fixtures.engines import (
     Background,
     Engine,
@@ -194,6 +195,14 @@ def test_own_tables_of_such_names_go_on(database: Engine, monkeypatch: pytest.Mo
     assert rows(session, "SELECT * FROM sysclients") == [(7,)]
     run(session, "DROP TABLE sysclients")
     assert rows(session, CLIENTS)[0][:2] == (session.id, "local")
+
+
+def test_a_long_statement_costs_who_looks_at_it_no_more() -> None:
+    def cost(length: int) -> int:
+        text = "SELECT\n" + "'x', " * length
+        return count_calls(lambda: shown_text(text))
+
+    assert cost(300_000) == cost(3_000)
 
 
 def test_shown_text_has_no_password_and_an_end() -> None:
