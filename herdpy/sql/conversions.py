@@ -56,8 +56,8 @@ _TIMESTAMPTZ = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _MOMENTS = {Kind.DATE: _DATE, Kind.TIMESTAMP: _TIMESTAMP, Kind.TIMESTAMPTZ: _TIMESTAMPTZ}
-# Of bytea: what PostgreSQL calls its escape format.
-_ESCAPED = re.compile(r"(?:[^\\]++|\\\\|\\[0-3][0-7]{2})*+")
+# Of bytea: what PostgreSQL calls its escape format. (?!): see sql/reading/literals.py.
+_ESCAPED = re.compile(r"(?:[^\\]++|\\\\|\\[0-3][0-7]{2}|(?!))*+")
 _ESCAPE = re.compile(rb"\\\\|\\[0-3][0-7]{2}")
 _TRUE = ("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1")
 _FALSE = ("f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0")

@@ -12,15 +12,18 @@ from typing import Final, NamedTuple
 from herdpy.limits import shared_text_max
 
 _PIECE: Final = re.compile(
-    r"""( (?: [ \t\r\n\f\v]++ | [A-Za-z_][A-Za-z_0-9]*+ | "[^"\0]*+" | [(),.;=<>*] )*+ )
+    r"""( (?: [ \t\r\n\f\v]++ | [A-Za-z_][A-Za-z_0-9]*+ | "[^"\0]*+" | [(),.;=<>*] | (?!) )*+ )
     (?: (?<![A-Za-z_0-9.])
-        (?: ( -?[0-9]{1,18}+ (?: \.[0-9]{1,18}+ )?+ )(?![A-Za-z_0-9.$\x80-\U0010ffff])
+        (?: ( -?[0-9]{1,18}+ (?: \.[0-9]{1,18}+ )? )(?![A-Za-z_0-9.$\x80-\U0010ffff])
         |   ( '[^'\0]*+ (?: ''[^'\0]*+ )*+ )' )
     |   \Z
     |   (.) )""",
     re.VERBOSE | re.DOTALL,
 )
-"""What stands before a literal; a number, or a string but for its last quote; or another sign."""
+"""What stands before a literal; a number, or a string but for its last quote; or another sign.
+
+(?!) has Pythons before 3.11.5 go on where the group began, not where its last try has failed.
+"""
 _BEGINNINGS: Final = frozenset("IiUuDdSs")
 """Of INSERT, UPSERT, UPDATE, DELETE and SELECT."""
 

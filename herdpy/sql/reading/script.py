@@ -13,10 +13,13 @@ from herdpy.sql.reading.tokens import tokenize
 
 _PLAIN: Final = re.compile(
     r"""(?: [ \t\r\n\f\v]++ | --[^\n\r]*+ )*+
-    ( (?: [^;'"$/\-eE]++ | [eE](?!') | '[^']*+' | "[^"]*+" | -(?!-) | /(?!\*) )*+ );""",
+    ( (?: [^;'"$/\-eE]++ | [eE](?!') | '[^']*+' | "[^"]*+" | -(?!-) | /(?!\*) | (?!) )*+ );""",
     re.VERBOSE,
 )
-"""A statement behind comments, up to its semicolon; what tokens.py reads otherwise has no match."""
+"""A statement behind comments, up to its semicolon; what tokens.py reads otherwise has no match.
+
+(?!): see literals.py.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ def test_literals_are_split(text: str, template: str, values: tuple[object, ...]
         "SELECT a FROM t", "SELECT E'a'", "SELECT x'41'", "SELECT 1e5", "SELECT '5'::integer",
         "SELECT ?, 1", "SELECT :a, 1", "SELECT 1 -- 'a'", "SELECT /* 1 */ 2", "SELECT $$a$$, 1",
         "SELECT 'a\0b'", 'SELECT "a\0b", 1',
+        "SELECT '\"a'1\"", 'SELECT 1, "a', "SELECT 1., 2",
         "SELECT 12345678901234567890", "SELECT 1 + 1", "SELECT 'a", "EXPLAIN SELECT 1", "",
         "CREATE TABLE t (a VARCHAR(5))", "SELECT 1_000", "SELECT 5\u00e9",
         "SELECT a FROM t WHERE id = 5" + " " * shared_text_max,

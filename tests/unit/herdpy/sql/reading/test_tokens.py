@@ -160,3 +160,10 @@ def test_explain_of_what_ends_with_a_string(text: str) -> None:
     tokens = scan(text).tokens
     assert tokens[0].text.upper() == "EXPLAIN"
     assert [token.text for token in tokens[-2:]] == ["SELECT", "a"]
+
+
+@pytest.mark.parametrize("rest", ["e", "E", "e+", "else", "e-x"])
+def test_an_exponent_has_digits(rest: str) -> None:
+    """Also on Pythons before 3.11.5, whose groups that give nothing back end where they failed."""
+    number, word = scan(f"SELECT 1{rest}").tokens[1:3]
+    assert (number.text, word.text) == ("1", rest.rstrip("+-x"))
