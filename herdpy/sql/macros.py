@@ -6,6 +6,7 @@ The vector engine makes them once for each connection. An error() with the text
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from herdpy.limits import regex_bytes_max, value_bytes_max, vector_small_bytes
 from herdpy.model.reals import MIDDLES, UNEVEN
@@ -384,13 +385,27 @@ def _macros() -> Iterator[tuple[str, str]]:
         yield head, words.replace("\n    ", " ")
 
 
-MACROS = tuple(_macros())
-"""(name and parameters, body) of each, in the order of their making.
+MACROS = {head.partition("(")[0]: (head, body) for head, body in _macros()}
+"""By name: name and parameters, body; in the order of their making.
 
 DuckDB puts the text of an argument wherever its parameter stands: see needs_names().
 """
 
 _MACRO_CALL = re.compile(r"\bh_\w+")
+
+
+def macros_of(text: str) -> frozenset[str]:
+    """Return the names of the macros that a text takes, those that they call included."""
+    if "h_" not in text:
+        return frozenset()
+    return frozenset().union(*map(_taken_by, MACROS.keys() & _MACRO_CALL.findall(text)))
+
+
+@cache
+def _taken_by(name: str) -> frozenset[str]:
+    """Return a macro's name, and those of all that it calls, by others as well."""
+    called = MACROS.keys() & _MACRO_CALL.findall(MACROS[name][1])
+    return frozenset((name,)).union(*map(_taken_by, called))
 
 
 def _uses_once(head: str, body: str) -> bool:
@@ -401,7 +416,9 @@ def _uses_once(head: str, body: str) -> bool:
     return max(counts, default=0) <= 1 and not _MACRO_CALL.search(body)
 
 
-_PLAIN_MACROS = frozenset(head.partition("(")[0] for head, body in MACROS if _uses_once(head, body))
+_PLAIN_MACROS = frozenset(
+    head.partition("(")[0] for head, body in MACROS.values() if _uses_once(head, body)
+)
 
 
 def needs_names(text: str, argument: str) -> bool:

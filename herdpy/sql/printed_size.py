@@ -14,7 +14,6 @@ _TOKEN = re.compile(
 )
 # DuckDB copies a long constant, which takes a small part of what as much text of others takes.
 _STRING_MAX, _STRING_SHARE = 256, 64
-_BODIES = {head.partition("(")[0]: (head, body) for head, body in MACROS}
 
 
 class _Frame:
@@ -53,7 +52,7 @@ def _size_of(text: str, parameters: dict[str, int]) -> int:
             frame.size += min(size, _STRING_MAX) + max(size - _STRING_MAX, 0) // _STRING_SHARE
         elif macro or opening:
             outer.append(frame)
-            frame = _Frame(macro if macro in _BODIES else None)
+            frame = _Frame(macro if macro in MACROS else None)
             frame.size = 0 if frame.macro else end - start
         elif closing and outer:
             inner, frame = frame, outer.pop()
@@ -83,7 +82,7 @@ def _macro_size(name: str, sizes: list[int]) -> int:
 @cache
 def _size_of_macro(name: str) -> tuple[int, tuple[int, ...]]:
     """Return the size of a macro's text without its parameters, and how often each stands in it."""
-    head, body = _BODIES[name]
+    head, body = MACROS[name]
     names = [part.strip() for part in head.partition("(")[2].rstrip(")").split(",") if part.strip()]
     own = _size_of(body, dict.fromkeys(names, 0))
     uses = (

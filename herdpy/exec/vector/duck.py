@@ -50,7 +50,7 @@ from herdpy.limits import parameter_bytes_max, value_bytes_max
 from herdpy.model.python_values import shortened
 from herdpy.model.types import TIMESTAMP, Kind, Physical, SqlType
 from herdpy.sql.duckdb_text import Deferred, DuckTable, DuckText
-from herdpy.sql.macros import MACROS
+from herdpy.sql.macros import MACROS, macros_of
 from herdpy.sql.tree import Expression, Literal, Parameter
 
 _log = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ class VectorEngine:
         # Guarded by _mutex.
         self._mutex = new_mutex()
         self._connection: Any = None
-        self._has_macros = False
+        self._macros: set[str] = set()  # that the connection has
         self._room_bytes = value_bytes_max  # of one vector's texts (vector_room.py)
         self._is_closed = False
         self._results: weakref.WeakValueDictionary[int, VectorResult]
@@ -209,7 +209,7 @@ class VectorEngine:
                 )
             result.id = next(self._ids)
             try:
-                result.connection = self._prepared(has_macros="h_" in text.sql)
+                result.connection = self._prepared(macros_of(sql))
                 result.cursor = result.connection.cursor()
             except RuntimeError as error:
                 if _is_signal(error):
@@ -243,16 +243,15 @@ class VectorEngine:
             parameters[f"q{item.number}"], parameters[f"e{item.number}"] = run
         return parameters
 
-    def _prepared(self, *, has_macros: bool) -> Any:
-        """Return the connection, made on first use; with the macros where they are needed."""
+    def _prepared(self, macros: frozenset[str]) -> Any:
+        """Return the connection, made on first use; with the macros of these names."""
         if self._connection is None:
             self._connection = self._connect()
-        if has_macros and not self._has_macros:
-            # They take 25 ms; most queries need none.
-            register(self._connection, self._room_bytes)
-            for head, body in MACROS:
-                self._connection.execute(f"CREATE OR REPLACE MACRO {head} AS {body}")
-            self._has_macros = True
+        if not self._macros.issuperset(macros):
+            for name, (head, body) in MACROS.items():  # all of them take 75 ms, most queries few
+                if name in macros and name not in self._macros:
+                    self._connection.execute(f"CREATE OR REPLACE MACRO {head} AS {body}")
+                    self._macros.add(name)
         return self._connection
 
     def _broke(self, connection: Any) -> None:
@@ -260,7 +259,7 @@ class VectorEngine:
         with self._mutex:
             if connection is None or self._connection is not connection:  # it has that already
                 return
-            self._connection, self._has_macros = None, False
+            self._connection, self._macros = None, set()
         # Not closed: that would close the cursors of others, which may have rows still to give.
         _log.error("DuckDB has failed: the next query begins another one")
 
@@ -307,6 +306,7 @@ class VectorEngine:
                 own = (*own, f"max_temp_directory_size = '{self._spill_bytes_max}B'")
             for setting in (*own, *_SETTINGS):
                 connection.execute(f"SET GLOBAL {setting}")
+            register(connection, self._room_bytes)
         except BaseException:
             connection.close()
             raise

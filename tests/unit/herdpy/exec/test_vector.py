@@ -13,6 +13,7 @@ import pytest
 
 from herdpy.errors import Error, InterfaceError, InternalError, MemoryLimitError, QueryCanceledError
 from herdpy.exec.interfaces import ColumnRange
+from herdpy.exec.vector import duck
 from herdpy.exec.vector.arrow_rows import rows_reader
 from herdpy.exec.vector.duck import VectorEngine, VectorResult, column_ranges, translate_error
 from herdpy.model.schema import Column, Table
@@ -30,6 +31,7 @@ from herdpy.model.types import (
     decimal_type,
 )
 from herdpy.sql.duckdb_text import DuckTable, DuckText
+from herdpy.sql.macros import MACROS, macros_of
 from herdpy.sql.tree import Literal, Parameter, TableRef
 from tests.fixtures.dict_source import DictSnapshot, DictSource
 from tests.fixtures.interrupts import NeverInterrupt
@@ -304,6 +306,47 @@ def test_memory_is_limited_and_spilling_can_be_off() -> None:
     assert caught.value.sqlstate == "53200"
     assert list(run(engine, text("SELECT 1")).rows()) == [(1,)]
     engine.close()
+
+
+def test_macros_are_made_as_queries_take_them() -> None:
+    """All of them would take a first query some 75 ms."""
+    engine = VectorEngine(50 * MIB, 1, None)
+    results = [run(engine, text("SELECT x FROM range(100000) r(x)"))]
+    for sql, expected in (
+        ("SELECT h_sqrt(4.0)", 2.0),
+        ("SELECT h_is_whole(2.0)", True),
+        ("SELECT h_whole(2.5), h_sqrt(9.0)", 2),  # which calls another one
+    ):
+        assert next(run(engine, text(sql)).rows())[0] == expected
+    assert engine._macros == macros_of("h_sqrt h_whole")
+    assert len(list(results[0].rows())) == 100_000  # which was open meanwhile
+    engine.close()
+
+
+def test_macros_whose_making_is_interrupted_are_made_by_the_next_query(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Interrupted(dict[str, tuple[str, str]]):
+        def items(self) -> Any:
+            yield next(iter(MACROS.items()))
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+    engine = VectorEngine(50 * MIB, 1, None)
+    monkeypatch.setattr(duck, "MACROS", Interrupted(MACROS))
+    query = text("SELECT h_blanks() IS NULL, h_sqrt(4.0), h_room(1)")
+    with pytest.raises(KeyboardInterrupt):
+        run(engine, query)
+    assert list(run(engine, query).rows()) == [(False, 2.0, 1)]
+    engine.close()
+
+
+@pytest.mark.parametrize("name", MACROS)
+def test_a_macro_is_made_with_all_that_it_calls(name: str) -> None:
+    taken = macros_of(f"SELECT {name}(1)")
+    assert name in taken
+    assert {each for part in taken for each in macros_of(MACROS[part][1])} <= taken
+    assert macros_of("SELECT h_unknown(1), 'h_'") == frozenset()
 
 
 def test_close_ends_everything_and_stays() -> None:

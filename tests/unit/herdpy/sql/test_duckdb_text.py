@@ -37,15 +37,22 @@ ARROW = [
 ARROW_TYPES = {T.name: ARROW, LEG.name: [pa.string(), pa.date32(), pa.int32(), pa.int64()]}
 
 
-@pytest.fixture
-def cursor() -> Iterator[duckdb.DuckDBPyConnection]:
+@pytest.fixture(scope="module")
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
     connection = duckdb.connect()
     register(connection, value_bytes_max)
-    for head, body in MACROS:
+    for head, body in MACROS.values():
         connection.execute(f"CREATE MACRO {head} AS {body}")
     connection.execute("SET GLOBAL integer_division = true")
     yield connection
     connection.close()
+
+
+@pytest.fixture
+def cursor(connection: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
+    cursor = connection.cursor()
+    yield cursor
+    cursor.close()
 
 
 def printed(text: str, *parameters: object) -> DuckText:

@@ -48,11 +48,8 @@ def tree_size(node: object) -> int:
     return 1 + sum(map(tree_size, tree.parts(node)))
 
 
-BODIES = {head.partition("(")[0]: (head, body) for head, body in MACROS}
-
-
 def macro_parameters(name: str) -> list[str]:
-    head = BODIES[name][0]
+    head = MACROS[name][0]
     return [part.strip() for part in head.partition("(")[2].rstrip(")").split(",") if part.strip()]
 
 
@@ -87,7 +84,7 @@ def arguments_of(text: str, position: int) -> tuple[list[str], int]:
 
 def macro_size(name: str, sizes: list[int]) -> int:
     """Return the length of a macro's text with arguments of these lengths."""
-    body = BODIES[name][1]
+    body = MACROS[name][1]
     for parameter, size in zip(macro_parameters(name), sizes, strict=True):
         body = re.sub(rf"'(?:[^']|'')*'|\b{parameter}\b", marked(parameter, size), body)
     return expanded_size(body)

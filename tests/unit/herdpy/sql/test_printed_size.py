@@ -11,7 +11,7 @@ OTHERS = (
     "h_upper", "h_unescaped", "h_bytea", "h_read_interval", "h_text_timestamptz", "h_real_texts",
     "h_text_real",
 )  # fmt: skip
-NAMES = [name for head, _ in MACROS if (name := head.partition("(")[0]) not in OTHERS]
+NAMES = [name for name in MACROS if name not in OTHERS]
 
 
 @pytest.mark.parametrize("name", NAMES)
