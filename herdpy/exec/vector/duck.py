@@ -215,6 +215,8 @@ class VectorEngine:
                 if _is_signal(error):
                     raise KeyboardInterrupt from error
                 raise
+            except duckdb.Error as error:
+                raise translate_error(str(error), sql) from error
             self._results[result.id] = result
         result.start(tables, parameters)
         return result

@@ -341,6 +341,14 @@ def test_macros_whose_making_is_interrupted_are_made_by_the_next_query(
     engine.close()
 
 
+def test_what_duckdb_says_as_it_begins_is_an_error_of_ours() -> None:
+    engine = VectorEngine(50 * MIB, -5, None)
+    with pytest.raises(Error) as caught:
+        run(engine, text("SELECT 1"))
+    assert not isinstance(caught.value, duckdb.Error)
+    engine.close()
+
+
 @pytest.mark.parametrize("name", MACROS)
 def test_a_macro_is_made_with_all_that_it_calls(name: str) -> None:
     taken = macros_of(f"SELECT {name}(1)")
