@@ -22,6 +22,8 @@ from herdpy.model.tablespace_limits import tablespace_limits
 if TYPE_CHECKING:
     from herdpy.engine.maintenance.doctor import ExaminedTablespace
 
+_STANDARD = Path("-")
+"""Standard output, as other commands have it."""
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 _TABLESPACE = click.option(
@@ -56,6 +58,12 @@ def backup(source: str, file: Path, overwrite: bool, tablespace: str | None, is_
     """
     if is_all:
         _check_all_alone("backup", tablespace=tablespace)
+    if file == _STANDARD:
+        raise ProgrammingError(
+            "backup: expected a file, found -: what is written is verified where it stands",
+            sqlstate="22023",
+            hint="herdpy dump SOURCE writes SQL to standard output.",
+        )
     console = output_console()
     _check_there(source)
     opened = connect_here(source, tablespace=tablespace)
@@ -113,6 +121,8 @@ def dump(
     out, and the exit code is 1 when there is any. With --all it is all tablespaces, each at a
     moment of its own; for superusers of the tablespace default.
     """
+    if file == _STANDARD:
+        file = None
     if is_all:
         _check_all_alone("dump", tablespace=tablespace, salvage=salvage)
     if salvage:

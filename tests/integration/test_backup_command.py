@@ -39,7 +39,8 @@ def test_a_directory(tmp_path: Path) -> None:
     ok("shell", tmp_path / "again", "-f", script)
     expected = [(i, f"row {i}") for i in range(500)]
     assert rows(tmp_path / "copy") == rows(tmp_path / "again") == expected
-    assert ok("dump", source).splitlines()[1:] == script.read_text().splitlines()[1:]
+    for arguments in ((source,), (source, "-")):
+        assert ok("dump", *arguments).splitlines()[1:] == script.read_text().splitlines()[1:]
     assert "no damage" in ok("doctor", tmp_path / "copy")
     for arguments, code in [
         (("backup", source, str(file)), "58P02"),
@@ -86,6 +87,7 @@ def test_all_tablespaces(tmp_path: Path) -> None:
     assert "1 tables, 0 roles, 0 rights, connections_max 7" in said
     for arguments, code in [
         (("dump", "--all", source, "--tablespace", "sales"), "22023"),
+        (("backup", source, "-"), "22023"),
         (("dump", "--all", "--salvage", source), "22023"),
         (("backup", "--all", source, str(folder)), "58P02"),
         (("backup", "--all", source, str(tmp_path / "x"), "--tablespace", "sales"), "22023"),
