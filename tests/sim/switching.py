@@ -100,7 +100,7 @@ class LinePreemption:
             return
         self._draw()
         loop = self._loop
-        if loop.is_closed() or _is_of_collector():
+        if loop.is_closed() or _is_in_finalizer():
             return
         pause_s = self._rng.choice(_STOPS_S) * self._rng.random() * self._stop_scale
         if can_wait():
@@ -111,10 +111,10 @@ class LinePreemption:
             loop.stop_until(loop.create_future(), pause_s)
 
 
-def _is_of_collector() -> bool:
-    """Return whether what runs was called as an object went, whenever that comes: for the caller.
+def _is_in_finalizer() -> bool:
+    """Return whether the statement runs within a __del__().
 
-    Nothing may be raised there, and a world that ends raises in the threads that are stopped.
+    Python drops what is raised there, and a world that ends raises in the threads that it stopped.
     """
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:

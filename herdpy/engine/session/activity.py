@@ -57,7 +57,7 @@ def shown_text(text: str) -> str:
     What makes or changes roles is shown up to its first quote, or the first word that is not known:
     PASSWORD may be misspelled in it, and its quotes be missing.
     """
-    if len(text) > _TEXT_LENGTH_MAX:  # first: what lists and logs cost is not for who sends it
+    if len(text) > _TEXT_LENGTH_MAX:  # first: a client does not choose what lists and logs cost
         text = f"{text[: _TEXT_LENGTH_MAX - 1]}…"
     text = masked(text, kept="\n\t")
     ends = [found.end() for found in [_SECRET.search(text)] if found is not None]

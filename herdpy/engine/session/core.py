@@ -389,7 +389,7 @@ class SessionCore:
         tablespace = self.tablespace
         if transaction is None:
             return
-        # Which who opens the log anew has until transactions are undone, and no failure is left.
+        # Tablespace.resume() holds it until transactions are undone and no failure is left.
         with tablespace.monitor:
             if tablespace.failure is None and transaction.is_undone:
                 raise transaction.abort_error or absent_error()

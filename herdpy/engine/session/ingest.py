@@ -98,7 +98,7 @@ class Ingests(SessionPart):
         core.current_transaction()
         transaction = core.begin_write("INGEST")
         tablespace = core.tablespace
-        with tablespace.monitor:  # what the transaction has of its own may be of another log
+        with tablespace.monitor:  # the transaction's own values may be of the log of now
             tablespace.check_numbers(ingest.numbered_by)
         transaction.numbered_by = transaction.numbered_by or ingest.numbered_by
         if ingest.log_bytes > _LOG_BYTES_AHEAD:

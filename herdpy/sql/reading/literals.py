@@ -22,7 +22,8 @@ _PIECE: Final = re.compile(
 )
 """What stands before a literal; a number, or a string but for its last quote; or another sign.
 
-(?!) has Pythons before 3.11.5 go on where the group began, not where its last try has failed.
+(?!): before Python 3.11.5 a possessive group whose last alternative fails after some characters
+goes on behind them (gh-106052); this alternative fails without any.
 """
 _BEGINNINGS: Final = frozenset("IiUuDdSs")
 """Of INSERT, UPSERT, UPDATE, DELETE and SELECT."""

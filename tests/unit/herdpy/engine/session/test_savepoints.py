@@ -332,11 +332,7 @@ class Interrupted(Watched):
 
     __slots__ = ()
 
-    @property
-    def is_undone(self) -> bool:
-        return bool(_IS_UNDONE.__get__(self))
-
-    @is_undone.setter
+    @Watched.is_undone.setter
     def is_undone(self, value: bool) -> None:
         raise KeyboardInterrupt
 
