@@ -8,7 +8,7 @@ goes back, and the state equals that of a fresh start from the same disk.
 import gc
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from errno import EIO
 from functools import partial
 from typing import Any
@@ -437,65 +437,66 @@ def test_a_statement_that_waits_for_a_lock_is_told() -> None:
         assert rows(a, "SELECT v FROM t") == [(2,)]
 
 
-@pytest.mark.parametrize("autocommit", [False, True])
+def spill_and_reopen(
+    monkeypatch: pytest.MonkeyPatch, db: Engine, session: Session, then: Callable[[int], int]
+) -> None:
+    """See a statement told 40001 under which the log is opened anew, and then(stage) run.
+
+    then() gets the number of its stage, and gives the one that it goes on with.
+    """
+    begin = SpilledWrite._begin
+
+    def begin_and_reopen(self: SpilledWrite, *given: Any) -> int:
+        number = begin(self, *given)
+        monkeypatch.undo()
+        db.database.reopen()
+        return then(number)
+
+    monkeypatch.setattr(SpilledWrite, "_begin", begin_and_reopen)
+    with pytest.raises(SerializationError) as caught:
+        run(session, "UPDATE t SET v = 1")
+    assert caught.value.retry is Retry.SAFE
+    session.rollback()
+    assert rows(session, "SELECT sum(v) FROM t") == [(0,)]
+
+
+@pytest.fixture(params=[False, True], ids=["transaction", "autocommit"])
+def spilling(request: pytest.FixtureRequest) -> Iterator[tuple[Engine, Session]]:
+    """A session whose next UPDATE of all rows spills."""
+    config = Config(transaction_memory_bytes=20_000, log_file_bytes_first=64 * 1024)
+    with engine(config=config) as db:
+        session = db.session(autocommit=request.param)
+        table(session, *((number, 0) for number in range(400)))
+        if not request.param:
+            session.commit()
+        yield db, session
+
+
 def test_a_statement_that_spills_is_told(
-    monkeypatch: pytest.MonkeyPatch, *, autocommit: bool
+    monkeypatch: pytest.MonkeyPatch, spilling: tuple[Engine, Session]
 ) -> None:
     """Its stage is gone with its transaction: sim-server, seed 10001228."""
-    config = Config(transaction_memory_bytes=20_000, log_file_bytes_first=64 * 1024)
-    with engine(config=config) as db:
-        session = db.session(autocommit=autocommit)
-        table(session, *((number, 0) for number in range(400)))
-        if not autocommit:
-            session.commit()
-        begin = SpilledWrite._begin
-
-        def begin_and_reopen(self: SpilledWrite, *given: Any) -> int:
-            number = begin(self, *given)
-            monkeypatch.undo()
-            db.database.reopen()
-            return number
-
-        monkeypatch.setattr(SpilledWrite, "_begin", begin_and_reopen)
-        with pytest.raises(SerializationError) as caught:
-            run(session, "UPDATE t SET v = 1")
-        assert caught.value.retry is Retry.SAFE
-        session.rollback()
-        assert rows(session, "SELECT sum(v) FROM t") == [(0,)]
-        run(session, "UPDATE t SET v = 2")
-        assert rows(session, "SELECT sum(v) FROM t") == [(800,)]
+    db, session = spilling
+    spill_and_reopen(monkeypatch, db, session, lambda number: number)
+    run(session, "UPDATE t SET v = 2")
+    assert rows(session, "SELECT sum(v) FROM t") == [(800,)]
 
 
-@pytest.mark.parametrize("autocommit", [False, True])
 def test_a_statement_that_spills_adds_nothing_to_what_has_its_stage_s_number_by_now(
-    monkeypatch: pytest.MonkeyPatch, *, autocommit: bool
+    monkeypatch: pytest.MonkeyPatch, spilling: tuple[Engine, Session]
 ) -> None:
     """Where the log has lost the stage, the number is given again."""
-    config = Config(transaction_memory_bytes=20_000, log_file_bytes_first=64 * 1024)
-    with engine(config=config) as db:
-        session, other = db.session(autocommit=autocommit), db.session(autocommit=True)
-        table(session, *((number, 0) for number in range(400)))
-        run(other, "CREATE TABLE u (id TEXT PRIMARY KEY)")
-        if not autocommit:
-            session.commit()
-        begin = SpilledWrite._begin
+    db, session = spilling
+    other = db.session(autocommit=True)
+    run(other, "CREATE TABLE u (id TEXT PRIMARY KEY)")
 
-        def begin_and_reopen(self: SpilledWrite, *given: Any) -> int:
-            begin(self, *given)
-            monkeypatch.undo()
-            db.database.reopen()
-            other.staging.begin("u", "upsert", "load")
-            number, _ = other.staging.begin_stage("load", "0", "0")
-            return number
+    def begin_another(_number: int) -> int:
+        other.staging.begin("u", "upsert", "load")
+        return other.staging.begin_stage("load", "0", "0")[0]
 
-        monkeypatch.setattr(SpilledWrite, "_begin", begin_and_reopen)
-        with pytest.raises(SerializationError) as caught:
-            run(session, "UPDATE t SET v = 1")
-        assert caught.value.retry is Retry.SAFE
-        session.rollback()
-        (stage,) = db.database.tablespace.state.staged.stages.values()
-        assert stage.row_count == 0
-        assert rows(session, "SELECT sum(v) FROM t") == [(0,)]
+    spill_and_reopen(monkeypatch, db, session, begin_another)
+    (stage,) = db.database.tablespace.state.staged.stages.values()
+    assert stage.row_count == 0
 
 
 @pytest.mark.parametrize("goes_on_by", ["rows", "its end"])
